@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/policy"
@@ -34,7 +35,7 @@ type Agent struct {
 	Preconditions Preconditions       // of an apply; nil: none
 	Readiness     apply.Readiness     // nil: what runs counts as ready
 	Inhibitor     apply.Inhibitor     // nil: a shutdown is not delayed
-	FleetLock     apply.FleetLock     // required where Policy.Lock covers a pod
+	FleetLock     fleet.Locker        // required where Policy.Lock covers a pod
 	Quorum        apply.Quorum        // of the control plane; nil: it is not asked
 	Pacer         record.Pacer        // of Source; nil: none
 	Verifier      stage.Verifier      // nil: no signatures are verified
@@ -98,9 +99,14 @@ func (a *Agent) begin(ctx context.Context, loop shared, p purpose) (*cycle, erro
 		Images: a.Images, CRI: a.Pods, Signatures: c.signs, Space: &a.space, Meter: a.Meter, Policy: a.Policy,
 		Log: c.log, Progress: c.progress,
 	}
+	c.lock = &fleet.Keeper{
+		Server: a.FleetLock, Lock: a.Policy.Lock, Hold: status.HoldLock, Record: &a.records.Record.Lock,
+		Worked: &a.records.Record.LockWorked, Records: &a.records, Heartbeat: c.progress.Heartbeat, Log: c.log,
+		Now: a.Now, Jitter: jitter,
+	}
 	c.executor = &apply.Executor{
 		Source: a.Source, Pods: a.Pods, Images: a.Images, Files: a.Files, Stager: c.stager, Readiness: a.Readiness,
-		Inhibitor: a.Inhibitor, FleetLock: a.FleetLock, Quorum: a.Quorum, Meter: a.Meter, Records: &a.records,
+		Inhibitor: a.Inhibitor, Lock: c.lock, Quorum: a.Quorum, Meter: a.Meter, Records: &a.records,
 		Policy: a.Policy, Log: c.log, Now: a.Now, Jitter: jitter, Progress: c.progress, OwnHost: a.OwnHost,
 		Caller: p.caller,
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
@@ -56,6 +57,7 @@ type cycle struct {
 	signs    *stage.SignatureChecker
 	stager   *stage.Stager
 	executor *apply.Executor
+	lock     *fleet.Keeper
 	steps    []plan.Step // of the plan that runs
 	results  results
 	observed node.Inventory   // the last observation

@@ -10,13 +10,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
-	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 )
 
 // locks has the node restart all pods under the lock of a fleet.
 func (h *history) locks() {
 	h.Fleet = &agenttest.Fleet{}
-	h.Policy.Lock = policy.Lock{Pods: policy.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+	h.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
 }
 
 // lockOps are what happens to the lock: another node takes it when it is free and gives it back, and the server goes

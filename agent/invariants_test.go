@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/source"
@@ -66,7 +67,7 @@ func (h *history) comesToRest(p plan.Plan, s status.Status) {
 			if step.Apply.Auto {
 				return // it waits for its registry, and is tried at each look
 			}
-			if step.Do == plan.StepRollBack && s.Lock.State == status.LockWaiting {
+			if step.Do == plan.StepRollBack && s.Lock.State == fleet.LockWaiting {
 				return // a person's rollback of what runs well waits for the lock
 			}
 			require.Contains(h.t, []plan.Verb{plan.StepPin, plan.StepPrune, plan.StepProve}, step.Do, "a second cycle would %s: %s", step, s.Reason)

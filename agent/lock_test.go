@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/plan"
-	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -26,13 +26,13 @@ func member(t *testing.T) (w *world, first, second release.Release) {
 	w = newWorld(t)
 	w.Fleet = &agenttest.Fleet{}
 	w.Policy.Auto = true
-	w.Policy.Lock = policy.Lock{Pods: policy.LockControlPlane, Server: "https://lock", Group: "masters", ID: "me"}
+	w.Policy.Lock = fleet.Lock{Pods: fleet.LockControlPlane, Server: "https://lock", Group: "masters", ID: "me"}
 	w.Policy.Manage = map[string]bool{"etcd.yaml": true}
 	first = w.Registry.Release(etcd, "3.4.13", 1, "1.1")
 	w.Node.PutTemplate("etcd.yaml", podYAML("etcd", "etcd="+etcd+":3.4.13-rev1"))
 	s := w.check()
 	require.Equal(t, status.StateCurrent, s.State, s.Reason)
-	assert.Equal(t, status.LockFree, s.Lock.State)
+	assert.Equal(t, fleet.LockFree, s.Lock.State)
 	second = w.Registry.Release(etcd, "3.4.13", 1, "1.2")
 	return w, first, second
 }
@@ -64,9 +64,9 @@ func TestAutoAppliesTheControlPlaneUnderTheLock(t *testing.T) {
 		w.runs("etcd.yaml", "etcd", second.Digest)
 		assert.True(t, stopped)
 		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
-		assert.Equal(t, &status.LockStatus{
-			Server: "https://lock", Group: "masters", ID: "me", Pods: "control-plane", State: status.LockFree,
-			PodManifests: []string{}, Holders: []release.LockHolder{}, WorkedAt: w.Clock.Now().UTC(),
+		assert.Equal(t, &fleet.LockStatus{
+			Server: "https://lock", Group: "masters", ID: "me", Pods: "control-plane", State: fleet.LockFree,
+			PodManifests: []string{}, Holders: []fleet.LockHolder{}, WorkedAt: w.Clock.Now().UTC(),
 		}, s.Lock)
 		assert.Empty(t, w.Fleet.Holders())
 		w.requests(1, 1)
@@ -82,15 +82,15 @@ func TestAutoAppliesTheControlPlaneUnderTheLock(t *testing.T) {
 
 func TestOtherPodsNeedNoLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		for _, pods := range []string{policy.LockControlPlane, policy.LockAll} {
+		for _, pods := range []string{fleet.LockControlPlane, fleet.LockAll} {
 			w, _ := running(t)
 			w.Fleet, w.Policy.Auto = &agenttest.Fleet{}, true
-			w.Policy.Lock = policy.Lock{Pods: pods, Server: "https://lock", Group: "g", ID: "me"}
+			w.Policy.Lock = fleet.Lock{Pods: pods, Server: "https://lock", Group: "g", ID: "me"}
 			w.restart()
 			w.Fleet.Give("other")
 			second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 			s := w.check()
-			if pods == policy.LockControlPlane {
+			if pods == fleet.LockControlPlane {
 				w.runs("velum.yaml", "velum", second.Digest)
 				w.requests(0, 0)
 				continue
@@ -119,9 +119,9 @@ func TestLockIsWaitedFor(t *testing.T) {
 		assert.Equal(t, status.StateHeld, s.State)
 		assert.Equal(t, "etcd.yaml: lock: lock server fake: 409: all slots are taken (holder other)", s.Reason)
 		assert.Equal(t, status.HoldLock, podOf(s, "etcd.yaml").Holds[0].Name)
-		assert.Equal(t, status.LockWaiting, s.Lock.State)
+		assert.Equal(t, fleet.LockWaiting, s.Lock.State)
 		assert.Equal(t, began, s.Lock.Since)
-		assert.Equal(t, []release.LockHolder{{ID: "other"}}, s.Lock.Holders)
+		assert.Equal(t, []fleet.LockHolder{{ID: "other"}}, s.Lock.Holders)
 		assert.Equal(t, "locked", s.Lock.Kind)
 		assert.WithinRange(t, s.Lock.RetryAt, began.Add(30*time.Second), began.Add(90*time.Second))
 		w.requests(1, 0)
@@ -153,20 +153,20 @@ func TestLockThatIsNotNeededIsGivenBack(t *testing.T) {
 		w, _, _ := member(t)
 		w.Fleet.OnLock = func(string) (bool, error) { return true, errors.New("the answer was lost") }
 		s := w.check()
-		assert.Equal(t, status.LockWaiting, s.Lock.State)
+		assert.Equal(t, fleet.LockWaiting, s.Lock.State)
 		assert.Equal(t, []string{"me"}, w.Fleet.Holders())
 		w.Policy.Auto = false
 		w.restart()
 		w.Fleet.OnUnlock = func(string) error { return errors.New("away") }
 		s = w.observe()
-		assert.Equal(t, status.LockReleasing, s.Lock.State)
+		assert.Equal(t, fleet.LockReleasing, s.Lock.State)
 		assert.Equal(t, "lock server fake: away", s.Lock.Error)
 		w.observe()
 		w.requests(1, 1) // not before RetryAt
 		w.Fleet.OnUnlock = nil
 		w.Clock.Add(2 * time.Minute)
 		s = w.observe()
-		assert.Equal(t, status.LockFree, s.Lock.State)
+		assert.Equal(t, fleet.LockFree, s.Lock.State)
 		assert.Empty(t, w.Fleet.Holders())
 		w.requests(1, 2)
 	})
@@ -224,7 +224,7 @@ func TestLockAfterAFailure(t *testing.T) {
 				if !fatal {
 					w.runs("etcd.yaml", "etcd", first.Digest)
 					assert.Empty(t, w.Fleet.Holders())
-					assert.Equal(t, status.LockFree, s.Lock.State)
+					assert.Equal(t, fleet.LockFree, s.Lock.State)
 					w.requests(1, 1)
 					return
 				}
@@ -234,7 +234,7 @@ func TestLockAfterAFailure(t *testing.T) {
 				w.restart()
 				w.Clock.Add(24 * time.Hour)
 				s = w.observe()
-				assert.Equal(t, status.LockHeld, s.Lock.State, "there is no time-out")
+				assert.Equal(t, fleet.LockHeld, s.Lock.State, "there is no time-out")
 				w.Node.Crash(first.Digest, false)
 				w.Node.Sync()
 				for range 3 {
@@ -265,7 +265,7 @@ func TestPersonNeedsTheLock(t *testing.T) {
 		w.runs("etcd.yaml", "etcd", first.Digest)
 		s = w.observe()
 		assert.Equal(t, status.StateStaged, s.State, s.Reason)
-		assert.Equal(t, status.LockFree, s.Lock.State)
+		assert.Equal(t, fleet.LockFree, s.Lock.State)
 		w.Fleet.Drop("other")
 		out, _ = w.apply()
 		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
@@ -291,13 +291,13 @@ func TestLockIsShownDuringTheApply(t *testing.T) {
 		l := start(t, w, 0, 0)
 		defer l.end()
 		w.Node.OnStop = func(string) error {
-			assert.Equal(t, status.LockHeld, l.Status().Lock.State)
+			assert.Equal(t, fleet.LockHeld, l.Status().Lock.State)
 			assert.Equal(t, []string{"etcd.yaml"}, l.Status().Lock.PodManifests)
 			return nil
 		}
 		s, err := l.Check(t.Context(), nil)
 		require.NoError(t, err)
-		assert.Equal(t, status.LockFree, s.Lock.State)
+		assert.Equal(t, fleet.LockFree, s.Lock.State)
 	})
 }
 
@@ -336,7 +336,7 @@ func TestLockServerThatSaysYesToTwo(t *testing.T) {
 // twice is a lock server with one slot that two nodes have.
 type twice struct{ *agenttest.Fleet }
 
-func (b *twice) Lock(ctx context.Context) (release.LockAnswer, error) {
+func (b *twice) Lock(ctx context.Context) (fleet.LockAnswer, error) {
 	answer, err := b.Node("me").Lock(ctx)
 	answer.Slots = 1
 	return answer, err
@@ -350,13 +350,13 @@ func TestLockOfAnotherServerIsForgotten(t *testing.T) {
 		w, _, _ := member(t)
 		w.Fleet.Give("other")
 		s := w.check()
-		require.Equal(t, status.LockWaiting, s.Lock.State)
+		require.Equal(t, fleet.LockWaiting, s.Lock.State)
 		w.Policy.Lock.Group, w.Policy.Auto = "others", false
 		w.restart()
 		s = w.observe()
-		assert.Equal(t, status.LockFree, s.Lock.State)
+		assert.Equal(t, fleet.LockFree, s.Lock.State)
 		w.requests(1, 0)
-		w.Fleet, w.Policy.Lock = nil, policy.Lock{}
+		w.Fleet, w.Policy.Lock = nil, fleet.Lock{}
 		w.restart()
 		s = w.cycle(source.PollNone)
 		assert.Nil(t, s.Lock)

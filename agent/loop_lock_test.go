@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -49,11 +49,11 @@ func TestReleaseLock(t *testing.T) {
 		w.Fleet.OnUnlock = func(string) error { return errors.New("away") }
 		s, err := l.ReleaseLock(t.Context(), nil)
 		require.ErrorContains(t, err, "away")
-		assert.Equal(t, status.LockReleasing, s.Lock.State)
+		assert.Equal(t, fleet.LockReleasing, s.Lock.State)
 		w.Fleet.OnUnlock = nil
 		s, err = l.ReleaseLock(t.Context(), nil)
 		require.NoError(t, err)
-		assert.Equal(t, status.LockFree, s.Lock.State)
+		assert.Equal(t, fleet.LockFree, s.Lock.State)
 		assert.False(t, s.HasReason(status.KindLock))
 		assert.Empty(t, w.Fleet.Holders())
 	})
@@ -71,10 +71,10 @@ func TestLockOfALostRecordIsAPersonsToRelease(t *testing.T) {
 		defer l.end()
 		s, err := l.Check(t.Context(), nil)
 		require.NoError(t, err)
-		assert.Equal(t, status.LockFree, s.Lock.State)
+		assert.Equal(t, fleet.LockFree, s.Lock.State)
 		assert.Equal(t, []string{"me"}, w.Fleet.Holders())
 		_, err = l.TryLock(t.Context(), nil)
-		require.ErrorIs(t, err, apply.ErrRetained, "doctor says so")
+		require.ErrorIs(t, err, fleet.ErrRetained, "doctor says so")
 		assert.Equal(t, []string{"me"}, w.Fleet.Holders())
 
 		_, err = l.ReleaseLock(t.Context(), nil)
@@ -112,7 +112,7 @@ func TestTryLock(t *testing.T) {
 		for range 2 {
 			s, err := try()
 			require.NoError(t, err)
-			assert.Equal(t, status.LockFree, s.Lock.State)
+			assert.Equal(t, fleet.LockFree, s.Lock.State)
 			assert.False(t, s.Lock.WorkedAt.IsZero())
 			w.requests(1, 1)
 			assert.Empty(t, w.Fleet.Holders())
@@ -122,15 +122,15 @@ func TestTryLock(t *testing.T) {
 		w.Fleet.Give("other")
 		s, err := try()
 		require.ErrorContains(t, err, "all slots are taken")
-		assert.Equal(t, status.LockFree, s.Lock.State)
+		assert.Equal(t, fleet.LockFree, s.Lock.State)
 		assert.True(t, s.Lock.WorkedAt.IsZero())
 		w.requests(1, 0)
 	})
 	try("the id has it already", func(t *testing.T, w *world, _ *looped, try func() (status.Status, error)) {
 		w.Fleet.Give("me")
 		s, err := try()
-		require.ErrorIs(t, err, apply.ErrRetained)
-		assert.Equal(t, status.LockFree, s.Lock.State)
+		require.ErrorIs(t, err, fleet.ErrRetained)
+		assert.Equal(t, fleet.LockFree, s.Lock.State)
 		assert.Equal(t, []string{"me"}, w.Fleet.Holders(), "it may be another machine's")
 		w.requests(1, 0)
 	})
@@ -138,7 +138,7 @@ func TestTryLock(t *testing.T) {
 		w.Fleet.OnLock = func(string) (bool, error) { return true, errors.New("the answer was lost") }
 		s, err := try()
 		require.ErrorContains(t, err, "the answer was lost")
-		assert.Equal(t, status.LockFree, s.Lock.State)
+		assert.Equal(t, fleet.LockFree, s.Lock.State)
 		assert.Empty(t, w.Fleet.Holders())
 		w.requests(1, 1)
 	})

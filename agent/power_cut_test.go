@@ -15,11 +15,10 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
-	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/plan"
-	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
@@ -123,17 +122,17 @@ func (i cutImages) Pins(ctx context.Context, want []release.Pin) error {
 }
 
 type cutFleet struct {
-	apply.FleetLock
+	fleet.Locker
 	cut *powerCut
 }
 
-func (f cutFleet) Lock(ctx context.Context) (answer release.LockAnswer, err error) {
-	err = f.cut.call("lock", func() error { answer, err = f.FleetLock.Lock(ctx); return err })
+func (f cutFleet) Lock(ctx context.Context) (answer fleet.LockAnswer, err error) {
+	err = f.cut.call("lock", func() error { answer, err = f.Locker.Lock(ctx); return err })
 	return answer, err
 }
 
 func (f cutFleet) Unlock(ctx context.Context) error {
-	return f.cut.call("unlock", func() error { return f.FleetLock.Unlock(ctx) })
+	return f.cut.call("unlock", func() error { return f.Locker.Unlock(ctx) })
 }
 
 type cutRecorder struct {
@@ -247,7 +246,7 @@ func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand, lock bool, a
 	}
 	if lock {
 		w.Fleet = &agenttest.Fleet{}
-		w.Policy.Lock = policy.Lock{Pods: policy.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+		w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
 	}
 	first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	db := w.Registry.Release(mariadb, "10.0", 1, "1.1")

@@ -16,8 +16,8 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/plan"
-	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
@@ -109,7 +109,7 @@ func TestSetWaitsForTheLockInTheMiddle(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, one, two := setWorld(t)
 				w.Fleet = &agenttest.Fleet{}
-				w.Policy.Lock = policy.Lock{Pods: policy.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+				w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
 				w.restart()
 				w.check()
 				w.Node.OnAside = func(string) error { // the server forgets, and gives it to another node
@@ -153,7 +153,7 @@ func TestSetIsNotBegunBeforeAllOfItMay(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, _, _ := setWorld(t)
 				w.Fleet = &agenttest.Fleet{}
-				w.Policy.Lock = policy.Lock{Pods: policy.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+				w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
 				w.restart()
 				w.check()
 				velumWas, dbWas := w.Node.PodManifest("velum.yaml"), w.Node.PodManifest("db.yaml")
@@ -210,7 +210,7 @@ func TestRollbackWaitsForTheEndOfASet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, one, two := setWorld(t)
 		w.Fleet = &agenttest.Fleet{}
-		w.Policy.Lock = policy.Lock{Pods: policy.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+		w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
 		w.restart()
 		w.check()
 		w.Node.OnAside = func(string) error {
@@ -256,7 +256,7 @@ func TestBegunSetThatCannotBeCompletedReturns(t *testing.T) {
 				oneBefore, _ := w.Node.Container("velum.yaml", "velum")
 				twoBefore, _ := w.Node.Container("db.yaml", "db")
 				w.Fleet = &agenttest.Fleet{}
-				w.Policy.Lock = policy.Lock{Pods: policy.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+				w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
 				w.restart()
 				w.check()
 				w.Node.OnAside = func(string) error {
@@ -518,7 +518,7 @@ func (h *setHistory) begin() {
 	h.Policy.Prune.Keep = rapid.IntRange(0, 2).Draw(h.t, "keep")
 	h.Policy.Order = rapid.SampledFrom([][]string{nil, {"velum.yaml"}}).Draw(h.t, "order")
 	h.Fleet = &agenttest.Fleet{}
-	h.Policy.Lock = policy.Lock{Pods: policy.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+	h.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
 	h.Catalog = agenttest.NewCatalog()
 	h.promote(false)
 	h.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))

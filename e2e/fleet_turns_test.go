@@ -16,10 +16,9 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
-	agentapply "github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
-	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
@@ -62,7 +61,7 @@ var errKilled = errors.New("killed")
 type turnNode struct {
 	*agenttest.World
 	id     string
-	lock   agentapply.FleetLock
+	lock   fleet.Locker
 	turns  *turns
 	random *rand.Rand // of this node's goroutine
 	deadly bool
@@ -91,7 +90,7 @@ type (
 	}
 )
 
-func (l deadlyLock) Lock(ctx context.Context) (release.LockAnswer, error) {
+func (l deadlyLock) Lock(ctx context.Context) (fleet.LockAnswer, error) {
 	l.mayDie()
 	answer, err := l.lock.Lock(ctx)
 	l.mayDie()
@@ -162,7 +161,7 @@ func (n *turnNode) update(ctx context.Context, want release.Release) error {
 			return fmt.Errorf("%s: %w", n.id, err)
 		}
 		c, runs := n.Node.Container("etcd.yaml", "etcd")
-		if alive && runs && c.Running && c.Digests[0] == want.Digest && s.Lock.State == status.LockFree {
+		if alive && runs && c.Running && c.Digests[0] == want.Digest && s.Lock.State == fleet.LockFree {
 			return nil
 		}
 	}
@@ -178,12 +177,12 @@ func TestEightAgentsTakeTurns(t *testing.T) {
 	cluster := startEtcd(t)
 	url := lockServer(t, cluster.store())
 	watch := &turns{t: t, in: map[string]bool{}}
-	var fleet []*turnNode
+	var nodes []*turnNode
 	for i := range turnNodes {
 		w := agenttest.NewWorld()
 		id := fleetlock.ID(fmt.Sprintf("node %d", i))
 		n := &turnNode{World: w, id: id, lock: lockOf(t, url, id), turns: watch, random: rand.New(rand.NewPCG(1, uint64(i)))}
-		w.Policy.Lock = policy.Lock{Pods: policy.LockControlPlane, Server: url, Group: "masters", ID: id}
+		w.Policy.Lock = fleet.Lock{Pods: fleet.LockControlPlane, Server: url, Group: "masters", ID: id}
 		w.Policy.Manage = map[string]bool{"etcd.yaml": true}
 		w.Policy.ApplyTimeout = time.Minute
 		w.Registry.Release(turnImage, "3.4.23", 1, "1.1")
@@ -191,13 +190,13 @@ func TestEightAgentsTakeTurns(t *testing.T) {
 			turnImage+":3.4.23-rev1\n"))
 		_, err := n.Agent().Cycle(t.Context(), source.PollAll)
 		require.NoError(t, err)
-		fleet = append(fleet, n)
+		nodes = append(nodes, n)
 	}
 	for round := range rounds {
 		ctx, cancel := context.WithTimeout(t.Context(), ready)
-		errs := make([]error, len(fleet))
+		errs := make([]error, len(nodes))
 		var group sync.WaitGroup
-		for i, n := range fleet {
+		for i, n := range nodes {
 			n.deadly = round%2 == 1
 			want := n.Registry.Release(turnImage, "3.4.23", 1, fmt.Sprintf("1.%d", round+2))
 			group.Go(func() { errs[i] = n.update(ctx, want) })

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
-	agentapply "github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/fleetserver"
 	"github.com/kubic-project/image-update-agent/e2e/node"
@@ -29,7 +29,7 @@ func lockServer(t *testing.T, store fleetserver.Store) string {
 	return s.URL
 }
 
-func lockOf(t *testing.T, url, id string) agentapply.FleetLock {
+func lockOf(t *testing.T, url, id string) fleet.Locker {
 	t.Helper()
 	c, err := fleetlock.New(fleetlock.Options{URL: url, Group: "masters", ID: id, Version: "test", Timeout: ready})
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func TestFleetLockOverEtcd(t *testing.T) {
 	t.Parallel()
 	cluster := startEtcd(t)
 	url := lockServer(t, cluster.store())
-	agenttest.TestFleetLock(t, func(id string) agentapply.FleetLock { return lockOf(t, url, id) })
+	agenttest.TestFleetLock(t, func(id string) fleet.Locker { return lockOf(t, url, id) })
 
 	a, b := lockOf(t, url, "a"), lockOf(t, url, "b")
 	_, err := a.Lock(t.Context())
@@ -51,7 +51,7 @@ func TestFleetLockOverEtcd(t *testing.T) {
 	leader.kill()
 	node.Eventually(t, "two members go on", ready, func() error {
 		_, err = b.Lock(t.Context())
-		e := &release.LockError{}
+		e := &fleet.LockError{}
 		require.ErrorAs(t, err, &e, "b must not get it")
 		if e.Kind != "failed_lock_semaphore_full" {
 			return err
@@ -68,7 +68,7 @@ func TestFleetLockOverEtcd(t *testing.T) {
 		}
 	}
 	_, err = a.Lock(t.Context())
-	e := &release.LockError{}
+	e := &fleet.LockError{}
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, http.StatusServiceUnavailable, e.Status, "one of three says nothing")
 	require.ErrorIs(t, a.Unlock(t.Context()), release.ErrHeld)

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
-	agentapply "github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/internal/fleetlock"
@@ -71,15 +71,15 @@ func TestLockServerBehindNginx(t *testing.T) {
 	ca, cert, key := registrytest.Certificate(t, named)
 	_, foreignCert, foreignKey := registrytest.Certificate(t, named)
 	url := lockNginx(t, lockServer(t, startEtcd(t).store()), ca, cert, key)
-	of := func(url, id, cert, key string) agentapply.FleetLock {
+	of := func(url, id, cert, key string) fleet.Locker {
 		c, err := fleetlock.New(fleetlock.Options{
 			URL: url, Group: "masters", ID: id, CA: ca, Cert: cert, Key: key, Version: "test", Timeout: ready,
 		})
 		require.NoError(t, err)
 		return c
 	}
-	agenttest.TestFleetLock(t, func(id string) agentapply.FleetLock { return of(url, id, cert, key) })
-	for name, l := range map[string]agentapply.FleetLock{
+	agenttest.TestFleetLock(t, func(id string) fleet.Locker { return of(url, id, cert, key) })
+	for name, l := range map[string]fleet.Locker{
 		"no certificate": of(url, "c", "", ""), "another authority's": of(url, "c", foreignCert, foreignKey),
 		"another path": of(url+"/x", "c", cert, key),
 	} {
@@ -89,7 +89,7 @@ func TestLockServerBehindNginx(t *testing.T) {
 	}
 	down := lockNginx(t, "http://"+address(node.FreePort(t)), ca, cert, key)
 	_, err := of(down, "a", cert, key).Lock(t.Context())
-	e := &release.LockError{}
+	e := &fleet.LockError{}
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, 502, e.Status)
 }

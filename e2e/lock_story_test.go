@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
@@ -20,7 +21,7 @@ func TestLockOnANode(t *testing.T) {
 	t.Parallel()
 	url := lockServer(t, startEtcd(t).store())
 	n, daemon, port := running(t, "settle: 0\napplyTimeout: 1m\napply:\n  lock: {url: \""+url+"\", group: masters, pods: all}\n")
-	lock := func() (l status.LockStatus) {
+	lock := func() (l fleet.LockStatus) {
 		t.Helper()
 		r := n.Agent("lock", "show", "--output", "json")
 		require.Zero(t, r.Code, r.Stderr)
@@ -32,7 +33,7 @@ func TestLockOnANode(t *testing.T) {
 	other := lockOf(t, url, "other")
 	_, err := other.Lock(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, status.LockFree, lock().State)
+	assert.Equal(t, fleet.LockFree, lock().State)
 
 	rel(n, "demo/velum", "4.0.0-rev1-build1.2")
 	check(t, n)
@@ -75,7 +76,7 @@ func TestLockOnANode(t *testing.T) {
 			}
 			return nil
 		})
-		assert.Equal(t, status.LockFree, lock().State)
+		assert.Equal(t, fleet.LockFree, lock().State)
 		_, err = other.Lock(t.Context())
 		require.NoError(t, err, at)
 		require.NoError(t, other.Unlock(t.Context()))

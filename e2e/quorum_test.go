@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/node"
-	agentquorum "github.com/kubic-project/image-update-agent/agent/quorum"
 	rig "github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/internal/quorum"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
@@ -39,15 +39,15 @@ func TestQuorumOfEtcd(t *testing.T) {
 	for _, metrics := range []bool{true, false} {
 		seen := quorum.Control{}.Observe(t.Context(), own(a, metrics))
 		require.NoError(t, seen.Err)
-		assert.ElementsMatch(t, []agentquorum.Part{
+		assert.ElementsMatch(t, []fleet.Part{
 			{Name: "etcd member a", Local: true, Healthy: true}, {Name: "etcd member b", Healthy: true}, {Name: "etcd member c", Healthy: true},
 		}, seen.Members)
-		assert.Empty(t, agentquorum.Against(seen, false))
+		assert.Empty(t, fleet.Against(seen, false))
 	}
 	b.kill()
 	var against string
 	rig.Eventually(t, "b is down", ready, func() error {
-		against = agentquorum.Against(quorum.Control{}.Observe(t.Context(), own(a, true)), false)
+		against = fleet.Against(quorum.Control{}.Observe(t.Context(), own(a, true)), false)
 		if !strings.HasPrefix(against, "etcd member b: ") {
 			return errors.New(against)
 		}
@@ -56,8 +56,8 @@ func TestQuorumOfEtcd(t *testing.T) {
 	assert.Contains(t, against, "connection refused")
 	assert.NotContains(t, against, "member c")
 	seen := quorum.Control{}.Observe(t.Context(), own(b, true))
-	assert.NotEmpty(t, agentquorum.Against(seen, false), "nobody answers on the node of the member that is down")
+	assert.NotEmpty(t, fleet.Against(seen, false), "nobody answers on the node of the member that is down")
 	c.kill()
 	seen = quorum.Control{}.Observe(t.Context(), own(a, true))
-	assert.NotEmpty(t, agentquorum.Against(seen, false), "without a quorum nothing is stopped")
+	assert.NotEmpty(t, fleet.Against(seen, false), "without a quorum nothing is stopped")
 }

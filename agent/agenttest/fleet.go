@@ -7,8 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/kubic-project/image-update-agent/agent/apply"
-	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 )
 
 // Fleet is a lock server in memory, for nodes that take turns. The zero value has one slot. It is safe for concurrent
@@ -71,28 +70,28 @@ func (f *Fleet) add(id string) {
 	f.most = max(f.most, len(f.holders))
 }
 
-func (f *Fleet) answer() release.LockAnswer {
-	var out release.LockAnswer
+func (f *Fleet) answer() fleet.LockAnswer {
+	var out fleet.LockAnswer
 	if f.Silent {
 		return out
 	}
 	for _, h := range f.holders {
-		out.Holders = append(out.Holders, release.LockHolder{ID: h})
+		out.Holders = append(out.Holders, fleet.LockHolder{ID: h})
 	}
 	out.Slots = max(f.Slots, 1)
 	return out
 }
 
 // Node is the lock as one node sees it.
-func (f *Fleet) Node(id string) apply.FleetLock { return fleetNode{f, id} }
+func (f *Fleet) Node(id string) fleet.Locker { return fleetNode{f, id} }
 
 type fleetNode struct {
 	fleet *Fleet
 	id    string
 }
 
-// Lock answers as apply.FleetLock.
-func (n fleetNode) Lock(ctx context.Context) (release.LockAnswer, error) {
+// Lock answers as fleet.Locker.
+func (n fleetNode) Lock(ctx context.Context) (fleet.LockAnswer, error) {
 	f := n.fleet
 	lost, err := false, ctx.Err()
 	if f.OnLock != nil && err == nil {
@@ -102,24 +101,24 @@ func (n fleetNode) Lock(ctx context.Context) (release.LockAnswer, error) {
 	defer f.mu.Unlock()
 	f.locks++
 	if err != nil && !lost {
-		return release.LockAnswer{}, &release.LockError{Server: "fake", Err: err}
+		return fleet.LockAnswer{}, &fleet.LockError{Server: "fake", Err: err}
 	}
 	if !slices.Contains(f.holders, n.id) && len(f.holders) >= max(f.Slots, 1) {
-		return f.answer(), &release.LockError{
+		return f.answer(), &fleet.LockError{
 			Server: "fake", Status: 409, Kind: "locked", Value: "all slots are taken", Answer: f.answer(),
 		}
 	}
 	retained := !f.Silent && slices.Contains(f.holders, n.id)
 	f.add(n.id)
 	if lost {
-		return release.LockAnswer{}, &release.LockError{Server: "fake", Err: err}
+		return fleet.LockAnswer{}, &fleet.LockError{Server: "fake", Err: err}
 	}
 	answer := f.answer()
 	answer.Retained = retained
 	return answer, nil
 }
 
-// Unlock answers as apply.FleetLock.
+// Unlock answers as fleet.Locker.
 func (n fleetNode) Unlock(ctx context.Context) error {
 	f := n.fleet
 	err := ctx.Err()
@@ -130,7 +129,7 @@ func (n fleetNode) Unlock(ctx context.Context) error {
 	f.unlocks++
 	f.mu.Unlock()
 	if err != nil {
-		return &release.LockError{Server: "fake", Err: err}
+		return &fleet.LockError{Server: "fake", Err: err}
 	}
 	f.Drop(n.id)
 	return nil

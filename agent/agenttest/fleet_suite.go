@@ -8,22 +8,22 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// TestFleetLock is the suite of apply.FleetLock. node returns the lock as one node sees it, of a server with one slot.
-func TestFleetLock(t *testing.T, node func(id string) apply.FleetLock) {
+// TestFleetLock is the suite of fleet.Locker. node returns the lock as one node sees it, of a server with one slot.
+func TestFleetLock(t *testing.T, node func(id string) fleet.Locker) {
 	t.Helper()
 	a, b := node("a"), node("b")
-	lock := func(l apply.FleetLock, want bool) {
+	lock := func(l fleet.Locker, want bool) {
 		t.Helper()
 		answer, err := l.Lock(t.Context())
 		if want {
 			require.NoError(t, err)
 			return
 		}
-		e := &release.LockError{}
+		e := &fleet.LockError{}
 		require.ErrorAs(t, err, &e)
 		require.ErrorIs(t, err, release.ErrHeld)
 		assert.NotZero(t, e.Status)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/record"
@@ -53,7 +54,7 @@ type (
 		points *points
 	}
 	killFleetLock struct {
-		apply.FleetLock
+		fleet.Locker
 		points *points
 	}
 	killInhibitor struct {
@@ -172,14 +173,14 @@ func (k killInhibitor) Inhibit(ctx context.Context, why string) (release func(),
 	return release, err
 }
 
-func (k killFleetLock) Lock(ctx context.Context) (answer release.LockAnswer, err error) {
+func (k killFleetLock) Lock(ctx context.Context) (answer fleet.LockAnswer, err error) {
 	err = k.points.around("lock", func() error {
-		answer, err = k.FleetLock.Lock(ctx)
+		answer, err = k.Locker.Lock(ctx)
 		return err
 	})
 	return answer, err
 }
 
 func (k killFleetLock) Unlock(ctx context.Context) error {
-	return k.points.around("unlock", func() error { return k.FleetLock.Unlock(ctx) })
+	return k.points.around("unlock", func() error { return k.Locker.Unlock(ctx) })
 }

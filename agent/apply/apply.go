@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/plan"
@@ -28,11 +29,11 @@ type Executor struct {
 	Images    node.ImageNamer
 	Files     node.PodFiles
 	Stager    ReleaseStager
-	Readiness Readiness // nil: every running container counts as ready
-	Inhibitor Inhibitor // nil: shutdowns are not delayed
-	FleetLock FleetLock // required where Policy.Lock covers a pod
-	Quorum    Quorum    // nil: the control plane is not asked
-	Meter     Meter     // nil: nothing is counted
+	Readiness Readiness     // nil: every running container counts as ready
+	Inhibitor Inhibitor     // nil: shutdowns are not delayed
+	Lock      *fleet.Keeper // of Policy.Lock
+	Quorum    Quorum        // nil: the control plane is not asked
+	Meter     Meter         // nil: nothing is counted
 	Records   *record.Store
 	Policy    policy.Policy
 	Log       *slog.Logger

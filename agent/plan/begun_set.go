@@ -152,10 +152,7 @@ func (f *facts) isPassing(h status.Hold) bool {
 
 // goOn has a pod applied because another one of its set was. It waits for the lock of the fleet only.
 func (f *facts) goOn(p *PodPlan) {
-	p.GoesOn, p.Waits = true, nil
-	if h, waits := f.rec.Lock.Hold(p.File, f.now); waits {
-		p.Waits = []status.Hold{h}
-	}
+	p.GoesOn, p.Waits = true, f.waitsForLock(p)
 }
 
 // undo sets the rollback targets of the pods that run a set which the others do not get.

@@ -45,12 +45,18 @@ func (f *facts) addWaits(p *PodPlan) {
 			})
 		}
 	}
-	if h, waits := f.rec.Lock.Hold(p.File, f.now); waits {
-		p.Waits = append(p.Waits, h)
-	}
+	p.Waits = append(p.Waits, f.waitsForLock(p)...)
 	if failure, failed := f.rec.Failed[p.File]; failed && failure.Offer == p.ID {
 		p.Waits = append(p.Waits, status.Hold{Name: status.HoldFailed, Reason: failure.Reason})
 	}
+}
+
+// waitsForLock returns the hold of a pod that waits for the lock of the fleet.
+func (f *facts) waitsForLock(p *PodPlan) []status.Hold {
+	if reason, waits := f.rec.Lock.Hold(p.File, f.now); waits {
+		return []status.Hold{{Name: status.HoldLock, Reason: reason}}
+	}
+	return nil
 }
 
 // skew makes a client of the API server wait in mode auto if its minor version would be

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/manifests"
 	"github.com/kubic-project/image-update-agent/tags"
@@ -57,7 +58,7 @@ type Policy struct {
 	// always may. It must be pure.
 	Window func(now time.Time) (open bool, change time.Time)
 	// Lock is the lock of the fleet; zero: there is none.
-	Lock Lock
+	Lock fleet.Lock
 	// Freeze is when applies are allowed again; zero: now.
 	Freeze time.Time
 	// Order are shell patterns (path.Match) of the pod manifests to apply first.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -71,9 +72,9 @@ type Record struct {
 	// Sets are the sets of which some pods were restarted, by name.
 	Sets Entries[BegunSet] `json:"sets,omitempty"`
 	// Lock is the node's lock of the fleet.
-	Lock Lock `json:"lock,omitzero"`
+	Lock fleet.LockRecord `json:"lock,omitzero"`
 	// LockWorked is when that was last given and given back.
-	LockWorked LockWorked `json:"lockWorked,omitzero"`
+	LockWorked fleet.LockWorked `json:"lockWorked,omitzero"`
 }
 
 // Entries are the elements of one kind in the record.

@@ -50,11 +50,6 @@ func (r *Record) BeforeSets() []release.Pin {
 	return out
 }
 
-// isInSet reports whether a set was begun with any of the pod manifests.
-func (r *Record) isInSet(files []string) bool {
-	return slices.ContainsFunc(files, func(file string) bool { return r.SetOf(file) != "" })
-}
-
 // DropTarget removes a release from the rollback targets of a container.
 func (r *Record) DropTarget(file, container string, target release.Pin) {
 	key := GoodKey(file, container)

@@ -132,3 +132,15 @@ var (
 	// ErrForged: the release has signatures, and none is valid.
 	ErrForged = errors.New("no valid signature")
 )
+
+// HoldError is an apply that a hold kept from beginning. It is ErrHeld.
+type HoldError struct {
+	Hold string // its name
+	Err  error  // why; it names what was seen
+}
+
+// Error is as in "held: quorum: etcd member b does not answer".
+func (e *HoldError) Error() string { return "held: " + e.Hold + ": " + e.Err.Error() }
+
+// Unwrap returns ErrHeld and Err.
+func (e *HoldError) Unwrap() []error { return []error{ErrHeld, e.Err} }

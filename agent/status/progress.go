@@ -5,6 +5,8 @@ package status
 import (
 	"slices"
 	"strings"
+
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 )
 
 // The phases of long work, see Progress.
@@ -40,7 +42,7 @@ type Progress struct {
 	Total       int64  `json:"total,omitempty" dbus:"total"`             // bytes; 0: not known
 	Edits       []Edit `json:"edits,omitempty"`                          // of the pod manifest
 	// Lock is the lock of the fleet from now on; nil: as before.
-	Lock *LockStatus `json:"-"`
+	Lock *fleet.LockStatus `json:"-"`
 }
 
 // UpdatePulls updates the list of running pulls, sorted by reference.

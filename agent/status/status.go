@@ -8,6 +8,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
@@ -56,9 +57,9 @@ type Status struct {
 	// OwnHost is the node's own host; absent: no hosts.toml names it.
 	OwnHost *OwnHostStatus `json:"ownHost,omitempty"`
 	// Lock is the lock of the fleet; absent: none is configured.
-	Lock         *LockStatus   `json:"lock,omitempty"`
-	Images       []ImageStatus `json:"images"`
-	PodManifests []PodStatus   `json:"podManifests"`
+	Lock         *fleet.LockStatus `json:"lock,omitempty"`
+	Images       []ImageStatus     `json:"images"`
+	PodManifests []PodStatus       `json:"podManifests"`
 	// Updates are staged and wait for approval.
 	Updates []AnnouncedUpdate `json:"updates" dbus:"Updates"`
 	// Dropped are entries that could not be written.

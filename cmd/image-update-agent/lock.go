@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/fleetlock"
@@ -93,13 +93,13 @@ func (a *app) needsLock() error {
 }
 
 // lock is the lock of the fleet as a policy.
-func (s settings) lock() policy.Lock {
+func (s settings) lock() fleet.Lock {
 	l := s.Apply.Lock
 	if l.URL == "" {
-		return policy.Lock{}
+		return fleet.Lock{}
 	}
 	id, _ := s.lockID()
-	return policy.Lock{Pods: l.Pods, Server: l.URL, Group: l.Group, ID: id}
+	return fleet.Lock{Pods: l.Pods, Server: l.URL, Group: l.Group, ID: id}
 }
 
 // lockID is this node's id in the lock server's list, and the one that it may have had before.

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/cli"
@@ -262,7 +263,7 @@ var views = map[string][]any{
 	"version":                             {cli.Version{}},
 	"catalog show":                        {statuspage.CatalogView{}},
 	"catalog forget":                      {},
-	"lock show, lock release":             {status.LockStatus{}},
+	"lock show, lock release":             {fleet.LockStatus{}},
 	"tags parse, tags sort":               {parsedTag{}},
 	"tags newest":                         {newestTag{}},
 	"manifests images":                    {imageLine{}},

@@ -27,8 +27,8 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/node"
-	agentquorum "github.com/kubic-project/image-update-agent/agent/quorum"
 	"github.com/kubic-project/image-update-agent/internal/quorum"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
@@ -297,5 +297,5 @@ func TestEtcdWithURLsForHTTP(t *testing.T) {
 		"--listen-client-urls=" + client.String() + "', '--listen-client-http-urls=" + http.String() + "']\n"
 	seen := quorum.Control{}.Observe(t.Context(), []node.PodFile{{Name: "etcd.yaml", Data: []byte(text)}})
 	require.NoError(t, seen.Err)
-	assert.Equal(t, []agentquorum.Part{{Name: "etcd member default", Local: true, Healthy: true}}, seen.Members)
+	assert.Equal(t, []fleet.Part{{Name: "etcd member default", Local: true, Healthy: true}}, seen.Members)
 }

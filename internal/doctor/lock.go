@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
@@ -76,9 +77,9 @@ func (n Node) tryLock(ctx context.Context, daemon *status.Status) Finding {
 	case l == nil || l.Server != set.URL || l.Group != set.Group || l.ID != n.LockID:
 		return warn(check, "not tried: the daemon has another configuration of the lock",
 			"systemctl reload image-update-agent, then doctor again")
-	case l.State == status.LockReleasing && l.Error != "":
+	case l.IsStuck():
 		return fail(check, errors.New("the server does not take it back: "+l.Error), stuck)
-	case l.State != status.LockFree:
+	case l.State != fleet.LockFree:
 		return advise(check, fmt.Sprintf("not tried: this node's lock is %s since %s", l.State, l.Since.Format(time.RFC3339)),
 			"doctor again when `image-update-agent lock show` says that it is not wanted")
 	case !l.WorkedAt.IsZero():
@@ -95,7 +96,7 @@ func (n Node) tryLock(ctx context.Context, daemon *status.Status) Finding {
 		return warn(check, "not tried: the daemon does not say whether it worked", "systemctl restart image-update-agent")
 	case errors.Is(err, os.ErrPermission):
 		return warn(check, "not tried: "+err.Error(), "run doctor as root")
-	case l.State == status.LockReleasing:
+	case l.State == fleet.LockReleasing:
 		return fail(check, err, stuck)
 	case errors.Is(err, release.ErrHeld):
 		return advise(check, "the server answers, and whether it takes the lock back was not tried: "+err.Error(),
@@ -109,6 +110,6 @@ func (n Node) tryLock(ctx context.Context, daemon *status.Status) Finding {
 const stuck = "see the lock server's log; if it looks nodes up by Zincati's id (poseidon's fleetlock), " +
 	"apply.lock.id: zincati; then image-update-agent lock release, or free the lock at the server"
 
-func worked(l *status.LockStatus) Finding {
+func worked(l *fleet.LockStatus) Finding {
 	return ok("lock", fmt.Sprintf("%s gave it and took it back at %s", l.Server, l.WorkedAt.Format(time.RFC3339)))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
@@ -55,7 +56,7 @@ func TestCheckLockID(t *testing.T) {
 type locking struct {
 	api.Daemon
 	tried  int
-	after  status.LockStatus
+	after  fleet.LockStatus
 	failed error
 }
 
@@ -69,17 +70,17 @@ func (l *locking) TryLock(context.Context, func(status.Progress)) (status.Status
 func TestTryLock(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	lock := func(edit func(*status.LockStatus)) *status.LockStatus {
-		l := &status.LockStatus{Server: "https://lock", Group: "g", ID: "me", State: status.LockFree}
+	lock := func(edit func(*fleet.LockStatus)) *fleet.LockStatus {
+		l := &fleet.LockStatus{Server: "https://lock", Group: "g", ID: "me", State: fleet.LockFree}
 		edit(l)
 		return l
 	}
-	free := lock(func(*status.LockStatus) {})
-	hasWorked := lock(func(l *status.LockStatus) { l.WorkedAt = at })
-	isStuck := lock(func(l *status.LockStatus) { l.State, l.Error = status.LockReleasing, "500: no node" })
-	held := lock(func(l *status.LockStatus) { l.State, l.Since = status.LockHeld, at })
+	free := lock(func(*fleet.LockStatus) {})
+	hasWorked := lock(func(l *fleet.LockStatus) { l.WorkedAt = at })
+	isStuck := lock(func(l *fleet.LockStatus) { l.State, l.Error = fleet.LockReleasing, "500: no node" })
+	held := lock(func(l *fleet.LockStatus) { l.State, l.Since = fleet.LockHeld, at })
 	for title, c := range map[string]struct {
-		before, after *status.LockStatus
+		before, after *fleet.LockStatus
 		err           error
 		verdict, want string
 		tries         int
@@ -92,8 +93,8 @@ func TestTryLock(t *testing.T) {
 		"another node has it": {free, free, release.ErrHeld, Advice, "was not tried", 1},
 		"the server is away":  {free, free, errors.New("connection refused"), Fail, "connection refused", 1},
 		"nothing is said":     {free, free, nil, Warn, "does not say", 1},
-		"another group":       {lock(func(l *status.LockStatus) { l.Group = "h" }), nil, nil, Warn, "another configuration", 0},
-		"another id":          {lock(func(l *status.LockStatus) { l.ID = "h" }), nil, nil, Warn, "another configuration", 0},
+		"another group":       {lock(func(l *fleet.LockStatus) { l.Group = "h" }), nil, nil, Warn, "another configuration", 0},
+		"another id":          {lock(func(l *fleet.LockStatus) { l.ID = "h" }), nil, nil, Warn, "another configuration", 0},
 		"the daemon has none": {nil, nil, nil, Warn, "another configuration", 0},
 	} {
 		n := newNode(t)

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
@@ -36,10 +36,10 @@ func (e strangeError) Error() string {
 // message is the JSON of an answer. The protocol has kind and value, in errors; holders and slots are more than it asks
 // for.
 type message struct {
-	Kind    string               `json:"kind"`
-	Value   string               `json:"value"`
-	Holders []release.LockHolder `json:"holders"`
-	Slots   int                  `json:"slots"`
+	Kind    string             `json:"kind"`
+	Value   string             `json:"value"`
+	Holders []fleet.LockHolder `json:"holders"`
+	Slots   int                `json:"slots"`
 }
 
 // What lock servers say with a 200 to Lock and to Unlock. airlock says nothing, poseidon's fleetlock a sentence, those
@@ -56,8 +56,8 @@ var (
 const retained = "retained reboot lease"
 
 // answer reads the answer of the server.
-func (c *Client) answer(ctx context.Context, resp *http.Response, lock bool) (release.LockAnswer, error) {
-	e := &release.LockError{Server: c.host, Status: resp.StatusCode}
+func (c *Client) answer(ctx context.Context, resp *http.Response, lock bool) (fleet.LockAnswer, error) {
+	e := &fleet.LockError{Server: c.host, Status: resp.StatusCode}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	body, err := outside.ReadAll(resp.Body, maxBody)
 	switch {
@@ -69,10 +69,10 @@ func (c *Client) answer(ctx context.Context, resp *http.Response, lock bool) (re
 		e.Err = errPage
 	}
 	if e.Err != nil {
-		return release.LockAnswer{}, e
+		return fleet.LockAnswer{}, e
 	}
 	said, isJSON := parse(body)
-	e.Answer = release.LockAnswer{Holders: said.Holders, Slots: said.Slots}
+	e.Answer = fleet.LockAnswer{Holders: said.Holders, Slots: said.Slots}
 	if resp.StatusCode == http.StatusOK {
 		if e.Err = c.accept(said, isJSON, body, lock); e.Err != nil {
 			return e.Answer, e
@@ -85,7 +85,7 @@ func (c *Client) answer(ctx context.Context, resp *http.Response, lock bool) (re
 		e.Answer.Holders = holderIn(said)
 	}
 	if !lock && said.Kind == lockHeld && c.isOthers(e.Answer.Holders) {
-		return release.LockAnswer{}, nil
+		return fleet.LockAnswer{}, nil
 	}
 	return e.Answer, e
 }
@@ -110,8 +110,8 @@ func (c *Client) accept(said message, isJSON bool, body []byte, lock bool) error
 }
 
 // isOthers reports whether holders are named, and this node is none of them.
-func (c *Client) isOthers(holders []release.LockHolder) bool {
-	return len(holders) > 0 && !slices.ContainsFunc(holders, func(h release.LockHolder) bool { return h.ID == c.o.ID })
+func (c *Client) isOthers(holders []fleet.LockHolder) bool {
+	return len(holders) > 0 && !slices.ContainsFunc(holders, func(h fleet.LockHolder) bool { return h.ID == c.o.ID })
 }
 
 // isPlain reports whether JSON has what is known of an answer and nothing else, each once.
@@ -149,9 +149,9 @@ const lockHeld = "lock_held"
 var heldBy = regexp.MustCompile(`\bheld by ([0-9a-f]{32})\b`)
 
 // holderIn is the holder that a refusal names in words; nil: none.
-func holderIn(said message) []release.LockHolder {
+func holderIn(said message) []fleet.LockHolder {
 	if m := heldBy.FindStringSubmatch(said.Value); m != nil {
-		return []release.LockHolder{{ID: m[1]}}
+		return []fleet.LockHolder{{ID: m[1]}}
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func parse(body []byte) (m message, isJSON bool) {
 	m.Kind, m.Value = outside.Line(m.Kind, maxKind), outside.Text(strings.TrimSpace(m.Value))
 	m.Holders = m.Holders[:min(len(m.Holders), maxHolders)]
 	for n, h := range m.Holders {
-		m.Holders[n] = release.LockHolder{ID: outside.Line(h.ID, maxID), Since: outside.Time(h.Since)}
+		m.Holders[n] = fleet.LockHolder{ID: outside.Line(h.ID, maxID), Since: outside.Time(h.Since)}
 	}
 	m.Slots = max(m.Slots, 0)
 	return m, isJSON

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package fleetlock is a client of the FleetLock protocol, by which the nodes of a fleet take turns:
-// https://coreos.github.io/zincati/development/fleetlock/protocol/. It implements apply.FleetLock.
+// https://coreos.github.io/zincati/development/fleetlock/protocol/. It implements fleet.Locker.
 //
 // A node locks before it stops a pod, and unlocks when the pod is proved. Both can be repeated: the server knows who
 // has a lock by its id. The protocol has no question for the holder; where a server names holders in its answers, in
@@ -30,7 +30,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
@@ -100,8 +100,8 @@ func requestOf(id, group string) ([]byte, error) {
 }
 
 // Lock takes the lock for this node, or keeps it (RecursiveLock). After an error the node may have it nevertheless: the
-// answer may have been lost. Its errors are *release.LockError.
-func (c *Client) Lock(ctx context.Context) (release.LockAnswer, error) {
+// answer may have been lost. Its errors are *fleet.LockError.
+func (c *Client) Lock(ctx context.Context) (fleet.LockAnswer, error) {
 	return c.post(ctx, preReboot, c.body)
 }
 
@@ -120,11 +120,11 @@ const (
 	steadyState = "/v1/steady-state"
 )
 
-func (c *Client) post(ctx context.Context, path string, body []byte) (release.LockAnswer, error) {
+func (c *Client) post(ctx context.Context, path string, body []byte) (fleet.LockAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
-	fail := func(err error) (release.LockAnswer, error) {
-		return release.LockAnswer{}, &release.LockError{
+	fail := func(err error) (fleet.LockAnswer, error) {
+		return fleet.LockAnswer{}, &fleet.LockError{
 			Server: c.host, Err: outside.Error(c.plain(ctx, err)), Unsent: isUnsent(err),
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/fleetlock"
 )
@@ -180,7 +181,7 @@ func TestOnlyTheAnswersOfLockServersCount(t *testing.T) {
 					require.NoError(t, err)
 					return
 				}
-				e := &release.LockError{}
+				e := &fleet.LockError{}
 				require.ErrorAs(t, err, &e)
 				require.ErrorIs(t, err, release.ErrHeld)
 				assert.Equal(t, 200, e.Status)
@@ -216,10 +217,10 @@ func TestUnlockOfWhatAnotherNodeHas(t *testing.T) {
 		err := client(t, url).Unlock(t.Context())
 		assert.Equal(t, c.done, err == nil, "%s: %v", title, err)
 		_, err = client(t, url).Lock(t.Context())
-		e := &release.LockError{}
+		e := &fleet.LockError{}
 		require.ErrorAs(t, err, &e, title)
 		if title == "another node has it" {
-			assert.Equal(t, []release.LockHolder{{ID: other}}, e.Answer.Holders)
+			assert.Equal(t, []fleet.LockHolder{{ID: other}}, e.Answer.Holders)
 		}
 	}
 }
@@ -232,40 +233,40 @@ func TestRefusals(t *testing.T) {
 		status int
 		body   string
 		retry  string
-		want   release.LockError
+		want   fleet.LockError
 		text   string
 	}{
 		"airlock": {
 			status: 409, body: `{"kind": "failed_lock_semaphore_full", "value": "semaphore currently full"}`,
-			want: release.LockError{Status: 409, Kind: "failed_lock_semaphore_full", Value: "semaphore currently full"},
+			want: fleet.LockError{Status: 409, Kind: "failed_lock_semaphore_full", Value: "semaphore currently full"},
 			text: "409: semaphore currently full",
 		},
 		"plain text": {
 			status: 500, body: "all 1 semaphore slots currently locked\n",
-			want: release.LockError{Status: 500, Value: "all 1 semaphore slots currently locked"},
+			want: fleet.LockError{Status: 500, Value: "all 1 semaphore slots currently locked"},
 			text: "500: all 1 semaphore slots currently locked",
 		},
 		"holders": {
 			status: 423, body: `{"kind": "locked", "value": "locked", "holders": [{"id": "b", "since": "2026-05-01T11:00:00Z"}], "slots": 1}`,
-			want: release.LockError{
+			want: fleet.LockError{
 				Status: 423, Kind: "locked", Value: "locked",
-				Answer: release.LockAnswer{Holders: []release.LockHolder{{ID: "b", Since: since}}, Slots: 1},
+				Answer: fleet.LockAnswer{Holders: []fleet.LockHolder{{ID: "b", Since: since}}, Slots: 1},
 			},
 			text: "423: locked (holder b since 2026-05-01T11:00:00Z)",
 		},
 		"Retry-After": {
-			status: 503, retry: "120", want: release.LockError{Status: 503, RetryAt: now.Add(2 * time.Minute)},
+			status: 503, retry: "120", want: fleet.LockError{Status: 503, RetryAt: now.Add(2 * time.Minute)},
 			text: "503: refused",
 		},
 		"Retry-After, endless": {
-			status: 503, retry: "999999999999999999999", want: release.LockError{Status: 503, RetryAt: now.Add(time.Hour)},
+			status: 503, retry: "999999999999999999999", want: fleet.LockError{Status: 503, RetryAt: now.Add(time.Hour)},
 			text: "503: refused",
 		},
 		"control characters": {
 			status: 400, body: `{"kind": "a\u001b[31m", "value": "b\nc"}`,
-			want: release.LockError{Status: 400, Kind: "a [31m", Value: "b c"}, text: "400: b c",
+			want: fleet.LockError{Status: 400, Kind: "a [31m", Value: "b c"}, text: "400: b c",
 		},
-		"other success": {status: 204, want: release.LockError{Status: 204}, text: "204: refused"},
+		"other success": {status: 204, want: fleet.LockError{Status: 204}, text: "204: refused"},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
@@ -294,7 +295,7 @@ func TestHoldersOfAnAnswer(t *testing.T) {
 	url := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
 	answer, err := client(t, url).Lock(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, []release.LockHolder{{ID: "b"}}, answer.Others(id))
+	assert.Equal(t, []fleet.LockHolder{{ID: "b"}}, answer.Others(id))
 	answer.Slots = 2
 	assert.Empty(t, answer.Others(id))
 }

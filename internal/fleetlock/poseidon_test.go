@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/internal/fleetlock"
 )
 
@@ -74,10 +74,10 @@ func TestPoseidonsServer(t *testing.T) {
 	require.ErrorContains(t, own.Unlock(t.Context()), "500: error uncordoning node")
 
 	answer, err := zincati.Lock(t.Context())
-	e := &release.LockError{}
+	e := &fleet.LockError{}
 	require.ErrorAs(t, err, &e)
 	assert.True(t, e.IsTaken())
-	assert.Equal(t, []release.LockHolder{{ID: fleetlock.ID(machine)}}, answer.Holders)
+	assert.Equal(t, []fleet.LockHolder{{ID: fleetlock.ID(machine)}}, answer.Holders)
 	require.ErrorContains(t, zincati.Unlock(t.Context()), "500: error uncordoning node", "what it has under its own id stays known")
 
 	server.holder = "" // kubectl delete lease

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
@@ -130,14 +131,14 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 // lock has no series on a node without a lock of the fleet.
-func (c *collector) lock(l *status.LockStatus, gauge setGauge) {
+func (c *collector) lock(l *fleet.LockStatus, gauge setGauge) {
 	if l == nil {
 		return
 	}
-	for _, state := range []status.LockState{status.LockFree, status.LockWaiting, status.LockHeld, status.LockReleasing} {
+	for _, state := range []fleet.LockState{fleet.LockFree, fleet.LockWaiting, fleet.LockHeld, fleet.LockReleasing} {
 		gauge("lock_state", number(l.State == state), string(state))
 	}
-	gauge("lock_refused", number(l.State == status.LockReleasing && l.Error != ""))
+	gauge("lock_refused", number(l.IsStuck()))
 }
 
 // withdrawn has no series on a node without a catalog.

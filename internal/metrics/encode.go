@@ -3,6 +3,7 @@
 package metrics
 
 import (
+	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -48,13 +49,14 @@ func labelsOf(of reflect.Type) []string {
 	return out
 }
 
-// isOurs reports whether a field of the document is a struct of the status, or a list of them, and sets t to that.
+// isOurs reports whether a field of the document is a struct of the status, or of the package of a feature beside it,
+// or a list of them, and sets t to that.
 func isOurs(f reflect.StructField, t *reflect.Type) bool {
 	for (*t).Kind() == reflect.Pointer || (*t).Kind() == reflect.Slice {
 		*t = (*t).Elem()
 	}
-	ours := reflect.TypeFor[status.Status]().PkgPath()
-	return f.Tag.Get("json") != "-" && (*t).Kind() == reflect.Struct && (*t).PkgPath() == ours
+	ours := path.Dir(reflect.TypeFor[status.Status]().PkgPath())
+	return f.Tag.Get("json") != "-" && (*t).Kind() == reflect.Struct && path.Dir((*t).PkgPath()) == ours
 }
 
 // valuesOf are the values of tagged fields, by the name of the metric and its labels.

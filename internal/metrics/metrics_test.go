@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -84,7 +85,7 @@ func full() Readings {
 			Down: "own host at 127.0.0.1:334: connection refused",
 		}
 		published, expires := noon.Add(-time.Hour), noon.Add(time.Hour)
-		s.Lock = &status.LockStatus{State: status.LockHeld, Since: published, Kept: true}
+		s.Lock = &fleet.LockStatus{State: fleet.LockHeld, Since: published, Kept: true}
 		s.Catalog = &status.CatalogStatus{Version: 12, Created: &published, Expires: &expires}
 		s.PodManifests = []status.PodStatus{
 			{PodManifest: "a.yaml", Holds: []status.Hold{{Name: status.HoldDisk}, {Name: status.HoldDisk, Reason: "2nd"}, {Name: "reboot"}}},

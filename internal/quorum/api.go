@@ -13,7 +13,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/kubic-project/image-update-agent/agent/quorum"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 )
 
 const (
@@ -52,7 +52,7 @@ func (p program) localServer(root string, api flags) (s server, err error) {
 
 // ready asks the API servers of this node, and those of others, which a kubeconfig leads to. Where this node has an API
 // server, others that are not known are not ready.
-func (c Control) ready(ctx context.Context, servers []server, hasServer bool) []quorum.Part {
+func (c Control) ready(ctx context.Context, servers []server, hasServer bool) []fleet.Part {
 	k, err := readKubeconfig(c.Root, c.Kubeconfigs)
 	k.dial = c.Dial
 	for n := range servers {
@@ -63,16 +63,16 @@ func (c Control) ready(ctx context.Context, servers []server, hasServer bool) []
 		others, err = k.others(ctx, servers)
 	}
 	isUnasked := errors.Is(err, errNoKubeconfig) || errors.Is(err, errNotAllowed)
-	out := all(slices.Concat(servers, others), func(s server) quorum.Part { return s.ready(ctx) })
+	out := all(slices.Concat(servers, others), func(s server) fleet.Part { return s.ready(ctx) })
 	if err != nil && (hasServer || !isUnasked) {
-		out = append(out, quorum.Part{Name: nameOfOthers, Seen: kindOf(err) + override})
+		out = append(out, fleet.Part{Name: nameOfOthers, Seen: kindOf(err) + override})
 	}
 	return out
 }
 
 // ready asks whether a server is ready; older ones know only whether they are healthy.
-func (s server) ready(ctx context.Context) quorum.Part {
-	p := quorum.Part{Name: "API server " + s.at, Local: s.local}
+func (s server) ready(ctx context.Context) fleet.Part {
+	p := fleet.Part{Name: "API server " + s.at, Local: s.local}
 	_, err := s.get(ctx, "https://"+s.at+"/readyz")
 	if e, is := errors.AsType[*errStatus](err); is && e.code == http.StatusNotFound { // Kubernetes before 1.16
 		_, err = s.get(ctx, "https://"+s.at+"/healthz")

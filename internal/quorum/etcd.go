@@ -13,7 +13,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/kubic-project/image-update-agent/agent/quorum"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 )
 
 const (
@@ -168,11 +168,11 @@ func (e etcd) claim(c cluster) bool {
 }
 
 // health asks each member with a vote whether it is healthy.
-func (c cluster) health(ctx context.Context) []quorum.Part {
+func (c cluster) health(ctx context.Context) []fleet.Part {
 	voters := slices.DeleteFunc(slices.Clone(c.members), func(m member) bool { return m.learner })
-	return all(voters, func(m member) quorum.Part {
+	return all(voters, func(m member) fleet.Part {
 		listen, isLocal := c.own[m.id]
-		p := quorum.Part{Name: "etcd member " + m.title(), Local: isLocal, Seen: "not started"}
+		p := fleet.Part{Name: "etcd member " + m.title(), Local: isLocal, Seen: "not started"}
 		places := slices.Clone(listen)
 		for _, at := range m.clients {
 			if place, ok := placeOf(at); ok {

@@ -26,8 +26,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/node"
-	"github.com/kubic-project/image-update-agent/agent/quorum"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -44,7 +44,7 @@ type Control struct {
 }
 
 // Observe asks all members at the same time. files are the pod manifests of the node.
-func (c Control) Observe(ctx context.Context, files []node.PodFile) quorum.Observation {
+func (c Control) Observe(ctx context.Context, files []node.PodFile) fleet.Observation {
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
 	if c.Dial == nil {
@@ -52,7 +52,7 @@ func (c Control) Observe(ctx context.Context, files []node.PodFile) quorum.Obser
 	}
 	p := find(files)
 	etcds, servers, errs := c.read(p)
-	var o quorum.Observation
+	var o fleet.Observation
 	var both sync.WaitGroup
 	both.Go(func() {
 		var failed []error
@@ -110,7 +110,7 @@ func (c Control) read(p programs) (etcds []etcd, servers []server, errs []error)
 }
 
 // members asks each member of the etcds. Those that are not known are errors.
-func members(ctx context.Context, etcds []etcd) ([]quorum.Part, []error) {
+func members(ctx context.Context, etcds []etcd) ([]fleet.Part, []error) {
 	found, errs := make([]cluster, len(etcds)), make([]error, len(etcds))
 	var group sync.WaitGroup
 	for n, e := range etcds {
@@ -118,7 +118,7 @@ func members(ctx context.Context, etcds []etcd) ([]quorum.Part, []error) {
 	}
 	group.Wait()
 	clusters, failed := join(etcds, found, errs)
-	return slices.Concat(all(clusters, func(c cluster) []quorum.Part { return c.health(ctx) })...), failed
+	return slices.Concat(all(clusters, func(c cluster) []fleet.Part { return c.health(ctx) })...), failed
 }
 
 // all makes the calls at the same time. Their number is bounded by what they are made for.

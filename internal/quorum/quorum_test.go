@@ -33,8 +33,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/node"
-	agentquorum "github.com/kubic-project/image-update-agent/agent/quorum"
 	"github.com/kubic-project/image-update-agent/internal/platform"
 	"github.com/kubic-project/image-update-agent/internal/quorum"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
@@ -181,13 +181,13 @@ func (c *cluster) etcdManifest(name, at string, more ...string) node.PodFile {
 	}, more...)...)
 }
 
-func (c *cluster) observe(files ...node.PodFile) agentquorum.Observation {
+func (c *cluster) observe(files ...node.PodFile) fleet.Observation {
 	c.t.Helper()
 	return quorum.Control{Kubeconfigs: kubeconfigs, Root: c.root}.Observe(c.t.Context(), files)
 }
 
-func part(name string, local bool) agentquorum.Part {
-	return agentquorum.Part{Name: "etcd member " + name, Local: local, Healthy: true}
+func part(name string, local bool) fleet.Part {
+	return fleet.Part{Name: "etcd member " + name, Local: local, Healthy: true}
 }
 
 func TestMembersOfEtcd(t *testing.T) {
@@ -198,15 +198,15 @@ func TestMembersOfEtcd(t *testing.T) {
 	own := c.etcdManifest("a", a.at)
 	seen := c.observe(own)
 	require.NoError(t, seen.Err)
-	assert.Equal(t, []agentquorum.Part{part("a", true), part("b", false)}, seen.Members)
-	assert.Empty(t, agentquorum.Against(seen, false))
+	assert.Equal(t, []fleet.Part{part("a", true), part("b", false)}, seen.Members)
+	assert.Empty(t, fleet.Against(seen, false))
 
 	b.leaderless = true
 	for _, more := range []*pb.Member{{ID: 1, Name: "c", ClientURLs: []string{"https://127.0.0.1:1"}}, {ID: 2}} {
 		e.members = append(e.members, &fakeMember{etcd: e, Member: more})
 	}
 	assert.Equal(t, "etcd member b: "+b.at+": it has no leader; etcd member c: 127.0.0.1:1: connection refused; etcd member 2: not started",
-		agentquorum.Against(c.observe(own), false))
+		fleet.Against(c.observe(own), false))
 
 	// A node whose API server uses an etcd elsewhere asks with the certificates of that.
 	b.leaderless, e.members = false, e.members[:2]
@@ -214,11 +214,11 @@ func TestMembersOfEtcd(t *testing.T) {
 		"--etcd-certfile=/pki/a.crt", "--etcd-keyfile", "/pki/a.key")
 	seen = c.observe(api)
 	require.NoError(t, seen.Err)
-	assert.Equal(t, []agentquorum.Part{part("a", false), part("b", false)}, seen.Members)
-	assert.Equal(t, []agentquorum.Part{part("a", true), part("b", false)}, c.observe(own, api).Members, "it is the same etcd")
+	assert.Equal(t, []fleet.Part{part("a", false), part("b", false)}, seen.Members)
+	assert.Equal(t, []fleet.Part{part("a", true), part("b", false)}, c.observe(own, api).Members, "it is the same etcd")
 	other := c.etcd("x")
 	other.id = 8
-	assert.Equal(t, []agentquorum.Part{part("a", true), part("b", false), part("x", true)},
+	assert.Equal(t, []fleet.Part{part("a", true), part("b", false), part("x", true)},
 		c.observe(own, rename(c.etcdManifest("x", other.members[0].at), "events")).Members, "every etcd is read")
 }
 
@@ -249,7 +249,7 @@ func TestMemberThatIsNotHealthy(t *testing.T) {
 		e := c.etcd("a", "b")
 		one.change(e.members[1])
 		assert.Equal(t, "etcd member b: "+e.members[1].at+": "+one.want,
-			agentquorum.Against(c.observe(c.etcdManifest("a", e.members[0].at)), false), title)
+			fleet.Against(c.observe(c.etcdManifest("a", e.members[0].at)), false), title)
 	}
 }
 
@@ -264,7 +264,7 @@ func TestCertificatesOfMembersAreVerified(t *testing.T) {
 		"another name":      {strings.Replace(c.etcd("b").members[0].at, "127.0.0.1", "localhost", 1), "its certificate is for another name"},
 	} {
 		e.members = append(e.members[:1], &fakeMember{etcd: e, Member: &pb.Member{ID: 9, Name: "b", ClientURLs: []string{"https://" + one.at}}})
-		assert.Equal(t, "etcd member b: "+one.at+": "+one.want, agentquorum.Against(c.observe(c.etcdManifest("a", e.members[0].at)), false), title)
+		assert.Equal(t, "etcd member b: "+one.at+": "+one.want, fleet.Against(c.observe(c.etcdManifest("a", e.members[0].at)), false), title)
 	}
 	none := manifest("etcd", "--listen-client-urls=https://"+e.members[0].at, "--trusted-ca-file=/pki/ca.crt")
 	require.ErrorContains(t, c.observe(none).Err, "it ends each connection")
@@ -281,7 +281,7 @@ func TestMemberOfThisNode(t *testing.T) {
 	e.members = append(e.members, &fakeMember{etcd: e, Member: &pb.Member{ID: 9, Name: "c", ClientURLs: []string{"https://" + mine.at}}})
 	seen := c.observe(c.etcdManifest("a", mine.at))
 	require.NoError(t, seen.Err)
-	assert.Equal(t, []agentquorum.Part{
+	assert.Equal(t, []fleet.Part{
 		part("a", true),
 		{Name: "etcd member a", Seen: "127.0.0.1:1: connection refused"},
 		{Name: "etcd member c", Seen: mine.at + ": another member answers"},
@@ -290,7 +290,7 @@ func TestMemberOfThisNode(t *testing.T) {
 	// One that listens everywhere is asked here, and one that its cluster has removed knows nothing.
 	e.members = e.members[:1]
 	_, port, _ := strings.Cut(mine.at, ":")
-	assert.Equal(t, []agentquorum.Part{part("a", true)}, c.observe(c.etcdManifest("a", "0.0.0.0:"+port)).Members)
+	assert.Equal(t, []fleet.Part{part("a", true)}, c.observe(c.etcdManifest("a", "0.0.0.0:"+port)).Members)
 	e.add("b")
 	mine.hidden = true
 	require.ErrorContains(t, c.observe(c.etcdManifest("a", mine.at)).Err, "the member of this node is not in the list of members")
@@ -303,8 +303,8 @@ func TestMemberOfThisNode(t *testing.T) {
 	mine.leaderless = true
 	seen = c.observe(dead, api)
 	require.NoError(t, seen.Err)
-	assert.Equal(t, []agentquorum.Part{{Name: "etcd member a", Local: true, Seen: mine.at + ": it has no leader"}, part("b", false)}, seen.Members)
-	assert.Empty(t, agentquorum.Against(agentquorum.Observation{Members: seen.Members}, false), "its own repair")
+	assert.Equal(t, []fleet.Part{{Name: "etcd member a", Local: true, Seen: mine.at + ": it has no leader"}, part("b", false)}, seen.Members)
+	assert.Empty(t, fleet.Against(fleet.Observation{Members: seen.Members}, false), "its own repair")
 	require.ErrorContains(t, c.observe(c.etcdManifest("a", "127.0.0.1:1"), api).Err, "127.0.0.1:1: connection refused", "its name is no proof")
 }
 
@@ -315,7 +315,7 @@ func TestLearnersHaveNoVote(t *testing.T) {
 	e.members = append(e.members, &fakeMember{etcd: e, Member: &pb.Member{ID: 9, Name: "b", IsLearner: true}})
 	seen := c.observe(c.etcdManifest("a", e.members[0].at))
 	require.NoError(t, seen.Err)
-	assert.Equal(t, []agentquorum.Part{part("a", true)}, seen.Members)
+	assert.Equal(t, []fleet.Part{part("a", true)}, seen.Members)
 	e.members[0].IsLearner = true
 	require.ErrorContains(t, c.observe(c.etcdManifest("a", e.members[0].at)).Err, "no list of members")
 }
@@ -332,7 +332,7 @@ func TestURLsOfMembers(t *testing.T) {
 	} {
 		e.members = append(e.members[:1], &fakeMember{etcd: e, Member: &pb.Member{ID: 9, Name: "b\n<script>", ClientURLs: []string{at}}})
 		assert.Equal(t, "etcd member 9: the URLs of its clients are not understood",
-			agentquorum.Against(c.observe(c.etcdManifest("a", e.members[0].at)), false), at)
+			fleet.Against(c.observe(c.etcdManifest("a", e.members[0].at)), false), at)
 	}
 }
 
@@ -363,7 +363,7 @@ func TestMembersThatAreNotKnown(t *testing.T) {
 		require.ErrorContains(t, seen.Err, want)
 		require.ErrorContains(t, seen.Err, "; apply.quorum: off overrides")
 		assert.NotContains(t, seen.Err.Error(), "SECRET")
-		assert.NotEmpty(t, agentquorum.Against(seen, true), want)
+		assert.NotEmpty(t, fleet.Against(seen, true), want)
 	}
 	one, two := c.etcd("a"), c.etcd("b")
 	two.id = 8
@@ -422,11 +422,11 @@ func TestAPIServers(t *testing.T) {
 	addresses = []string{local, good}
 	ip, port, _ := strings.Cut(local, ":")
 	own := manifest("kube-apiserver", "--advertise-address="+ip, "--secure-port="+port, "--client-ca-file=/pki/ca.crt", "--tls-cert-file=/pki/a.crt")
-	healthy := func(at string, local bool) agentquorum.Part {
-		return agentquorum.Part{Name: "API server " + at, Local: local, Healthy: true}
+	healthy := func(at string, local bool) fleet.Part {
+		return fleet.Part{Name: "API server " + at, Local: local, Healthy: true}
 	}
-	others := func(why string) []agentquorum.Part {
-		return []agentquorum.Part{healthy(local, true), {Name: "API servers of other nodes", Seen: why + "; apply.quorum: off overrides"}}
+	others := func(why string) []fleet.Part {
+		return []fleet.Part{healthy(local, true), {Name: "API servers of other nodes", Seen: why + "; apply.quorum: off overrides"}}
 	}
 	assert.Equal(t, others("there is no kubeconfig that names them"), c.observe(own).Servers)
 	assert.Empty(t, c.observe().Servers, "a node without API server")
@@ -434,10 +434,10 @@ func TestAPIServers(t *testing.T) {
 	assert.Equal(t, others("the kubeconfig may not list them"), c.observe(own).Servers)
 	assert.Empty(t, c.observe().Servers, "a node without API server")
 	c.kubeconfig("admin.conf", good, "secret")
-	assert.Equal(t, []agentquorum.Part{healthy(local, true), healthy(good, false)}, c.observe(own).Servers)
+	assert.Equal(t, []fleet.Part{healthy(local, true), healthy(good, false)}, c.observe(own).Servers)
 	addresses = append(addresses, bad)
 	assert.Equal(t, "API server "+bad+": 500 Internal Server Error",
-		agentquorum.Against(agentquorum.Observation{Servers: c.observe(own).Servers}, true), "its words are not passed on")
+		fleet.Against(fleet.Observation{Servers: c.observe(own).Servers}, true), "its words are not passed on")
 	for n := range 40 {
 		addresses = append(addresses, fmt.Sprint("127.0.0.2:", n+1))
 	}
@@ -785,7 +785,7 @@ func TestFormsOfAPIServers(t *testing.T) {
 	} {
 		seen := c.observe(podOf("kube-apiserver", "{name: k, "+text+mounts+"}"))
 		require.NoError(t, seen.Err, text)
-		assert.Equal(t, []agentquorum.Part{part("a", false)}, seen.Members, text)
+		assert.Equal(t, []fleet.Part{part("a", false)}, seen.Members, text)
 	}
 	for text, want := range map[string]string{
 		"command: [kube-apiserver]":                                                                     "etcd-servers is not set",
@@ -816,7 +816,7 @@ func TestRKE2(t *testing.T) {
 	file.Data = []byte(strings.Replace(string(file.Data), "volumes: [", "volumes: [{name: dir0, hostPath: {path: "+dir+"db/etcd}}, ", 1))
 	seen := c.observe(file)
 	require.NoError(t, seen.Err)
-	assert.Equal(t, []agentquorum.Part{part("a", true)}, seen.Members)
+	assert.Equal(t, []fleet.Part{part("a", true)}, seen.Members)
 	require.NoError(t, os.Remove(filepath.Join(c.root, dir, "db/etcd/config")))
 	require.EqualError(t, c.observe(file).Err, "pod manifest e.yaml: config-file "+dir+"db/etcd/config: no such file or directory; apply.quorum: off overrides")
 }

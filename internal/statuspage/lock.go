@@ -5,12 +5,12 @@ package statuspage
 import (
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
 // Lock writes the lock of the fleet as `lock show` does.
-func Lock(to *terminal.Page, l status.LockStatus) error {
+func Lock(to *terminal.Page, l fleet.LockStatus) error {
 	p := &page{Page: to}
 	p.Item(labelled("Lock:"), p.lockLine(l))
 	p.Item(labelled("Server:"), terminal.OneLine(l.Server))
@@ -27,8 +27,8 @@ func podsOf(pods string) string {
 }
 
 // lockLine is the lock in one sentence.
-func (p *page) lockLine(l status.LockStatus) string {
-	if l.State == status.LockFree {
+func (p *page) lockLine(l fleet.LockStatus) string {
+	if l.State == fleet.LockFree {
 		return "not wanted: nothing is applied"
 	}
 	line := string(l.State) + " since " + p.Past(l.Since)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
@@ -75,7 +76,7 @@ func (p *page) head() {
 	if c := s.Catalog; c != nil {
 		p.Item(labelled("Catalog:"), p.catalogLine(*c))
 	}
-	if l := s.Lock; l != nil && l.State != status.LockFree {
+	if l := s.Lock; l != nil && l.State != fleet.LockFree {
 		p.Item(labelled("Lock:"), p.lockLine(*l))
 	}
 	for n, line := range p.ownHostLines() {

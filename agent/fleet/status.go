@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package status
+package fleet
 
 import (
+	"cmp"
 	"time"
-
-	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // LockState is what the node knows of its lock of the fleet.
@@ -36,10 +35,30 @@ type LockStatus struct {
 	Error string `json:"error"`
 	Kind  string `json:"kind"`
 	// Holders are the nodes that have it, where the server says so.
-	Holders []release.LockHolder `json:"holders"`
-	RetryAt time.Time            `json:"retryAt,omitzero"`
+	Holders []LockHolder `json:"holders"`
+	RetryAt time.Time    `json:"retryAt,omitzero"`
 	// WorkedAt is when the server last gave it to this node and took it back; absent: never, as it is configured now.
 	WorkedAt time.Time `json:"workedAt,omitzero"`
 	// Warning: the server gave it to this node and another one.
 	Warning string `json:"warning"`
+}
+
+// IsStuck reports whether the server did not take the lock back.
+func (l *LockStatus) IsStuck() bool { return l.State == LockReleasing && l.Error != "" }
+
+// LockStatus returns the status of the lock; nil: none is configured. failed are the pod manifests for which it is
+// kept.
+func (l *LockRecord) LockStatus(at Lock, worked LockWorked, failed []string) *LockStatus {
+	if at.Pods == "" {
+		return nil
+	}
+	s := &LockStatus{
+		Server: at.Server, Group: at.Group, ID: at.ID, Pods: at.Pods, State: cmp.Or(l.State, LockFree), Since: l.Since,
+		PodManifests: append([]string{}, l.Pods...), Kept: len(failed) > 0, Error: l.Error, Kind: l.Kind,
+		Holders: append([]LockHolder{}, l.Holders...), RetryAt: l.RetryAt, WorkedAt: worked.Since(at),
+	}
+	if len(l.Others) > 0 {
+		s.Warning = "the lock server gave the lock to another node, too" + holderText(l.Others)
+	}
+	return s
 }

@@ -5,12 +5,13 @@ package report
 import (
 	"slices"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // lockStatus is the status of the lock; nil: none is configured, or the record is not known.
-func (r *Report) lockStatus() *status.LockStatus {
+func (r *Report) lockStatus() *fleet.LockStatus {
 	if !r.Loaded {
 		return nil
 	}
@@ -29,7 +30,7 @@ func (r *Report) lockFailures() []status.Reason {
 			Text: "the lock of the fleet is not given back, so that no other node follows: " + l.Error,
 		})
 	}
-	for _, file := range r.Record.Lock.FailedPods(r.Record) {
+	for _, file := range r.Record.FailedUnderLock() {
 		out = append(out, status.Reason{
 			Kind: status.KindLock, PodManifest: file, Since: r.Record.Lock.Since,
 			Text: file + ": the lock of the fleet is kept until the pod is proved, so that no other node follows",

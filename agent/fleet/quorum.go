@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quorum decides whether a control plane can spare one of its members. The lock of a fleet does not see a
-// member that is down anyway, so the others are asked before one is stopped.
-package quorum
+package fleet
 
 import (
 	"slices"

@@ -1,12 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package release
+package fleet
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
+
+// The pods that a lock of the fleet covers.
+const (
+	LockControlPlane = "control-plane" // etcd and kube-apiserver
+	LockAll          = "all"
+)
+
+// Lock is the lock of the fleet, under which pods are restarted; the zero value: there is none.
+type Lock struct {
+	Pods   string // LockControlPlane or LockAll
+	Server string // URL of the lock server
+	Group  string
+	ID     string // of this node towards the server
+}
+
+// Covers reports whether a pod is restarted under the lock.
+func (l Lock) Covers(isControlPlane bool) bool {
+	return l.Pods == LockAll || l.Pods == LockControlPlane && isControlPlane
+}
+
+// Locker is a lock that the nodes of a fleet share, as one of them has it. It has no time-out: who has it keeps it
+// until Unlock.
+type Locker interface {
+	// Lock takes the lock for this node, or keeps it. After an error the node may have it nevertheless.
+	Lock(ctx context.Context) (LockAnswer, error)
+	// Unlock gives it back, if the node has it.
+	Unlock(ctx context.Context) error
+}
 
 // LockHolder is a node that has a lock of the fleet, as the lock server names it.
 type LockHolder struct {
@@ -65,7 +97,7 @@ func (e *LockError) Error() string {
 	default:
 		text += "refused"
 	}
-	return text + HolderText(e.Answer.Holders)
+	return text + holderText(e.Answer.Holders)
 }
 
 // IsTaken reports whether the server refused the lock because others have it.
@@ -75,8 +107,8 @@ func (e *LockError) IsTaken() bool {
 	return e.Err == nil && (e.Status == 409 || e.Status == 423 || full)
 }
 
-// HolderText names holders behind a sentence, as in " (holder a since 2026-05-01T12:00:00Z)".
-func HolderText(holders []LockHolder) string {
+// holderText names holders behind a sentence, as in " (holder a since 2026-05-01T12:00:00Z)".
+func holderText(holders []LockHolder) string {
 	var named []string
 	for _, h := range holders {
 		name := "holder " + h.ID
@@ -94,19 +126,16 @@ func HolderText(holders []LockHolder) string {
 // Unwrap returns ErrHeld and Err.
 func (e *LockError) Unwrap() []error {
 	if e.Err == nil {
-		return []error{ErrHeld}
+		return []error{release.ErrHeld}
 	}
-	return []error{ErrHeld, e.Err}
+	return []error{release.ErrHeld, e.Err}
 }
 
-// HoldError is an apply that a hold kept from beginning. It is ErrHeld.
-type HoldError struct {
-	Hold string // its name
-	Err  error  // why; it names what was seen
-}
+// ErrRetained: the lock server says that this node's id has the lock already, and this node did not take it.
+var ErrRetained = errors.New(
+	"the lock server says that this node's id has the lock already, and this node did not take it")
 
-// Error is as in "held: quorum: etcd member b does not answer".
-func (e *HoldError) Error() string { return "held: " + e.Hold + ": " + e.Err.Error() }
+// TrialError is a lock that does not work. Unlike one that others have it is nothing to wait for.
+type TrialError struct{ Err error }
 
-// Unwrap returns ErrHeld and Err.
-func (e *HoldError) Unwrap() []error { return []error{ErrHeld, e.Err} }
+func (e *TrialError) Error() string { return e.Err.Error() }
