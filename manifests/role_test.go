@@ -50,6 +50,7 @@ func TestRoleIsToldByNameLabelsOrProgram(t *testing.T) {
 		},
 		"RKE2":                       {"{name: x, labels: {component: etcd, tier: control-plane}}", "[{name: x, image: 'a@sha256:00', command: [y, --config-file=/c]}]", "etcd"},
 		"a flag of a member":         {plain, "[{name: x, image: 'a:1', command: [run, -advertise-client-urls=http://a]}]", "etcd"},
+		"variables alone":            {"{name: x}", "[{name: x, image: 'a:1', command: [member], env: [{name: ETCD_LISTEN_CLIENT_URLS, value: 'http://a'}]}]", "etcd"},
 		"a variable of a member":     {plain, "[{name: x, image: 'a:1', command: [run], env: [{name: ETCD_INITIAL_CLUSTER_STATE, value: new}]}]", "etcd"},
 		"a sidecar":                  {"{name: x}", "[{name: x, image: 'a:1', command: [sleep]}], initContainers: [{name: y, restartPolicy: Always, image: 'a:1', command: [etcd]}]", "etcd"},
 		"a script in its container":  {"{name: x}", "[{name: etcd, image: 'a@sha256:00', command: [/usr/local/bin/start.sh]}]", "etcd"},

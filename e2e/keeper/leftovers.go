@@ -73,11 +73,14 @@ func abandoned(dir string) (*os.File, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	name := filepath.Join(dir, lockName)
-	if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) && time.Since(info.ModTime()) < lockPatience {
-		return nil, nil
+	name, flags := filepath.Join(dir, lockName), os.O_RDWR|unix.O_NOFOLLOW
+	if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+		if time.Since(info.ModTime()) < lockPatience {
+			return nil, nil
+		}
+		flags |= os.O_CREATE // only here: a new file would stop a keeper that removes the directory at this moment
 	}
-	lock, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	lock, err := os.OpenFile(name, flags, 0o600)
 	if errors.Is(err, fs.ErrNotExist) { // its keeper removes the directory at this moment
 		return nil, nil
 	} else if err != nil {

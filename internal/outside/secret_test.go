@@ -125,20 +125,21 @@ func isNoWord(s string) bool { return strings.ContainsAny(s, "0123456789") || le
 func TestShortSecretsAreMasked(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"auth: dTpw":                         "auth: ***",
-		"auth: supersecret":                  "auth: ***",
-		"{auth: abc, email: a}":              "{auth: ***, email: a}",
-		"auth: abc # mine":                   "auth: *** # mine",
-		"secret: hunter":                     "secret: ***",
-		"token: hunter2x":                    "token: ***",
-		"token: \"two words\"":               "token: ***",
-		"docker login -u u -p pw host":       "docker login -u u -p *** host",
-		"https://h/p#x1":                     "https://h/p#***",
-		"SetCredential=a:b":                  "SetCredential=***",
-		"velum:tag@digest.example.com":       "velum:***@digest.example.com",
-		"docker://REPOSITORY:TAGx":           "docker://REPOSITORY:***",
-		"a\nauth: one\nauth: two\n":          "a\nauth: ***\nauth: ***\n",
-		"\"auth\": dTpw, \"email\": \"a@b\"": "\"auth\": ***, \"email\": \"a@b\"",
+		"auth: dTpw": "auth: ***",
+		"-----BEGIN KEY-----\nab cd\n-----END KEY-----": "***",
+		"auth: supersecret":                             "auth: ***",
+		"{auth: abc, email: a}":                         "{auth: ***, email: a}",
+		"auth: abc # mine":                              "auth: *** # mine",
+		"secret: hunter":                                "secret: ***",
+		"token: hunter2x":                               "token: ***",
+		"token: \"two words\"":                          "token: ***",
+		"docker login -u u -p pw host":                  "docker login -u u -p *** host",
+		"https://h/p#x1":                                "https://h/p#***",
+		"SetCredential=a:b":                             "SetCredential=***",
+		"velum:tag@digest.example.com":                  "velum:***@digest.example.com",
+		"docker://REPOSITORY:TAGx":                      "docker://REPOSITORY:***",
+		"a\nauth: one\nauth: two\n":                     "a\nauth: ***\nauth: ***\n",
+		"\"auth\": dTpw, \"email\": \"a@b\"":            "\"auth\": ***, \"email\": \"a@b\"",
 	} {
 		assert.Equal(t, want, outside.Mask(text))
 	}
