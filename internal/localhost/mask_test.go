@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
 const hidden = "hunter2"
@@ -211,4 +212,25 @@ func TestExactlyTheOwnHostIsAdded(t *testing.T) {
 		require.Equal(rt, text, string(data))
 	})
 	assert.Positive(t, written)
+}
+
+// What containerd's parser makes of a file is compared host by host: nothing but the own host may be new.
+func TestOnlyTheOwnHostMayBeNew(t *testing.T) {
+	t.Parallel()
+	read := func(text string) []hosts.Host {
+		order, err := orderOf(t.Context(), t.TempDir(), []byte(text), suse)
+		require.NoError(t, err)
+		return order
+	}
+	const own, m0, m1 = "[host.\"" + ownhost.URL + "\"]\n", "[host.\"https://m0\"]\n", "[host.\"https://m1\"]\n"
+	before := read(m0)
+	require.NoError(t, sameBut(before, read(own+m0), ownhost.Gate))
+	for name, after := range map[string]string{
+		"in another place": m0 + own, "not there": m0, "another host": own + m1, "one more host": own + m0 + m1,
+		"a host that is not verified": own + m0 + "skip_verify = true\n",
+		"a host with a header":        own + m0 + "header = {x = \"y\"}\n",
+		"another server":              "server = \"https://m1\"\n" + own + m0,
+	} {
+		assert.Error(t, sameBut(before, read(after), ownhost.Gate), name)
+	}
 }
