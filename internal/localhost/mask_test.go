@@ -226,7 +226,8 @@ func TestOnlyTheOwnHostMayBeNew(t *testing.T) {
 	before := read(m0)
 	require.NoError(t, sameBut(before, read(own+m0), ownhost.Gate))
 	for name, after := range map[string]string{
-		"in another place": m0 + own, "not there": m0, "another host": own + m1, "one more host": own + m0 + m1,
+		"in another place": m0 + own, "not there": m0, "another host": own + m1, "another in its place": m1 + m0,
+		"one more host":               own + m0 + m1,
 		"a host that is not verified": own + m0 + "skip_verify = true\n",
 		"a host with a header":        own + m0 + "header = {x = \"y\"}\n",
 		"another server":              "server = \"https://m1\"\n" + own + m0,
