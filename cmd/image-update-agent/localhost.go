@@ -54,7 +54,7 @@ containerd does not read it.`,
 			if err := a.compared(cmd.Context(), write); err != nil {
 				return err
 			}
-			return a.change(args, write, func(r localhost.Registries, host string) (localhost.Change, error) {
+			return a.change(cmd.Context(), args, write, func(r localhost.Registries, host string) (localhost.Change, error) {
 				if gate {
 					return r.Enable(cmd.Context(), host, ownhost.Gate)
 				}
@@ -89,7 +89,7 @@ nothing to take out, 4 a file was edited, or a person has written it.`,
 			if err != nil {
 				return err
 			}
-			return a.change(args, write, func(r localhost.Registries, host string) (localhost.Change, error) {
+			return a.change(cmd.Context(), args, write, func(r localhost.Registries, host string) (localhost.Change, error) {
 				return r.Disable(cmd.Context(), host)
 			})
 		},
@@ -154,13 +154,20 @@ func (a *app) localhostServeCommand() *cobra.Command {
 // change shows what becomes of the hosts.toml files of registries, or writes it. One that is refused keeps no other
 // from it.
 func (a *app) change(
-	names []string, write bool, of func(localhost.Registries, string) (localhost.Change, error),
+	ctx context.Context, names []string, write bool, of func(localhost.Registries, string) (localhost.Change, error),
 ) error {
 	s, err := a.settings()
 	if err != nil {
 		return err
 	}
 	m, errs, nothing := s.memory(), []error{}, true
+	if write {
+		unlock, err := m.Lock(ctx)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
 	a.acts.Store(write)
 	for _, name := range names {
 		c, err := of(m.Registries, name)

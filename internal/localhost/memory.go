@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,7 +24,6 @@ const WantedFile = "localhost-wanted.json"
 const (
 	wantedVersion = 1
 	maxWanted     = 64 << 10 // bytes
-	memoryTries   = 5        // of writes beside those of other processes
 )
 
 // wantedFile is the file.
@@ -83,7 +81,8 @@ func parseWanted(data []byte) ([]ownhost.Wanted, error) {
 
 func compareWanted(a, b ownhost.Wanted) int { return strings.Compare(a.Registry, b.Registry) }
 
-// Enabled remembers that the own host is enabled for a registry. It reports whether that was not known.
+// Enabled remembers that the own host is enabled for a registry. It reports whether that was not known. The caller has
+// the lock.
 func (m Memory) Enabled(w ownhost.Wanted) (changed bool, err error) {
 	return m.update(func(all []ownhost.Wanted) []ownhost.Wanted {
 		at, has := slices.BinarySearchFunc(all, w, compareWanted)
@@ -95,35 +94,22 @@ func (m Memory) Enabled(w ownhost.Wanted) (changed bool, err error) {
 	})
 }
 
-// Disabled forgets a registry. It reports whether it was known.
+// Disabled forgets a registry. It reports whether it was known. The caller has the lock.
 func (m Memory) Disabled(registry string) (changed bool, err error) {
 	return m.update(func(all []ownhost.Wanted) []ownhost.Wanted {
 		return slices.DeleteFunc(all, func(w ownhost.Wanted) bool { return w.Registry == registry })
 	})
 }
 
-// update changes the list. Where another process has changed it meanwhile, it begins anew.
+// update changes the list. The caller has the lock.
 func (m Memory) update(change func([]ownhost.Wanted) []ownhost.Wanted) (changed bool, err error) {
-	for range memoryTries {
-		if changed, err = m.tryUpdate(change); !errors.Is(err, nodefile.ErrConflict) {
-			break
-		}
-	}
-	if err != nil {
+	if changed, err = m.tryUpdate(change); err != nil {
 		return false, fmt.Errorf("what is enabled is not remembered: %w", err)
 	}
 	return changed, nil
 }
 
 func (m Memory) tryUpdate(change func([]ownhost.Wanted) []ownhost.Wanted) (changed bool, err error) {
-	if !exists(m.Dir) {
-		if len(change(nil)) == 0 {
-			return false, nil
-		}
-		if err := os.MkdirAll(m.Dir, 0o755); err != nil {
-			return false, err
-		}
-	}
 	dir, err := nodefile.OpenDir(m.Dir)
 	if err != nil {
 		return false, err

@@ -3,6 +3,8 @@
 package localhost
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -150,22 +152,24 @@ func TestWhatWasEnabledAndCannotBeReadIsNotNothing(t *testing.T) {
 	}
 }
 
+// Processes that enable the own host at once lose nothing of one another.
 func TestMemoryBesideOthers(t *testing.T) {
 	t.Parallel()
 	m := Memory{Dir: filepath.Join(t.TempDir(), "new")}
-	changed, err := m.Disabled(suse)
-	require.NoError(t, err)
-	assert.False(t, changed)
-	assert.NoDirExists(t, m.Dir)
-	names := []string{"a.example.com", "b.example.com", "c.example.com:5000"}
+	var names []string
+	for n := range 30 {
+		names = append(names, fmt.Sprintf("r%02d.example.com:5000", n))
+	}
 	var all sync.WaitGroup
 	for _, name := range names {
 		all.Go(func() {
-			for { // another writer is no failure
-				if _, err := m.Enabled(ownhost.Wanted{Registry: name, Position: ownhost.Fallback, File: "/c/" + name + "/hosts.toml"}); err == nil {
-					return
-				}
+			unlock, err := m.Lock(t.Context())
+			if !assert.NoError(t, err) {
+				return
 			}
+			defer unlock()
+			_, err = m.Enabled(ownhost.Wanted{Registry: name, Position: ownhost.Fallback, File: "/c/" + name + "/hosts.toml"})
+			assert.NoError(t, err)
 		})
 	}
 	all.Wait()
@@ -175,12 +179,31 @@ func TestMemoryBesideOthers(t *testing.T) {
 	for n, name := range names {
 		assert.Equal(t, name, wanted[n].Registry)
 	}
-	changed, err = m.Enabled(wanted[0])
+	changed, err := m.Enabled(wanted[0])
 	require.NoError(t, err)
 	assert.False(t, changed, "it is known")
 	changed, err = m.Enabled(ownhost.Wanted{Registry: names[0], Position: ownhost.Gate, File: wanted[0].File})
 	require.NoError(t, err)
 	assert.True(t, changed, "as another one")
+	changed, err = m.Disabled("other.example.com")
+	require.NoError(t, err)
+	assert.False(t, changed, "it was not enabled")
+}
+
+func TestLockEndsWithItsCaller(t *testing.T) {
+	t.Parallel()
+	m := Memory{Dir: t.TempDir()}
+	unlock, err := m.Lock(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = m.Lock(ctx)
+	require.ErrorContains(t, err, "localhost-wanted.lock: another process enables or disables the own host")
+	require.ErrorIs(t, err, context.Canceled)
+	unlock()
+	unlock, err = m.Lock(t.Context())
+	require.NoError(t, err)
+	unlock()
 }
 
 // Whoever enables the own host in a file that another program writes is told so.

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package localhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
+)
+
+// lockFile is locked with flock(2) by the process that enables or disables the own host. Only root can open it.
+const lockFile = "localhost-wanted.lock"
+
+const (
+	lockInterval = 10 * time.Millisecond // between two tries
+	lockPatience = time.Minute           // such a process ends within seconds
+)
+
+// Lock keeps other processes from enabling or disabling the own host until unlock is called or the process ends. Each
+// of them reads files and then replaces them, and would undo what another one has written in between. It waits
+// for lockPatience at most.
+func (m Memory) Lock(ctx context.Context) (unlock func(), err error) {
+	path := filepath.Join(m.Dir, lockFile)
+	if err := os.MkdirAll(m.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", path, nodefile.Plain(err))
+	}
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", path, nodefile.Plain(err))
+	}
+	if err := await(ctx, file); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
+	}
+	return func() { _ = file.Close() }, nil // the lock ends with the handle
+}
+
+func await(ctx context.Context, file *os.File) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, lockPatience, fmt.Errorf("not free within %s", lockPatience))
+	defer cancel()
+	again := time.NewTicker(lockInterval)
+	defer again.Stop()
+	for {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return fmt.Errorf("another process enables or disables the own host: %w", context.Cause(ctx))
+		}
+	}
+}
