@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"io"
-	"net"
 	"slices"
 	"testing"
 	"time"
@@ -27,7 +26,7 @@ func BenchmarkPowerCutAnswer(b *testing.B) {
 			for b.Loop() {
 				for range answers {
 					began := time.Now()
-					conn, err := net.Dial("tcp", ownhost.Address)
+					conn, err := h.Dial(b.Context(), "tcp", ownhost.Address)
 					require.NoError(b, err)
 					_, err = io.WriteString(conn, "HEAD /v2/caasp/velum/manifests/4.0.0-rev1?ns=registry.suse.com HTTP/1.1\r\n"+
 						"Host: x\r\nUser-Agent: containerd/1.7.24\r\n\r\n")

@@ -58,6 +58,7 @@ func TestHostCrowdAtTheOwnHost(t *testing.T) {
 		hostFiles(h, n)
 		h.WriteFile("/usr/bin/crowds", crowds)
 		h.Enable(ownSocket)
+		h.DropIn(ownService, busyMachine)
 		network := h.SharedNetwork()
 		require.Contains(t, []string{"running", "degraded"}, h.Boot())
 		h.Must("systemctl", "stop", host.Service) // which writes a table of its own

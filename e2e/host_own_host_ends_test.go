@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 
@@ -33,7 +34,6 @@ func TestHostNoClientIsLost(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, root host.Root) {
 		h, _ := withOwnHost(t, root)
-		h.OwnNetwork()
 		h.WriteFile("/usr/bin/asks", asksAlways)
 		require.Contains(t, []string{"running", "degraded"}, h.Boot()) // there is no kubelet
 		end := h.Begin("perl", "/usr/bin/asks")
@@ -59,7 +59,6 @@ func TestHostOwnHostFails(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, root host.Root) {
 		h, _ := withOwnHost(t, root)
-		h.OwnNetwork()
 		h.WriteFile("/usr/bin/asks", asksOwnHost)
 		require.Contains(t, []string{"running", "degraded"}, h.Boot())
 		for fault, program := range map[string]string{
@@ -68,11 +67,18 @@ func TestHostOwnHostFails(t *testing.T) {
 			h.DropIn(ownService, "[Service]\n"+"ExecStart=\n"+"ExecStart="+program+"\n")
 			h.Await(ownService, "ActiveState", "inactive") // the process that answered last was well
 			for range 3 {
-				h.Await(ownSocket, "ActiveState", "active")
+				open := h.Show(ownSocket, "InvocationID")
 				assert.NotContains(t, h.Exec("perl", "/usr/bin/asks").Stdout, "HTTP", fault)
 				h.Await(ownService, "ActiveState", "failed")
+				node.Eventually(t, fault+": the port is open again", node.Patience, func() error {
+					if now := h.Show(ownSocket, "InvocationID"); maps.Equal(now, open) {
+						return errors.New("it has not been closed")
+					}
+					return nil
+				})
+				h.Await(ownSocket, "ActiveState", "active")
 			}
-			h.DropIn(ownService, "[Service]\n")
+			h.DropIn(ownService, busyMachine)
 			node.Eventually(t, fault+": answer", node.Patience, func() error {
 				if r := h.Exec("perl", "/usr/bin/asks"); !strings.HasPrefix(r.Stdout, "HTTP/1.1 200 OK") {
 					return errors.New(r.Stdout + r.Stderr)
@@ -81,7 +87,8 @@ func TestHostOwnHostFails(t *testing.T) {
 			})
 		}
 		h.Must("systemctl", "stop", ownSocket)
-		assert.Equal(t, map[string]string{"ActiveState": "inactive", "Result": "success"}, h.Show(ownService, "ActiveState", "Result"))
+		h.Await(ownService, "ActiveState", "inactive")
+		assert.Equal(t, "success", h.Show(ownService, "Result")["Result"])
 		assert.Contains(t, h.Exec("perl", "/usr/bin/asks").Stderr, "Connection refused")
 	})
 }
@@ -92,7 +99,6 @@ func TestHostOwnHostOfAnOlderPackage(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, root host.Root) {
 		h, _ := withOwnHost(t, root)
-		h.OwnNetwork()
 		h.WriteFile("/usr/bin/asks", asksOwnHost)
 		h.WriteFile("/etc/systemd/system/"+ownSocket, "[Socket]\nListenStream=127.0.0.1:334\nAccept=yes\n")
 		h.WriteFile("/etc/systemd/system/image-update-agent-localhost@.service",

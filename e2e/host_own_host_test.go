@@ -40,7 +40,6 @@ func TestHostOwnHost(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, root host.Root) {
 		h, _ := withOwnHost(t, root)
-		h.OwnNetwork()
 		hostKubelet(h)
 		h.WriteFile("/usr/bin/asks", asksOwnHost)
 		h.WriteFile("/usr/bin/listens", listens)
@@ -68,7 +67,10 @@ func TestHostOwnHost(t *testing.T) {
 	})
 }
 
-// withOwnHost is a host that is off and has the package, the own host's socket, and velum in the table.
+// busyMachine gives the program of the own host time on a busy machine: systemd ends it when it hangs, and it does not.
+const busyMachine = "[Service]\nRuntimeMaxSec=60\nTimeoutStopSec=30\n"
+
+// withOwnHost is a host that is off, has a network of its own, the package, the own host's socket, and velum in the table.
 func withOwnHost(tb testing.TB, root host.Root) (*host.Host, *node.Node) {
 	tb.Helper()
 	n := node.Start(tb, node.Options{})
@@ -81,6 +83,8 @@ func withOwnHost(tb testing.TB, root host.Root) (*host.Host, *node.Node) {
 	}}}))
 	h.WriteFile("/var/lib/image-update-agent/"+localhost.TableFile, n.ReadFile("var/lib/"+localhost.TableFile))
 	h.Enable(ownSocket)
+	h.DropIn(ownService, busyMachine)
+	h.OwnNetwork() // the port of the machine is that of the nodes without systemd
 	return h, n
 }
 

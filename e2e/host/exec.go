@@ -6,11 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
@@ -139,4 +143,23 @@ func (h *Host) ReadFile(name string) string {
 		h.tb.Fatalf("host: %v", err)
 	}
 	return string(text)
+}
+
+// Dial connects to an address as a program of the host does.
+func (h *Host) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // for ever: the thread ends with the goroutine, and its network with it
+		var file *os.File
+		if file, err = os.Open(fmt.Sprintf("/proc/%d/ns/net", h.leader)); err != nil {
+			return
+		}
+		defer file.Close()
+		if err = unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err == nil {
+			conn, err = new(net.Dialer).DialContext(ctx, network, address)
+		}
+	}()
+	<-done
+	return conn, err
 }
