@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/plan"
@@ -26,9 +27,9 @@ func (c *cycle) saveTable(ctx context.Context, inv node.Inventory, underWay []ow
 		return nil
 	}
 	c.notePrivate()
-	return c.agent.OwnHost.Keep(ctx, ownhost.Facts{
-		Inventory: inv, Record: c.agent.records.Record, Policy: c.agent.Policy, UnderWay: underWay,
-	})
+	f := follow.OwnHostFacts(inv, c.agent.records.Record, c.agent.Policy)
+	f.UnderWay = underWay
+	return c.agent.OwnHost.Keep(ctx, f)
 }
 
 // notePrivate records which repositories a registry gives only with a login.

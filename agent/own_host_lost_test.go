@@ -36,7 +36,7 @@ func TestALostOwnHostFailsTheNode(t *testing.T) {
 		require.Equal(t, status.KindOwnHost, s.Reasons[0].Kind)
 		assert.Equal(t, suse, s.Reasons[0].Host)
 		assert.Contains(t, s.Reason, "own host: it was enabled for registry.suse.com as gate: /c/hosts.toml is gone")
-		assert.Equal(t, []status.OwnHostLost{{Registry: suse, Wanted: "gate", Position: string(at), Reason: "/c/hosts.toml is gone"}}, s.OwnHost.Lost)
+		assert.Equal(t, []ownhost.LostRegistry{{Registry: suse, Wanted: "gate", Position: at, Reason: "/c/hosts.toml is gone"}}, s.OwnHost.Lost)
 	}
 	memory.all = nil
 	assert.Equal(t, status.StateCurrent, w.observe().State, "it was disabled")

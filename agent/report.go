@@ -127,7 +127,7 @@ func (c *cycle) newReport(unasked bool) *report.Report {
 	a, rec := c.agent, &c.agent.records.Record
 	r := &report.Report{
 		Record: rec, Loaded: a.records.IsLoaded(), Errs: c.results.errors(), Policy: a.Policy, Now: a.Now,
-		Version: a.Version, Pacer: a.Pacer, Unasked: unasked, OwnHost: a.OwnHost.Status(rec.Sources),
+		Version: a.Version, Pacer: a.Pacer, Unasked: unasked, OwnHost: a.OwnHost.Status(rec.AwaySince),
 	}
 	if c.loop.timetable != nil {
 		r.Timetable = c.loop.timetable

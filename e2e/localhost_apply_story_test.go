@@ -9,12 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
 // ownHostOf is what status says of the node's own host for its registry.
-func ownHostOf(t *testing.T, n *node.Node, s status.Status) status.OwnHostRegistry {
+func ownHostOf(t *testing.T, n *node.Node, s status.Status) ownhost.RegistryStatus {
 	t.Helper()
 	require.NotNil(t, s.OwnHost)
 	require.Len(t, s.OwnHost.Registries, 1)
@@ -51,7 +52,7 @@ func TestApplyWithTheRegistryAway(t *testing.T) {
 	s := check(t, n)
 	assert.Equal(t, status.StateStale, s.State, s.Reason)
 	own := ownHostOf(t, n, s)
-	assert.Equal(t, "fallback", own.Position)
+	assert.Equal(t, ownhost.Fallback, own.Position)
 	require.Len(t, own.Tags, 1)
 	assert.Equal(t, imageOf(t, s, "velum.yaml").Running.Digest, own.Tags[0].Digest)
 	assert.NotNil(t, own.AwaySince)
@@ -103,6 +104,6 @@ func TestGateStartsWhatWasApproved(t *testing.T) {
 
 	s = check(t, n)
 	assert.Equal(t, "4.0.0-rev1-build1.3", imageOf(t, s, "velum.yaml").Offered.Tag, "a rebuild waits: %s", s.Reason)
-	assert.Equal(t, "gate", ownHostOf(t, n, s).Position)
+	assert.Equal(t, ownhost.Gate, ownHostOf(t, n, s).Position)
 	assert.Equal(t, 0, daemon.Stop().Code)
 }

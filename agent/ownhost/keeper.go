@@ -45,7 +45,7 @@ const (
 	probeNowFor = 5 * time.Second
 )
 
-// Keep makes the table and saves it, even after cancellation. It sets Last and Private of f. If it
+// Keep makes the table and saves it, even after cancellation. It sets Last and IsPrivate of f. If it
 // fails, the own host answers by the table before.
 func (k *Keeper) Keep(ctx context.Context, f Facts) error {
 	if k == nil {
@@ -53,7 +53,7 @@ func (k *Keeper) Keep(ctx context.Context, f Facts) error {
 	}
 	last := context.WithoutCancel(ctx)
 	k.load()
-	f.Last, f.Private = k.table, k.Hosts.Private
+	f.Last, f.IsPrivate = k.table, k.Hosts.Private
 	next, omitted := Make(f)
 	if k.err == nil && k.loaded && slices.Equal(next.Entries, k.table.Entries) {
 		k.omitted = omitted
@@ -156,7 +156,7 @@ func (k *Keeper) positions() map[string]Position {
 // Answers returns the position at which the own host answers kubelet's pull of a tag with a
 // digest; Off: it does not.
 func (k *Keeper) Answers(ref release.Reference, d digest.Digest) Position {
-	if d == "" || k == nil || k.down != nil || k.table.named(tagged(ref)) != d {
+	if d == "" || k == nil || k.down != nil || k.table.named(ref.Tagged()) != d {
 		return Off
 	}
 	return k.Position(ref.Repository)

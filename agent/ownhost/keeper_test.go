@@ -28,9 +28,9 @@ func TestKeeperAnswersByTheSavedTable(t *testing.T) {
 	t.Parallel()
 	store := &agenttest.OwnHost{}
 	k := keeper(store, ownhost.Gate)
-	f := facts(map[string]string{"a.yaml": "one"})
-	pins(&f, "one", "two")
-	require.NoError(t, k.Keep(t.Context(), f))
+	f := facts("one")
+	f.pins("one", "two")
+	require.NoError(t, k.Keep(t.Context(), f.Facts))
 	assert.Equal(t, ownhost.Gate, k.Answers(tag, sum("one")))
 	assert.Equal(t, ownhost.Off, k.Answers(tag, sum("two")))
 	assert.Equal(t, ownhost.Off, k.Answers(release.Reference{Repository: velum, Tag: "5"}, sum("one")))
@@ -42,12 +42,12 @@ func TestKeeperAnswersByTheSavedTable(t *testing.T) {
 	full := errors.New("no space left on device")
 	store.OnSave = func(ownhost.Table) error { return full }
 	f.UnderWay = []ownhost.Named{named("two")}
-	require.ErrorIs(t, k.Keep(t.Context(), f), full)
+	require.ErrorIs(t, k.Keep(t.Context(), f.Facts), full)
 	require.ErrorIs(t, k.Err(), full)
 	assert.Equal(t, ownhost.Gate, k.Answers(tag, sum("one")))
 	assert.Equal(t, ownhost.Off, k.Answers(tag, sum("two")))
 	store.OnSave = nil
-	require.NoError(t, k.Keep(t.Context(), f))
+	require.NoError(t, k.Keep(t.Context(), f.Facts))
 	require.NoError(t, k.Err())
 	assert.Equal(t, ownhost.Gate, k.Answers(tag, sum("two")))
 }
@@ -57,18 +57,17 @@ func TestKeeperSavesChangesOnly(t *testing.T) {
 	store := &agenttest.OwnHost{}
 	saves := 0
 	store.OnSave = func(ownhost.Table) error { saves++; return nil }
-	f := facts(map[string]string{"a.yaml": "one"})
-	pins(&f, "one")
+	f := facts("one")
+	f.pins("one")
 	k := keeper(store, ownhost.Fallback)
 	for range 3 {
-		require.NoError(t, k.Keep(t.Context(), f))
+		require.NoError(t, k.Keep(t.Context(), f.Facts))
 	}
 	assert.Equal(t, 1, saves)
 	ended, end := context.WithCancel(t.Context())
 	end()
-	f.Record.Good = nil
-	f.Inventory.PodManifests = nil
-	require.NoError(t, k.Keep(ended, f), "a cancelled cycle saves its table")
+	f.Followed = nil
+	require.NoError(t, k.Keep(ended, f.Facts), "a cancelled cycle saves its table")
 	assert.Empty(t, store.Table().Entries)
 }
 
@@ -76,15 +75,15 @@ func TestKeeperSavesChangesOnly(t *testing.T) {
 func TestKeeperLoadsTheTableOfBefore(t *testing.T) {
 	t.Parallel()
 	store := &agenttest.OwnHost{}
-	f := facts(map[string]string{"a.yaml": ""})
-	pins(&f, "one")
+	f := facts("")
+	f.pins("one")
 	f.UnderWay = []ownhost.Named{named("one")}
-	require.NoError(t, keeper(store, ownhost.Fallback).Keep(t.Context(), f))
+	require.NoError(t, keeper(store, ownhost.Fallback).Keep(t.Context(), f.Facts))
 
 	f.UnderWay = nil
 	next := keeper(store, ownhost.Fallback)
 	assert.True(t, next.IsAsked())
-	require.NoError(t, next.Keep(t.Context(), f))
+	require.NoError(t, next.Keep(t.Context(), f.Facts))
 	assert.Equal(t, ownhost.Fallback, next.Answers(tag, sum("one")))
 	assert.False(t, keeper(store, ownhost.Off).IsAsked())
 }

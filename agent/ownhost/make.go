@@ -10,27 +10,48 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/agent/follow"
-	"github.com/kubic-project/image-update-agent/agent/node"
-	"github.com/kubic-project/image-update-agent/agent/policy"
-	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Facts are what a table is made from.
 type Facts struct {
-	Inventory node.Inventory
-	Record    record.Record
-	Policy    policy.Policy
+	// Followed are the tags that containers follow, a tag as often as it is followed.
+	Followed []Followed
 	// UnderWay is what approved applies and rollbacks start, and what the boot has rendered. Of two
 	// with one tag the first counts.
 	UnderWay []Named
+	// Images are those of the node that are complete and pinned.
+	Images []Image
+	// Pulled are what the tags of this node name in containerd, by REPOSITORY:TAG.
+	Pulled map[string]digest.Digest
+	// Known returns what a source has said of a digest; the zero value: nothing.
+	Known func(release.Pin) release.Release
+	// Denied reports whether a digest must not run on this node, and why.
+	Denied func(digest.Digest) (reason string, is bool)
 	// Last is the table before. What the agent wrote into a pod manifest and what is not proved
 	// yet stands there alone.
 	Last Table
-	// Private is what a registry has wanted since the start, see Hosts; nil: only the record says it.
-	Private func(repository string) (private, known bool)
+	// Private are the repositories that a registry gave only with a login. ServePrivate: they are answered, too.
+	Private      map[string]bool
+	ServePrivate bool
+	// IsPrivate is what a registry has wanted since the start, see Hosts; nil: only Private says it.
+	IsPrivate func(repository string) (private, known bool)
+}
+
+// Followed is a tag that a container follows, and the digests that speak for it there; each may be empty.
+type Followed struct {
+	release.Reference
+	Pending digest.Digest // of an override that is still to be applied
+	Written digest.Digest // what the pod manifest names beside the tag
+	Good    digest.Digest // what ran well in the container
+}
+
+// Image is the manifest or index of an image.
+type Image struct {
+	release.Pin
+	MediaType string
+	Size      int64 // in bytes
 }
 
 // Named is a tag and the digest that it names.
@@ -58,8 +79,8 @@ type Omitted struct {
 // pods follow names the newer digest from the moment on at which it is approved for one of them,
 // and the other pod takes it at its next start.
 func Make(f Facts) (Table, []Omitted) {
-	m := maker{Facts: f, pins: pinsOf(f.Inventory.Held), names: namesOf(f.Inventory.Held)}
-	m.add(follow.ReadPods(f.Inventory, f.Record, f.Policy))
+	m := maker{Facts: f, found: map[release.Reference]*candidates{}}
+	m.add()
 	var t Table
 	var omitted []Omitted
 	slices.SortFunc(m.order, compareReferences)
@@ -80,8 +101,6 @@ func Make(f Facts) (Table, []Omitted) {
 // maker makes one table.
 type maker struct {
 	Facts
-	pins  map[release.Pin]node.HeldImage
-	names map[string]digest.Digest // the image records of containerd that are tags
 	order []release.Reference
 	found map[release.Reference]*candidates
 }
@@ -98,32 +117,8 @@ func compareReferences(x, y release.Reference) int {
 	)
 }
 
-// pinsOf returns the complete pins.
-func pinsOf(held []node.HeldImage) map[release.Pin]node.HeldImage {
-	out := map[release.Pin]node.HeldImage{}
-	for _, h := range held {
-		if h.Pin && h.Complete {
-			out[release.Pin{Repository: h.Repository, Digest: h.Digest}] = h
-		}
-	}
-	return out
-}
-
-func namesOf(held []node.HeldImage) map[string]digest.Digest {
-	out := map[string]digest.Digest{}
-	for _, h := range held {
-		if !h.Pin && !h.Staged {
-			out[h.Name] = h.Digest
-		}
-	}
-	return out
-}
-
 // of returns the candidates of a tag.
 func (m *maker) of(ref release.Reference) *candidates {
-	if m.found == nil {
-		m.found = map[release.Reference]*candidates{}
-	}
 	if m.found[ref] == nil {
 		m.found[ref] = &candidates{}
 		m.order = append(m.order, ref)
@@ -131,59 +126,33 @@ func (m *maker) of(ref release.Reference) *candidates {
 	return m.found[ref]
 }
 
-// add collects the candidates of all pods.
-func (m *maker) add(views []follow.PodView) {
+// add collects the candidates.
+func (m *maker) add() {
 	for _, n := range m.UnderWay {
 		if n.Repository != "" && n.Digest != "" {
-			c := m.of(tagged(n.Reference))
+			c := m.of(n.Tagged())
 			c.underWay = append(c.underWay, n.Digest)
 		}
 	}
-	for _, v := range views {
-		if v.Err != nil || v.Disk == nil {
-			continue
+	for _, at := range m.Followed {
+		ref := at.Tagged()
+		c := m.of(ref)
+		c.pending, c.written = append(c.pending, at.Pending), append(c.written, at.Written)
+		if m.hasNamed(ref, at.Good) {
+			c.good = append(c.good, at.Good)
 		}
-		for _, w := range v.Wants {
-			if node.IsContainer(w.Image) && w.Ask.Repository != "" && w.OnDisk.Repository != "" {
-				m.addContainer(v, w)
-			}
-		}
-	}
-}
-
-// addContainer collects the candidates of a followed container.
-func (m *maker) addContainer(v follow.PodView, w follow.Want) {
-	place := node.PlaceOf(w.Image)
-	on := tagged(w.OnDisk)
-	c := m.of(on)
-	at := v.Override.Images[place]
-	if v.Override.Pending && at.Repository == on.Repository && at.Follow == on.Tag {
-		c.pending = append(c.pending, at.Digest)
-	}
-	if at := v.Bound[place]; at.Repository == on.Repository {
-		c.written = append(c.written, at.Digest)
-	}
-	good := m.Record.Good[record.GoodKey(v.File, w.Image.Container)]
-	if good.Repository == on.Repository && m.hasNamed(on, good.Running) {
-		c.good = append(c.good, good.Running)
 	}
 }
 
 // hasNamed reports whether a tag is known to have named a digest: kubelet's last pull of the tag
 // gave it, or the source did.
 func (m *maker) hasNamed(ref release.Reference, d digest.Digest) bool {
-	return m.names[ref.String()] == d || m.Record.Releases[release.Key(ref.Repository, d)].Tag == ref.Tag
-}
-
-// tagged is a reference with the tag that kubelet pulls where none is written.
-func tagged(ref release.Reference) release.Reference {
-	ref.Tag = cmp.Or(ref.Tag, "latest")
-	return ref
+	return m.Pulled[ref.String()] == d || m.Known(release.Pin{Repository: ref.Repository, Digest: d}).Tag == ref.Tag
 }
 
 // entry decides what a tag names; why says why the table leaves it out.
 func (m *maker) entry(ref release.Reference) (e Entry, why string) {
-	if m.isPrivate(ref.Repository) && !m.Policy.ServePrivate {
+	if m.isPrivate(ref.Repository) && !m.ServePrivate {
 		return e, "private: the registry wanted a login (localhost.private)"
 	}
 	all := m.found[ref]
@@ -207,21 +176,21 @@ func (m *maker) entry(ref release.Reference) (e Entry, why string) {
 
 // isPrivate reports whether a registry gives a repository only with a login.
 func (m *maker) isPrivate(repository string) bool {
-	if m.Private != nil {
-		if private, known := m.Private(repository); known {
+	if m.IsPrivate != nil {
+		if private, known := m.IsPrivate(repository); known {
 			return private
 		}
 	}
-	return m.Record.Private[repository]
+	return m.Private[repository]
 }
 
 // sortGood sorts digests that ran well: first what kubelet pulled last, then what was created
 // last.
 func (m *maker) sortGood(ref release.Reference, good []digest.Digest) {
 	slices.SortFunc(good, func(x, y digest.Digest) int {
-		pulled := m.names[ref.String()]
+		pulled := m.Pulled[ref.String()]
 		created := func(d digest.Digest) int64 {
-			return m.Record.Releases[release.Key(ref.Repository, d)].Created.Unix()
+			return m.Known(release.Pin{Repository: ref.Repository, Digest: d}).Created.Unix()
 		}
 		return cmp.Or(
 			isTrue(y == pulled)-isTrue(x == pulled), cmp.Compare(created(y), created(x)),
@@ -237,16 +206,16 @@ func isTrue(b bool) int {
 	return 0
 }
 
-// usable returns the pin of a digest that may be served; no says why it may not.
-func (m *maker) usable(p release.Pin) (image node.HeldImage, no string) {
-	if refusal, denied := m.Record.Denies(release.Release{Repository: p.Repository, Digest: p.Digest}); denied {
-		return image, fmt.Sprintf("%s is denied: %s", p.Digest, refusal.Reason)
+// usable returns the image of a digest that may be served; no says why it may not.
+func (m *maker) usable(p release.Pin) (image Image, no string) {
+	if reason, denied := m.Denied(p.Digest); denied {
+		return image, fmt.Sprintf("%s is denied: %s", p.Digest, reason)
 	}
-	image, pinned := m.pins[p]
-	switch {
-	case !pinned:
+	at := slices.IndexFunc(m.Images, func(i Image) bool { return i.Pin == p })
+	if at < 0 {
 		return image, fmt.Sprintf("%s is not complete and pinned", p.Digest)
-	case !isManifest(image.MediaType):
+	}
+	if image = m.Images[at]; !isManifest(image.MediaType) {
 		return image, fmt.Sprintf("%s is no image manifest: %q", p.Digest, outside.Text(image.MediaType))
 	}
 	return image, ""
@@ -262,7 +231,7 @@ func isManifest(mediaType string) bool {
 	return false
 }
 
-func entryOf(ref release.Reference, image node.HeldImage) Entry {
+func entryOf(ref release.Reference, image Image) Entry {
 	registry, repository, _ := strings.Cut(ref.Repository, "/")
 	return Entry{
 		Registry: registry, Repository: repository, Tag: ref.Tag,

@@ -3,7 +3,7 @@
 package ownhost_test
 
 import (
-	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,10 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
-	"github.com/kubic-project/image-update-agent/agent/policy"
-	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
@@ -26,39 +23,41 @@ const (
 
 var april = time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
 
-// facts are of pods that each follow velum:4.0.0-rev1, by file name, with what ran well in them.
-func facts(good map[string]string) ownhost.Facts {
-	f := ownhost.Facts{Record: record.Record{}}
-	for _, file := range []string{"a.yaml", "b.yaml"} {
-		ran, ok := good[file]
-		if !ok {
-			continue
-		}
-		f.Inventory.PodManifests = append(f.Inventory.PodManifests, node.PodFile{Name: file, Data: []byte(pod(file))})
-		if ran != "" {
-			f.Record.Good.Set(record.GoodKey(file, "velum"), record.Good{Repository: velum, Running: sum(ran)})
-		}
+// known are facts, with what is denied and what a source has said of a digest.
+type known struct {
+	ownhost.Facts
+	denied   map[digest.Digest]string
+	releases map[release.Pin]release.Release
+}
+
+// facts are of containers that each follow velum:4.0.0-rev1, with what ran well in them; empty: nothing.
+func facts(good ...string) *known {
+	f := &known{denied: map[digest.Digest]string{}, releases: map[release.Pin]release.Release{}}
+	f.Pulled, f.Private = map[string]digest.Digest{}, map[string]bool{}
+	f.Known = func(p release.Pin) release.Release { return f.releases[p] }
+	f.Denied = func(d digest.Digest) (string, bool) { reason, is := f.denied[d]; return reason, is }
+	for _, ran := range good {
+		f.Followed = append(f.Followed, ownhost.Followed{Reference: tag, Good: sum(ran)})
 	}
 	return f
 }
 
-func pod(file string) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %c}\nspec:\n  containers:\n  - name: velum\n    image: %s:4.0.0-rev1\n",
-		file[0], velum)
+// sum is the digest of a release; empty: there is none.
+func sum(name string) digest.Digest {
+	if name == "" {
+		return ""
+	}
+	return digest.FromString(name)
 }
 
-func sum(name string) digest.Digest { return digest.FromString(name) }
-
 // pins adds complete pins of releases that the tag has named, created one after another.
-func pins(f *ownhost.Facts, names ...string) {
+func (f *known) pins(names ...string) {
 	for n, name := range names {
-		f.Inventory.Held = append(f.Inventory.Held, node.HeldImage{
-			Name: "pin/" + name, Digest: sum(name), Pin: true, Complete: true, Repository: velum, MediaType: index, Size: 100,
-		})
-		f.Record.Releases.Set(release.Key(velum, sum(name)), release.Release{
-			Repository: velum, Tag: "4.0.0-rev1", Digest: sum(name),
-			Build: release.Build{Created: april.Add(time.Duration(n) * time.Hour)},
-		})
+		pin := release.Pin{Repository: velum, Digest: sum(name)}
+		f.Images = append(f.Images, ownhost.Image{Pin: pin, MediaType: index, Size: 100})
+		f.releases[pin] = release.Release{
+			Tag: tag.Tag, Build: release.Build{Created: april.Add(time.Duration(n) * time.Hour)},
+		}
 	}
 }
 
@@ -66,105 +65,101 @@ var tag = release.Reference{Repository: velum, Tag: "4.0.0-rev1"}
 
 func named(name string) ownhost.Named { return ownhost.Named{Reference: tag, Digest: sum(name)} }
 
-// pulled lets containerd's record of the tag name a digest.
-func pulled(f *ownhost.Facts, name string) {
-	f.Inventory.Held = append(f.Inventory.Held, node.HeldImage{Name: tag.String(), Digest: sum(name)})
-}
-
 func TestMake(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		good map[string]string
-		set  func(f *ownhost.Facts)
+		good []string
+		set  func(f *known)
 		want string // empty: the tag is left out
 		why  string
 	}{
-		"what ran well": {map[string]string{"a.yaml": "one"}, func(f *ownhost.Facts) { pins(f, "one", "two") }, "one", ""},
+		"what ran well": {[]string{"one"}, func(f *known) { f.pins("one", "two") }, "one", ""},
 		"nothing ran yet": {
-			map[string]string{"a.yaml": ""}, func(f *ownhost.Facts) { pins(f, "one") }, "", "nothing is known to have run well",
+			[]string{""}, func(f *known) { f.pins("one") }, "", "nothing is known to have run well",
 		},
-		"an approved apply": {map[string]string{"a.yaml": "one"}, func(f *ownhost.Facts) {
-			pins(f, "one", "two")
+		"an approved apply": {[]string{"one"}, func(f *known) {
+			f.pins("one", "two")
 			f.UnderWay = []ownhost.Named{named("two")}
 		}, "two", ""},
-		"the first of two applies": {map[string]string{"a.yaml": "one"}, func(f *ownhost.Facts) {
-			pins(f, "one", "two", "three")
+		"the first of two applies": {[]string{"one"}, func(f *known) {
+			f.pins("one", "two", "three")
 			f.UnderWay = []ownhost.Named{named("two"), named("three")}
 		}, "two", ""},
-		"an approved apply that is not complete": {map[string]string{"a.yaml": "one"}, func(f *ownhost.Facts) {
-			pins(f, "one", "two")
-			f.Inventory.Held[1].Complete = false
+		"an approved apply that is not complete": {[]string{"one"}, func(f *known) {
+			f.pins("one")
 			f.UnderWay = []ownhost.Named{named("two")}
 		}, "one", ""},
-		"an approved apply that is denied": {map[string]string{"a.yaml": "one"}, func(f *ownhost.Facts) {
-			pins(f, "one", "two")
-			f.Record.Denied.Set(release.Key(velum, sum("two")), record.Denial{})
+		"an approved apply that is denied": {[]string{"one"}, func(f *known) {
+			f.pins("one", "two")
+			f.denied[sum("two")] = "it fell"
 			f.UnderWay = []ownhost.Named{named("two")}
 		}, "one", ""},
 		"not pinned": {
-			map[string]string{"a.yaml": "one"}, func(f *ownhost.Facts) { pins(f, "two"); pulled(f, "one") }, "", "not complete and pinned",
+			[]string{"one"}, func(f *known) { f.pins("two"); f.Pulled[tag.String()] = sum("one") }, "", "not complete and pinned",
 		},
-		"pinned for another repository": {map[string]string{"a.yaml": "one"}, func(f *ownhost.Facts) {
-			pins(f, "one")
-			f.Inventory.Held[0].Repository = velum + "/copy"
+		"pinned for another repository": {[]string{"one"}, func(f *known) {
+			f.pins("one")
+			f.Images[0].Repository = velum + "/copy"
 		}, "", "not complete and pinned"},
-		"a login page": {map[string]string{"a.yaml": "one"}, func(f *ownhost.Facts) {
-			pins(f, "one")
-			f.Inventory.Held[0].MediaType = "text/html"
+		"a login page": {[]string{"one"}, func(f *known) {
+			f.pins("one")
+			f.Images[0].MediaType = "text/html"
 		}, "", "no image manifest"},
-		"denied": {map[string]string{"a.yaml": "one"}, func(f *ownhost.Facts) {
-			pins(f, "one")
-			f.Record.Denied.Set(release.Key(velum, sum("one")), record.Denial{Reason: "it fell"})
+		"denied": {[]string{"one"}, func(f *known) {
+			f.pins("one")
+			f.denied[sum("one")] = "it fell"
 		}, "", "it fell"},
-		"a login": {map[string]string{"a.yaml": "one"}, func(f *ownhost.Facts) {
-			pins(f, "one")
-			f.Record.Private.Set(velum, true)
+		"a login": {[]string{"one"}, func(f *known) {
+			f.pins("one")
+			f.Private[velum] = true
 		}, "", "private"},
-		"a login, and the setting": {map[string]string{"a.yaml": "one"}, func(f *ownhost.Facts) {
-			pins(f, "one")
-			f.Record.Private.Set(velum, true)
-			f.Policy.ServePrivate = true
+		"a login, and the setting": {[]string{"one"}, func(f *known) {
+			f.pins("one")
+			f.Private[velum] = true
+			f.ServePrivate = true
 		}, "one", ""},
-		"ran well under another tag": {map[string]string{"a.yaml": "one"}, func(f *ownhost.Facts) {
-			pins(f, "one")
-			f.Record.Releases.Delete(release.Key(velum, sum("one")))
+		"ran well under another tag": {[]string{"one"}, func(f *known) {
+			f.pins("one")
+			clear(f.releases)
 		}, "", "nothing is known to have run well"},
-		"kubelet pulled it by this tag": {map[string]string{"a.yaml": "one"}, func(f *ownhost.Facts) {
-			pins(f, "one")
-			f.Record.Releases.Delete(release.Key(velum, sum("one")))
-			pulled(f, "one")
+		"kubelet pulled it by this tag": {[]string{"one"}, func(f *known) {
+			f.pins("one")
+			clear(f.releases)
+			f.Pulled[tag.String()] = sum("one")
 		}, "one", ""},
-		"two pods, what kubelet pulled last": {map[string]string{"a.yaml": "one", "b.yaml": "two"}, func(f *ownhost.Facts) {
-			pins(f, "one", "two")
-			pulled(f, "one")
+		"two pods, what kubelet pulled last": {[]string{"one", "two"}, func(f *known) {
+			f.pins("one", "two")
+			f.Pulled[tag.String()] = sum("one")
 		}, "one", ""},
 		"two pods, what was created last": {
-			map[string]string{"a.yaml": "two", "b.yaml": "one"}, func(f *ownhost.Facts) { pins(f, "one", "two") }, "two", "",
+			[]string{"two", "one"}, func(f *known) { f.pins("one", "two") }, "two", "",
 		},
-		"two pods, one denied": {map[string]string{"a.yaml": "two", "b.yaml": "one"}, func(f *ownhost.Facts) {
-			pins(f, "one", "two")
-			f.Record.Denied.Set(release.Key(velum, sum("two")), record.Denial{})
+		"two pods, one denied": {[]string{"two", "one"}, func(f *known) {
+			f.pins("one", "two")
+			f.denied[sum("two")] = "it fell"
 		}, "one", ""},
-		"a rollback": {map[string]string{"a.yaml": "two"}, func(f *ownhost.Facts) {
-			pins(f, "one", "two")
-			f.Record.Overrides.Set("a.yaml", record.Override{Pending: true, Images: map[string]record.PinnedImage{
-				"container velum": {Pin: release.Pin{Repository: velum, Digest: sum("one")}, Follow: tag.Tag},
-			}})
+		"a rollback": {[]string{"two"}, func(f *known) {
+			f.pins("one", "two")
+			f.Followed[0].Pending = sum("one")
 		}, "one", ""},
-		"what the last table says": {map[string]string{"a.yaml": ""}, func(f *ownhost.Facts) {
-			pins(f, "one")
+		"what the pod manifest names": {[]string{"two"}, func(f *known) {
+			f.pins("one", "two")
+			f.Followed[0].Written = sum("one")
+		}, "one", ""},
+		"what the last table says": {[]string{""}, func(f *known) {
+			f.pins("one")
 			f.Last = ownhost.Table{Entries: []ownhost.Entry{entry("one")}}
 		}, "one", ""},
-		"what ran well since": {map[string]string{"a.yaml": "two"}, func(f *ownhost.Facts) {
-			pins(f, "one", "two")
+		"what ran well since": {[]string{"two"}, func(f *known) {
+			f.pins("one", "two")
 			f.Last = ownhost.Table{Entries: []ownhost.Entry{entry("one")}}
 		}, "two", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := facts(c.good)
-			c.set(&f)
-			table, omitted := ownhost.Make(f)
+			f := facts(c.good...)
+			c.set(f)
+			table, omitted := ownhost.Make(f.Facts)
 			require.NoError(t, table.Check())
 			if c.want == "" {
 				assert.Empty(t, table.Entries)
@@ -195,50 +190,46 @@ func TestMakeNamesOnlyWhatItMay(t *testing.T) {
 			return rapid.SliceOfDistinct(rapid.SampledFrom(all), rapid.ID[string]).Draw(t, label)
 		}
 		maybe := rapid.SampledFrom(append(all, ""))
-		f := facts(map[string]string{"a.yaml": maybe.Draw(t, "a ran"), "b.yaml": maybe.Draw(t, "b ran")})
+		f := facts(maybe.Draw(t, "a ran"), maybe.Draw(t, "b ran"))
 		pinned, denied, underWay := some("pinned"), some("denied"), some("under way")
-		pins(&f, pinned...)
-		for n := range f.Inventory.Held {
-			f.Inventory.Held[n].Complete = rapid.Bool().Draw(t, "complete")
-			f.Inventory.Held[n].MediaType = rapid.SampledFrom([]string{index, "text/html", ""}).Draw(t, "type")
-			f.Inventory.Held[n].Size = rapid.Int64Range(-1, 10<<20).Draw(t, "size")
+		f.pins(pinned...)
+		for n := range f.Images {
+			f.Images[n].MediaType = rapid.SampledFrom([]string{index, "text/html", ""}).Draw(t, "type")
+			f.Images[n].Size = rapid.Int64Range(-1, 10<<20).Draw(t, "size")
 		}
 		for _, d := range denied {
-			f.Record.Denied.Set(release.Key(velum, sum(d)), record.Denial{})
+			f.denied[sum(d)] = "it fell"
 		}
 		for _, d := range underWay {
 			f.UnderWay = append(f.UnderWay, named(d))
 		}
-		if tagged := maybe.Draw(t, "the tag's record"); tagged != "" {
-			pulled(&f, tagged)
-		}
+		f.Pulled[tag.String()] = sum(maybe.Draw(t, "the tag's record"))
 		if last := maybe.Draw(t, "last"); last != "" {
 			f.Last = ownhost.Table{Entries: []ownhost.Entry{entry(last)}}
 		}
 		private := rapid.Bool().Draw(t, "private")
 		if private {
-			f.Record.Private.Set(velum, true)
+			f.Private[velum] = true
 		}
-		f.Policy = policy.Policy{ServePrivate: rapid.Bool().Draw(t, "serve private")}
+		f.ServePrivate = rapid.Bool().Draw(t, "serve private")
 
-		table, omitted := ownhost.Make(f)
+		table, omitted := ownhost.Make(f.Facts)
 		require.NoError(t, table.Check())
 		require.LessOrEqual(t, len(table.Entries), 1)
 		require.Len(t, omitted, 1-len(table.Entries))
 		for _, e := range table.Entries {
-			require.False(t, private && !f.Policy.ServePrivate)
-			_, isDenied := f.Record.Denies(release.Release{Digest: e.Digest})
-			require.False(t, isDenied)
-			require.True(t, f.Inventory.Staged(release.Release{Repository: velum, Digest: e.Digest}))
+			require.False(t, private && !f.ServePrivate)
+			require.NotContains(t, f.denied, e.Digest)
+			require.True(t, slices.ContainsFunc(pinned, func(name string) bool { return sum(name) == e.Digest }))
 			require.True(t, isKnown(f, e), "%v is nobody's", e)
 		}
 	})
 }
 
 // isKnown reports whether a digest was approved, ran well, or stood in the last table.
-func isKnown(f ownhost.Facts, e ownhost.Entry) bool {
-	for _, g := range f.Record.Good {
-		if g.Running == e.Digest {
+func isKnown(f *known, e ownhost.Entry) bool {
+	for _, at := range f.Followed {
+		if at.Good == e.Digest {
 			return true
 		}
 	}

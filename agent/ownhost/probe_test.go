@@ -21,9 +21,9 @@ import (
 func keptBefore(t *testing.T, at ownhost.Position) *ownhost.Keeper {
 	t.Helper()
 	store := &agenttest.OwnHost{}
-	f := facts(map[string]string{"a.yaml": "one"})
-	pins(&f, "one")
-	require.NoError(t, keeper(store, at).Keep(t.Context(), f))
+	f := facts("one")
+	f.pins("one")
+	require.NoError(t, keeper(store, at).Keep(t.Context(), f.Facts))
 	return keeper(store, at)
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ownhost decides what the node's own host answers.
+// Package ownhost decides what the node's own host answers, and says how it stands.
 //
 // The own host is a host in containerd's hosts.toml that this node serves itself. It answers the
 // HEAD of a manifest from a Table, which lists what floating tags name on this node. A table never

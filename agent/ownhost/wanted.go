@@ -2,10 +2,7 @@
 
 package ownhost
 
-import (
-	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/outside"
-)
+import "github.com/kubic-project/image-update-agent/internal/outside"
 
 // Wanted is a registry for which a person has enabled the own host. Other programs write hosts.toml files, too, so that
 // only this says that the own host is missed.
@@ -23,7 +20,7 @@ type Memory interface {
 	Why(w Wanted, now Position) string
 }
 
-func (k *Keeper) lost() (lost []status.OwnHostLost, unknown string) {
+func (k *Keeper) lost() (lost []LostRegistry, unknown string) {
 	if k.Memory == nil {
 		return nil, ""
 	}
@@ -32,15 +29,15 @@ func (k *Keeper) lost() (lost []status.OwnHostLost, unknown string) {
 
 // Lost returns the wanted registries whose hosts do not have the own host where it was enabled. position is where it
 // stands. unknown is why that is not known; empty: it is.
-func Lost(m Memory, position func(registry string) Position) (lost []status.OwnHostLost, unknown string) {
+func Lost(m Memory, position func(registry string) Position) (lost []LostRegistry, unknown string) {
 	wanted, err := m.Wanted()
 	if err != nil {
 		return nil, outside.Text(err.Error())
 	}
 	for _, w := range wanted {
 		if now := position(w.Registry); now != w.Position {
-			lost = append(lost, status.OwnHostLost{
-				Registry: w.Registry, Wanted: string(w.Position), Position: string(now), Reason: outside.Text(m.Why(w, now)),
+			lost = append(lost, LostRegistry{
+				Registry: w.Registry, Wanted: w.Position, Position: now, Reason: outside.Text(m.Why(w, now)),
 			})
 		}
 	}

@@ -3,6 +3,7 @@
 package release
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -31,6 +32,12 @@ type Reference struct {
 
 // String is as in a pod manifest: repository:tag.
 func (r Reference) String() string { return r.Repository + ":" + r.Tag }
+
+// Tagged returns the reference with the tag that kubelet pulls where none is written.
+func (r Reference) Tagged() Reference {
+	r.Tag = cmp.Or(r.Tag, "latest")
+	return r
+}
 
 // ParseReference parses "repository:tag". A missing tag stays empty, and is not "latest".
 func ParseReference(text string) (Reference, error) {

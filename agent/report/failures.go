@@ -154,24 +154,3 @@ func (r *Report) missingTag(q release.Question, wasThere bool) (status.Kind, str
 	}
 	return status.KindTagGone, "the followed tag is gone"
 }
-
-// ownHostLost are the reasons of a node whose own host is wanted and not asked: its pods need the registry, or start
-// what no person approved.
-func ownHostLost(own *status.OwnHostStatus) []status.Reason {
-	if own == nil {
-		return nil
-	}
-	var out []status.Reason
-	for _, l := range own.Lost {
-		out = append(out, status.Reason{
-			Kind: status.KindOwnHost, Host: l.Registry,
-			Text: fmt.Sprintf("own host: it was enabled for %s as %s: %s", l.Registry, l.Wanted, l.Reason),
-		})
-	}
-	if own.WantedError != "" {
-		out = append(out, status.Reason{
-			Kind: status.KindOwnHost, Text: "own host: for which registries it was enabled is not known: " + own.WantedError,
-		})
-	}
-	return out
-}

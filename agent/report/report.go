@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
@@ -35,7 +36,7 @@ type Report struct {
 	Timetable Timetable    // nil: the agent runs without a loop
 	Unasked   bool         // see Timetable.NextPoll
 	Catalog   release.Listing
-	OwnHost   *status.OwnHostStatus // nil: no hosts.toml names the node's own host
+	OwnHost   *ownhost.Status // nil: no hosts.toml names the node's own host
 	// Rollbacks are what a rollback by a person would return to, by pod manifest.
 	Rollbacks map[string]record.Override
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent/fleet"
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
@@ -55,7 +56,7 @@ type Status struct {
 	// Catalog is what the node knows of its catalog; absent: none is configured.
 	Catalog *CatalogStatus `json:"catalog,omitempty"`
 	// OwnHost is the node's own host; absent: no hosts.toml names it.
-	OwnHost *OwnHostStatus `json:"ownHost,omitempty"`
+	OwnHost *ownhost.Status `json:"ownHost,omitempty"`
 	// Lock is the lock of the fleet; absent: none is configured.
 	Lock         *fleet.LockStatus `json:"lock,omitempty"`
 	Images       []ImageStatus     `json:"images"`

@@ -46,7 +46,7 @@ func TestEveryFieldIsOnItsFaces(t *testing.T) {
 			miss("text", !regexp.MustCompile(`\.`+field.Name+`\b`).MatchString(text))
 			miss("page", !regexp.MustCompile(`\b`+name+`\b`).MatchString(page))
 			if len(missed) > 0 && name != "-" && name != "" {
-				lacks = append(lacks, of.Name()+"."+name+": "+strings.Join(missed, " "))
+				lacks = append(lacks, of.String()+"."+name+": "+strings.Join(missed, " "))
 			}
 		}
 	}

@@ -99,7 +99,7 @@ func TestALostOwnHostIsMissed(t *testing.T) {
 			require.NotNil(t, s)
 			require.Len(t, s.Lost, 1)
 			assert.Equal(t, suse, s.Lost[0].Registry)
-			assert.Equal(t, "gate", s.Lost[0].Wanted)
+			assert.Equal(t, ownhost.Gate, s.Lost[0].Wanted)
 			assert.Contains(t, s.Lost[0].Reason, c.want)
 			view, err := m.Show(t.Context(), filepath.Join(state, TableFile))
 			require.NoError(t, err)

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
-	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
@@ -22,7 +21,7 @@ type View struct {
 	TableError string         `json:"tableError,omitempty"`
 	Registries []RegistryView `json:"registries"` // those that have the own host, have lost it, or are in the table
 	// Lost are the registries for which it was enabled and does not stand where it was.
-	Lost []status.OwnHostLost `json:"lost"`
+	Lost []ownhost.LostRegistry `json:"lost"`
 	// WantedError is why it is not known for which registries it was enabled; empty: it is.
 	WantedError string `json:"wantedError,omitempty"`
 }
@@ -36,7 +35,7 @@ type RegistryView struct {
 // Show returns which registries have the own host or have lost it, and what it answers for them; with names, of these
 // alone.
 func (m Memory) Show(ctx context.Context, table string, names ...string) (View, error) {
-	v := View{Address: ownhost.Address, Table: table, Registries: []RegistryView{}, Lost: []status.OwnHostLost{}}
+	v := View{Address: ownhost.Address, Table: table, Registries: []RegistryView{}, Lost: []ownhost.LostRegistry{}}
 	t, err := ReadTable(table)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -73,7 +72,7 @@ func (m Memory) usable(ctx context.Context, registry string) ownhost.Position {
 }
 
 func (m Memory) registrations(
-	ctx context.Context, t ownhost.Table, lost []status.OwnHostLost, names []string,
+	ctx context.Context, t ownhost.Table, lost []ownhost.LostRegistry, names []string,
 ) ([]Registration, error) {
 	var found []Registration
 	for _, name := range names {
@@ -125,8 +124,8 @@ func (v View) Write(p *terminal.Page) error {
 		}
 		for _, l := range v.Lost {
 			if l.Registry == r.Registry {
-				p.Item("  lost  ", "it was enabled as "+l.Wanted+": "+l.Reason)
-				p.Item("        ", Remedy(ownhost.Wanted{Registry: l.Registry, Position: ownhost.Position(l.Wanted)}))
+				p.Item("  lost  ", "it was enabled as "+string(l.Wanted)+": "+l.Reason)
+				p.Item("        ", Remedy(ownhost.Wanted{Registry: l.Registry, Position: l.Wanted}))
 			}
 		}
 		var rows [][]string

@@ -25,6 +25,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -75,13 +76,13 @@ func full() Readings {
 			{Holds: []status.Hold{{Name: status.HoldDisk}}},
 			{Image: "r/velum", PodManifest: "velum.yaml", Withdrawn: &release.Withdrawal{Reason: "broken"}},
 		}
-		s.OwnHost = &status.OwnHostStatus{
-			Registries: []status.OwnHostRegistry{{
-				Registry: "registry.suse.com", Position: "fallback", Tags: make([]status.OwnHostTag, 6),
-				Unanswered: make([]status.OwnHostUnanswered, 1), LastServed: &older,
+		s.OwnHost = &ownhost.Status{
+			Registries: []ownhost.RegistryStatus{{
+				Registry: "registry.suse.com", Position: "fallback", Tags: make([]ownhost.ServedTag, 6),
+				Unanswered: make([]ownhost.UnservedTag, 1), LastServed: &older,
 			}},
-			Lost:    []status.OwnHostLost{{Registry: "ghcr.io", Wanted: "gate"}},
-			Answers: &status.OwnHostAnswers{Served: 5, Unknown: 2, Refused: 1}, Error: "no space left on device",
+			Lost:    []ownhost.LostRegistry{{Registry: "ghcr.io", Wanted: "gate"}},
+			Answers: &ownhost.Answers{Served: 5, Unknown: 2, Refused: 1}, Error: "no space left on device",
 			Down: "own host at 127.0.0.1:334: connection refused",
 		}
 		published, expires := noon.Add(-time.Hour), noon.Add(time.Hour)

@@ -2,11 +2,11 @@
 
 package metrics
 
-import "github.com/kubic-project/image-update-agent/agent/status"
+import "github.com/kubic-project/image-update-agent/agent/ownhost"
 
 // ownHost has no series where no hosts.toml names the node's own host.
 func (c *collector) ownHost(
-	own *status.OwnHostStatus, gauge setGauge, counter func(name string, value uint64, labels ...string),
+	own *ownhost.Status, gauge setGauge, counter func(name string, value uint64, labels ...string),
 ) {
 	if own == nil {
 		return
@@ -16,14 +16,14 @@ func (c *collector) ownHost(
 			break
 		}
 		registry := label(r.Registry)
-		gauge("own_host_tags", float64(len(r.Tags)), registry, r.Position)
-		gauge("own_host_tags_unanswered", float64(len(r.Unanswered)), registry, r.Position)
+		gauge("own_host_tags", float64(len(r.Tags)), registry, string(r.Position))
+		gauge("own_host_tags_unanswered", float64(len(r.Unanswered)), registry, string(r.Position))
 	}
 	for n, l := range own.Lost {
 		if n == maxSeries {
 			break
 		}
-		gauge("own_host_lost", 1, label(l.Registry), l.Wanted)
+		gauge("own_host_lost", 1, label(l.Registry), string(l.Wanted))
 	}
 	gauge("own_host_wanted_known", number(own.WantedError == ""))
 	if a := own.Answers; a != nil {

@@ -3,6 +3,7 @@
 package statuspage
 
 import (
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
@@ -14,11 +15,11 @@ func (p *page) ownHostLines() (lines []string) {
 		return nil
 	}
 	for _, r := range own.Registries {
-		line := r.Position + ": "
+		line := string(r.Position) + ": "
 		switch tags := terminal.Plural(len(r.Tags), "tag") + " on " + r.Registry; {
 		case own.Down != "":
 			line += "not ready for " + tags
-		case r.Position == "gate":
+		case r.Position == ownhost.Gate:
 			line += "container starts take what was approved, for " + tags
 		default:
 			line += "ready for " + tags
@@ -35,7 +36,7 @@ func (p *page) ownHostLines() (lines []string) {
 		lines = append(lines, line)
 	}
 	for _, l := range own.Lost {
-		lines = append(lines, "lost: "+l.Wanted+" on "+l.Registry+": "+terminal.OneLine(l.Reason))
+		lines = append(lines, "lost: "+string(l.Wanted)+" on "+l.Registry+": "+terminal.OneLine(l.Reason))
 	}
 	if own.WantedError != "" {
 		lines = append(lines, "not known for which registries it was enabled: "+terminal.OneLine(own.WantedError))

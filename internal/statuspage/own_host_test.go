@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
@@ -18,15 +19,15 @@ func TestOwnHost(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	served, away := noon.Add(3*time.Minute), noon.Add(-2*time.Minute)
-	s := status.Status{State: status.StateStale, Since: noon, OwnHost: &status.OwnHostStatus{
-		Registries: []status.OwnHostRegistry{
+	s := status.Status{State: status.StateStale, Since: noon, OwnHost: &ownhost.Status{
+		Registries: []ownhost.RegistryStatus{
 			{
-				Registry: "registry.suse.com", Position: "fallback", Tags: make([]status.OwnHostTag, 6), LastServed: &served,
-				AwaySince: &away, Unanswered: []status.OwnHostUnanswered{{
+				Registry: "registry.suse.com", Position: "fallback", Tags: make([]ownhost.ServedTag, 6), LastServed: &served,
+				AwaySince: &away, Unanswered: []ownhost.UnservedTag{{
 					Image: "registry.suse.com/private/db", Tag: "10.0-rev1", Reason: "private: the registry wanted a login (localhost.private)",
 				}},
 			},
-			{Registry: "registry.example.com", Position: "gate", Tags: make([]status.OwnHostTag, 1)},
+			{Registry: "registry.example.com", Position: "gate", Tags: make([]ownhost.ServedTag, 1)},
 		},
 		Error: "table of the own host: no space left on device",
 	}}
