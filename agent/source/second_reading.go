@@ -12,6 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
 // maxReadings bounds how often a round reads a tag until two readings in a row agree.
@@ -140,13 +141,9 @@ func (s *secondReading) wait(ctx context.Context, refs []release.Reference) erro
 	a.Progress.Report(confirming)
 	defer func() { a.Progress.End(confirming, ctx.Err()) }()
 	defer a.Progress.Heartbeat()()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		s.readAgainAt = time.Time{}
-		return nil
+	if err := wait.For(ctx, d); err != nil {
+		return err
 	}
+	s.readAgainAt = time.Time{}
+	return nil
 }

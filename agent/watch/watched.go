@@ -13,6 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
 // eventDelay is the time from an event to the observation. kubelet restarts a container within
@@ -82,12 +83,7 @@ func nextEvents(ctx context.Context, due <-chan struct{}) bool {
 		return false
 	case <-due:
 	}
-	timer := time.NewTimer(eventDelay)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+	_ = wait.For(ctx, eventDelay)
 	select {
 	case <-due: // one observation covers the events since
 	default:

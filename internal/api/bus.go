@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus"
+	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
 const (
@@ -75,7 +76,7 @@ func NewBus(o BusOptions) *Bus {
 // the name, Run tries again at growing intervals; it logs each problem once.
 func (b *Bus) Run(ctx context.Context) {
 	defer b.acting.Wait()
-	wait, logged := b.firstWait, ""
+	pause, logged := b.firstWait, ""
 	for {
 		began := time.Now()
 		joined, err := b.serve(ctx)
@@ -85,7 +86,7 @@ func (b *Bus) Run(ctx context.Context) {
 		if joined {
 			logged = ""
 			if time.Since(began) >= b.steady {
-				wait = b.firstWait
+				pause = b.firstWait
 			}
 		}
 		if problem := err.Error(); problem != logged {
@@ -96,14 +97,10 @@ func (b *Bus) Run(ctx context.Context) {
 			b.Log.Log(ctx, level, "not on the system bus", "err", err)
 			logged = problem
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if wait.For(ctx, pause) != nil {
 			return
-		case <-timer.C:
 		}
-		wait = min(2*wait, b.lastWait)
+		pause = min(2*pause, b.lastWait)
 	}
 }
 

@@ -42,6 +42,7 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
+	"github.com/kubic-project/image-update-agent/internal/wait"
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
@@ -127,7 +128,7 @@ func (s *Store) Sweep(ctx context.Context) error {
 func (s *Store) write(ctx context.Context, edit func(document) ([]byte, error)) (changed bool, err error) {
 	for attempt := range attempts {
 		if attempt > 0 {
-			if pauseErr := pause(ctx, attempt-1); pauseErr != nil {
+			if pauseErr := wait.For(ctx, firstPause<<(attempt-1)); pauseErr != nil {
 				return false, errors.Join(pauseErr, err)
 			}
 		}
@@ -226,20 +227,8 @@ func (s *Store) read(ctx context.Context, dir *nodefile.Dir) (nodefile.File, doc
 			return file, doc, err
 		}
 		before = file
-		if err := pause(ctx, 0); err != nil {
+		if err := wait.For(ctx, firstPause); err != nil {
 			return file, document{}, err
 		}
-	}
-}
-
-// pause waits before the attempt after the given one, each time twice as long.
-func pause(ctx context.Context, attempt int) error {
-	timer := time.NewTimer(firstPause << attempt)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
 // A limited pull reads the bytes of a quarter of a second at once, within these
@@ -45,10 +47,5 @@ func (t *throttle) wait(ctx context.Context, n int) error {
 	if delay == 0 {
 		return nil
 	}
-	select {
-	case <-time.After(delay):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return wait.For(ctx, delay)
 }

@@ -11,6 +11,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
 // Lists reports whether CRI has an image of that name, and its image id.
@@ -89,12 +90,7 @@ func (c session) awaitNoticed(ctx context.Context, containerID string) error {
 		return readable(err)
 	}
 	age := time.Since(time.Unix(0, answer.GetStatus().GetStartedAt()))
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(min(minAge-age, minAge)): // a start in the future: the clock was set
-		return nil
-	}
+	return wait.For(ctx, min(minAge-age, minAge)) // a start in the future: the clock was set
 }
 
 // Clear removes the exited containers of a sandbox.

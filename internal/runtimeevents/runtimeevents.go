@@ -26,6 +26,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/kubic-project/image-update-agent/agent/watch"
+	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
 // The topics of containerd (core/runtime/events.go).
@@ -78,10 +79,7 @@ func (e *Events) Watch(ctx context.Context, onEvent func(watch.RuntimeEvent)) {
 			onEvent(watch.RuntimeEvent{})
 		}
 		e.Log.Debug("no events from containerd", "socket", e.Socket, "err", err, "again", pause)
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		_ = wait.For(ctx, pause)
 		pause = min(2*pause, longestPause)
 	}
 }

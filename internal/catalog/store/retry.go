@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
 // blobUnknownInManifest is a code of registries before distribution 2.
@@ -50,22 +51,11 @@ func mayBegin(err error) bool {
 }
 
 // BackOff waits before the next attempt: longer each time, and not as long as others do.
-func BackOff(ctx context.Context, attempt int) error { return sleep(ctx, backOff(attempt)) }
+func BackOff(ctx context.Context, attempt int) error { return wait.For(ctx, backOff(attempt)) }
 
 func backOff(attempt int) time.Duration {
 	d := min(firstWait<<min(attempt-1, 10), longestWait)
 	return d/2 + rand.N(d) //nolint:gosec // it only spreads requests
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // hasCode reports whether a registry gave one of these codes.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/internal/distspec"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
 // sender sends each request of a Client, also those of its logins. It repeats one that may end
@@ -45,19 +46,19 @@ func (s sender) RoundTrip(r *http.Request) (*http.Response, error) {
 			return resp, err
 		}
 		now := time.Now()
-		wait := backOff(attempt)
+		pause := backOff(attempt)
 		if resp != nil {
 			if at := distspec.RetryAfter(resp.Header.Get("Retry-After"), now, time.Hour); !at.IsZero() {
-				wait = at.Sub(now)
+				pause = at.Sub(now)
 			}
 		}
-		if now.Add(wait).After(last) {
+		if now.Add(pause).After(last) {
 			return resp, err
 		}
 		if resp != nil {
 			_ = resp.Body.Close()
 		}
-		if err := sleep(r.Context(), wait); err != nil {
+		if err := wait.For(r.Context(), pause); err != nil {
 			return nil, err
 		}
 	}
