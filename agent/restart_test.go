@@ -156,17 +156,24 @@ func TestPodManifestIsPutBackWhenTheAgentStops(t *testing.T) {
 // lateKubelet is a runtime in which kubelet has begun a pod before its pod manifest was set aside.
 type lateKubelet struct {
 	*agenttest.Node
-	t     *testing.T
-	aside *time.Time // since when; zero: not yet
-	runs  time.Duration
+	t        *testing.T
+	aside    *time.Time    // since when; zero: not yet
+	runs     time.Duration // from then on
+	failing  time.Duration // so long CRI does not list containers, once the pod manifest is aside
+	whenBack *time.Duration
+	cleared  *[]string
 }
 
-func (l lateKubelet) isUp() bool { return !l.aside.IsZero() && time.Since(*l.aside) < l.runs }
+func (l lateKubelet) isWithin(d time.Duration) bool {
+	return !l.aside.IsZero() && time.Since(*l.aside) < d
+}
 
 func (l lateKubelet) Containers(ctx context.Context) ([]node.Container, []digest.Digest, error) {
+	if l.isWithin(l.failing) {
+		return nil, nil, errors.New("cri: deadline exceeded")
+	}
 	all, used, err := l.Node.Containers(ctx)
-	if l.isUp() {
-		assert.Empty(l.t, l.PodManifest("velum.yaml"))
+	if l.isWithin(l.runs) {
 		all = append(all, node.Container{
 			ID: "late", Sandbox: "late", Pod: "velum-" + agenttest.NodeName, Namespace: "default", Name: "velum", Running: true,
 		})
@@ -176,22 +183,57 @@ func (l lateKubelet) Containers(ctx context.Context) ([]node.Container, []digest
 
 func (l lateKubelet) SandboxReady(ctx context.Context, id string) (bool, error) {
 	if id == "late" {
-		return l.isUp(), nil
+		return l.isWithin(l.runs), nil
 	}
 	return l.Node.SandboxReady(ctx, id)
 }
 
+func (l lateKubelet) Clear(ctx context.Context, id string) error {
+	if id == "late" {
+		*l.cleared = append(*l.cleared, id)
+	}
+	return l.Node.Clear(ctx, id)
+}
+
+func (l lateKubelet) Write(ctx context.Context, was node.PodFile, data []byte) error {
+	*l.whenBack = time.Since(*l.aside)
+	return l.Node.Write(ctx, was, data)
+}
+
 // The next pod manifest is written when what kubelet has begun meanwhile is down: while it drains, it would be proved.
+// A runtime that does not say what runs is asked again.
 func TestAPodThatKubeletHasBegunIsAwaited(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, _ := running(t)
-		second := w.Registry.Release(velum, "4.0.0", 2, "1.2")
-		w.check()
-		var aside time.Time
-		w.agent.Pods = lateKubelet{w.Node, t, &aside, 25 * time.Second}
-		w.Node.OnAside = func(string) error { aside = time.Now(); return nil }
-		out, _ := w.apply()
-		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
-		w.runs("velum.yaml", "velum", second.Digest)
-	})
+	const grace, slack, forgets = 30 * time.Second, 10 * time.Second, 1500 * time.Millisecond
+	for name, c := range map[string]struct {
+		runs, failing, back time.Duration
+		cleared             []string
+	}{
+		"CRI answers":           {runs: 25 * time.Second, back: 25*time.Second + forgets, cleared: []string{"late"}},
+		"CRI fails once":        {25 * time.Second, forgets + 1, 25*time.Second + forgets, []string{"late"}},
+		"CRI fails for a while": {time.Minute, 20 * time.Second, grace + slack, []string{"late"}},
+		"CRI fails to the end":  {runs: 35 * time.Second, failing: grace + slack + time.Second, back: grace + slack},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, _ := running(t)
+				w.Policy.Forgets = forgets
+				w.restart()
+				second := w.Registry.Release(velum, "4.0.0", 2, "1.2")
+				w.check()
+				var (
+					aside   time.Time
+					back    time.Duration
+					cleared []string
+				)
+				late := lateKubelet{w.Node, t, &aside, c.runs, c.failing, &back, &cleared}
+				w.agent.Pods, w.agent.Files = late, late
+				w.Node.OnAside = func(string) error { aside = time.Now(); return nil }
+				out, _ := w.apply()
+				assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+				assert.Equal(t, c.back, back)
+				assert.Equal(t, c.cleared, cleared)
+				w.runs("velum.yaml", "velum", second.Digest)
+			})
+		})
+	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
 // KubeletForgets is how long kubelet takes to forget a pod whose sandbox is down: 0.9 s at
@@ -78,10 +79,12 @@ func (a *attempt) swap(ctx context.Context, s plan.Step) (err error) {
 	if err := a.Files.SetAside(ctx, s.Was); err != nil {
 		return err
 	}
-	if err := a.Progress.WhileWaiting(s.File, s.Apply.Pod, func() error { return a.awaitDown(ctx, s.Apply) }); err != nil {
+	var down []string
+	await := func() (err error) { down, err = a.awaitDown(ctx, s.Apply); return err }
+	if err := a.Progress.WhileWaiting(s.File, s.Apply.Pod, await); err != nil {
 		return err
 	}
-	for _, id := range s.Apply.Sandboxes {
+	for _, id := range down {
 		if err := a.Pods.Clear(ctx, id); err != nil {
 			a.Log.Warn("ended containers stay", "pod", s.Apply.Pod, "err", err)
 		}
@@ -89,66 +92,61 @@ func (a *attempt) swap(ctx context.Context, s plan.Step) (err error) {
 	return a.Write(ctx, plan.Step{File: s.File, Was: node.PodFile{Name: s.File}, Data: data, Ours: s.Ours, Bound: s.Bound})
 }
 
-// awaitDown waits until kubelet has ended a pod and forgotten it. kubelet may have begun to start
-// the pod anew before its pod manifest was set aside: what it starts meanwhile is about to end, too,
-// and would be taken for the pod of the next pod manifest.
-func (a *attempt) awaitDown(ctx context.Context, p plan.Apply) error {
+// awaitDown waits until kubelet has ended a pod and forgotten it, and returns the sandboxes that it had. kubelet may
+// have begun to start the pod anew before its pod manifest was set aside: what it starts meanwhile is about to end,
+// too, and would be taken for the pod of the next pod manifest. A pod counts as up as long as CRI does not answer.
+func (a *attempt) awaitDown(ctx context.Context, p plan.Apply) (sandboxes []string, err error) {
 	until, cancel := context.WithTimeout(ctx, p.Grace+shutdownSlack)
 	defer cancel()
-	var down []string
-	for up := p.Sandboxes; ; {
-		for _, id := range up {
-			if !a.isDown(until, p.Pod, id) && ctx.Err() == nil {
-				a.Log.Warn("pod does not go down", "pod", p.Pod)
-				a.shutdownTimedOut = true
-				return nil
-			}
+	for up := p.Sandboxes; err == nil; {
+		sandboxes = append(sandboxes, up...)
+		for n := 0; n < len(up) && err == nil; n++ {
+			err = askUntil(until, func() (down bool, err error) {
+				isUp, err := a.Pods.SandboxReady(ctx, up[n])
+				return !isUp, err
+			})
 		}
-		down = append(down, up...)
-		pause(ctx, a.Policy.Forgets)
-		if ctx.Err() != nil {
-			return fmt.Errorf("pod %s goes down: %w", p.Pod, ctx.Err())
+		if err == nil {
+			err = wait.For(ctx, a.Policy.Forgets)
 		}
-		if up = a.runsIn(ctx, p, down); len(up) == 0 {
+		if err == nil {
+			err = askUntil(until, func() (answered bool, err error) {
+				up, err = a.runsIn(ctx, p, sandboxes)
+				return true, err
+			})
+		}
+		if err == nil && len(up) == 0 {
+			return sandboxes, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("pod %s goes down: %w", p.Pod, ctx.Err())
+	}
+	a.Log.Warn("pod does not go down", "pod", p.Pod, "err", err)
+	a.shutdownTimedOut = true
+	return sandboxes, nil
+}
+
+// askUntil repeats a question until its answer is yes. Its error is the last one if ctx ends before.
+func askUntil(ctx context.Context, ask func() (yes bool, err error)) error {
+	for {
+		yes, err := ask()
+		if err == nil && yes {
 			return nil
 		}
-	}
-}
-
-// isDown waits until a sandbox is down; false: ctx ended before.
-func (a *attempt) isDown(ctx context.Context, pod, sandbox string) bool {
-	for ctx.Err() == nil {
-		up, err := a.Pods.SandboxReady(ctx, sandbox)
-		if err != nil {
-			a.Log.Warn("sandbox not observed", "pod", pod, "err", err)
-		} else if !up {
-			return true
+		if ended := wait.For(ctx, proofInterval/5); ended != nil {
+			return errors.Join(ended, err)
 		}
-		pause(ctx, proofInterval/5)
 	}
-	return false
 }
 
-// runsIn are the sandboxes in which containers of a pod run, without those that are down.
-func (a *attempt) runsIn(ctx context.Context, p plan.Apply, down []string) (out []string) {
+// runsIn are the sandboxes in which containers of a pod run, without those that are known.
+func (a *attempt) runsIn(ctx context.Context, p plan.Apply, known []string) (out []string, err error) {
 	containers, err := a.containers(ctx, p)
-	if err != nil {
-		a.Log.Warn("containers not observed", "pod", p.Pod, "err", err)
-	}
 	for _, c := range containers {
-		if c.Running && !slices.Contains(slices.Concat(down, out), c.Sandbox) {
+		if c.Running && !slices.Contains(slices.Concat(known, out), c.Sandbox) {
 			out = append(out, c.Sandbox)
 		}
 	}
-	return out
-}
-
-// pause waits for a time, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+	return out, err
 }
