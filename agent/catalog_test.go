@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -309,19 +308,6 @@ func TestWhatStopsOnePodOfASetStopsTheOther(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestSetHasOneTimeInARollout(t *testing.T) {
-	t.Parallel()
-	c, from := policy.Catalog{MachineID: "a machine"}, time.Unix(1e9, 0)
-	at := func(set, digestOf string) time.Time {
-		return c.RolloutTime(release.Listed{
-			Set: set, Digest: digest.FromString(digestOf), Rollout: release.Rollout{From: from, Spread: 48 * time.Hour},
-		})
-	}
-	assert.Equal(t, at("caasp-4.5.2", "velum"), at("caasp-4.5.2", "mariadb"))
-	assert.NotEqual(t, at("caasp-4.5.2", "velum"), at("caasp-4.5.3", "velum"))
-	assert.NotEqual(t, at("", "velum"), at("", "mariadb"))
 }
 
 func TestSetWaitsForTheLastOfItsTimes(t *testing.T) {

@@ -11,10 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
-	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
@@ -154,31 +152,6 @@ type pacer struct {
 func (p *pacer) Pace() record.Pace    { return p.pace }
 func (p *pacer) Resume(x record.Pace) { p.pace = x }
 func (p *pacer) TryAgain()            { p.tries++ }
-
-func TestBackoffIsFiveMinutesAnHourAndThenTheSlot(t *testing.T) {
-	t.Parallel()
-	for failures, want := range []time.Duration{0, 5 * time.Minute, time.Hour, 12 * time.Hour, 24 * time.Hour, 24 * time.Hour} {
-		assert.Equal(t, want, policy.Backoff(failures, 0.5))
-	}
-}
-
-func TestPropertyBackoff(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		failures := rapid.IntRange(-3, 10_000).Draw(t, "failures")
-		jitter := rapid.Float64Range(0, 0.999999).Draw(t, "jitter")
-		now := time.Unix(rapid.Int64Range(0, 1<<38).Draw(t, "now"), 0)
-		wish := now.Add(time.Duration(rapid.Int64Range(-1<<62, 1<<62).Draw(t, "wish")))
-		at := policy.RetryTime(now, wish, failures, jitter)
-		require.False(t, at.Before(wish), "before the host's wish")
-		require.False(t, at.Before(now))
-		if failures > 0 {
-			require.GreaterOrEqual(t, policy.Backoff(failures, jitter), 150*time.Second)
-			require.GreaterOrEqual(t, policy.Backoff(failures+1, jitter), policy.Backoff(failures, jitter), "it doubles")
-		}
-		require.LessOrEqual(t, policy.Backoff(failures, jitter), 24*time.Hour)
-	})
-}
 
 func TestLoopRetriesWhatFailed(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -84,41 +84,6 @@ func TestNoSpaceIsAHoldWithFigures(t *testing.T) {
 	w.idle()
 }
 
-func TestReserveIsTheLargestOfThree(t *testing.T) {
-	t.Parallel()
-	const need = 300 * mib
-	for name, c := range map[string]struct {
-		reserve policy.Reserve
-		size    int64
-		least   int64 // that must be free, so that there is room
-	}{
-		"nothing":        {policy.Reserve{}, 10 * gib, need},
-		"bytes":          {policy.Reserve{Bytes: gib, Percent: 5, HighMark: 99}, 10 * gib, need + gib},
-		"percent":        {policy.Reserve{Bytes: gib, Percent: 20, HighMark: 85}, 100 * gib, need + 20*gib},
-		"high mark":      {policy.Reserve{Bytes: gib, Percent: 10, HighMark: 85}, 100 * gib, need + 15*gib + 1},
-		"high mark of 0": {policy.Reserve{Percent: 1}, 100 * gib, need + gib},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for _, lacking := range []int64{0, 200} { // sizes are divided by 100 first
-				w := newWorld(t)
-				w.Policy.Reserve = c.reserve
-				w.big(velum, "4.0.0", 1, "1.1")
-				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-				w.Node.SetDisk(c.size, c.least-lacking)
-				s := w.check()
-				if lacking == 0 {
-					assert.Equal(t, status.StateCurrent, s.State, s.Reason)
-					assert.NotEmpty(t, w.Node.PodManifest("velum.yaml"))
-				} else {
-					assert.Equal(t, status.StateHeld, s.State, s.Reason)
-					assert.Empty(t, w.Node.PodManifest("velum.yaml"), "kubelet would pull by itself")
-				}
-			}
-		})
-	}
-}
-
 func TestConcurrentPullsShareTheSpace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -284,16 +249,4 @@ func TestImagePulledByKubeletNeedsNoSpace(t *testing.T) {
 	s := w.observe()
 	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	w.idle()
-}
-
-// An unknown image filesystem stops no update.
-func TestUnknownFreeSpace(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	w.Policy.Reserve = policy.Reserve{Bytes: gib}
-	w.restart()
-	w.big(velum, "4.0.0", 2, "1.1")
-	w.Node.SetDisk(0, 0)
-	s := w.check()
-	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 }

@@ -197,20 +197,6 @@ func TestImageOfAnotherApplicationIsNotOfferedWithoutTheRecord(t *testing.T) {
 	}
 }
 
-// Labels are what their authors made of them: what always named another place
-// is no reason.
-func TestUsualForeignLabelRefusesNothing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Registry.PublishBuild(velum, built("a", april, "suse/sle15"), "4.0.0-rev1")
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
-	require.Equal(t, status.StateCurrent, w.check().State)
-	next := w.Registry.PublishBuild(velum, built("b", april.Add(time.Hour), "suse/sle15"), "4.0.0-rev1")
-	s := w.poll()
-	require.NotNil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
-	assert.Equal(t, next.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
-}
-
 func TestAwaitedBuildIsNamed(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Revision})

@@ -52,8 +52,8 @@ func mayBeSecret(s string) bool {
 	return slices.ContainsFunc(named[:], func(name string) bool { return strings.Contains(lower, name) })
 }
 
-// hasLongWord reports whether a text has a word that opaque may match. A text that is not ASCII has one: its letters may
-// fold to others.
+// hasLongWord reports whether a text has a word that opaque may match. A text that is not ASCII has one: its letters
+// may fold to others.
 func hasLongWord(s string) bool {
 	length := 0
 	for n := range len(s) {

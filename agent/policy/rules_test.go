@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+func parsed(t *testing.T, text string) tags.Tag {
+	t.Helper()
+	tag, err := tags.Parse(text)
+	require.NoError(t, err)
+	return tag
+}
+
+// A tag is refused by its name before it is resolved, a release by each of its names and its digest.
+func TestWhatARuleRefuses(t *testing.T) {
+	t.Parallel()
+	rel := release.Release{Tag: "5.0.0-rev1", Long: "5.0.0-rev1-build9.9", Digest: "sha256:d"}
+	for name, c := range map[string]struct {
+		rule         policy.Rule
+		tag, release string // the rule that refuses it; empty: none does
+	}{
+		"nothing is said":       {policy.Rule{Updates: tags.Major}, "", ""},
+		"updates":               {policy.Rule{Updates: tags.Minor}, "updates", ""},
+		"max":                   {policy.Rule{Updates: tags.Major, Max: parsed(t, "4.1")}, "max", "max"},
+		"max is itself":         {policy.Rule{Updates: tags.Major, Max: parsed(t, "5.0.0-rev1")}, "", ""},
+		"max by long tag":       {policy.Rule{Updates: tags.Major, Max: parsed(t, "5.0.0-rev1-build5.1")}, "", "max"},
+		"denied by tag":         {policy.Rule{Updates: tags.Major, Deny: []string{"4.*", "5.*-rev1"}}, "deny", "deny"},
+		"denied by long tag":    {policy.Rule{Updates: tags.Major, Deny: []string{"*-build9.9"}}, "", "deny"},
+		"denied by digest":      {policy.Rule{Updates: tags.Major, Deny: []string{"sha256:d"}}, "", "deny"},
+		"allowed":               {policy.Rule{Updates: tags.Major, Allow: []string{"5.*"}}, "", ""},
+		"allowed by long tag":   {policy.Rule{Updates: tags.Major, Allow: []string{"*-build9.9"}}, "", ""},
+		"another is allowed":    {policy.Rule{Updates: tags.Major, Allow: []string{"4.*", "3.*"}}, "", "allow"},
+		"allowed and denied":    {policy.Rule{Updates: tags.Major, Allow: []string{"5.*"}, Deny: []string{"*"}}, "deny", "deny"},
+		"a bad pattern":         {policy.Rule{Updates: tags.Major, Deny: []string{"[5"}}, "", ""},
+		"no pattern is no name": {policy.Rule{Updates: tags.Major, Deny: []string{""}}, "", ""},
+	} {
+		no, refused := c.rule.RefusesTag(parsed(t, "5.0.0-rev1"), tags.Major)
+		assert.Equal(t, c.tag, no.Rule, name)
+		assert.Equal(t, c.tag != "", refused, name)
+		no, refused = c.rule.Refuses(rel)
+		assert.Equal(t, c.release, no.Rule, name)
+		assert.Equal(t, c.release != "", refused, name)
+	}
+	no, _ := policy.Rule{Updates: tags.Minor}.RefusesTag(parsed(t, "5.0.0-rev1"), tags.Major)
+	assert.Equal(t, policy.Refusal{Tag: "5.0.0-rev1", Rule: "updates", Reason: "major is more than minor", Key: "updates: major"}, no)
+	assert.Equal(t, "5.0.0-rev1 refused by updates: major is more than minor", no.String())
+	no, _ = policy.Rule{Max: parsed(t, "4.1")}.Refuses(rel)
+	assert.Equal(t, policy.Refusal{Tag: "5.0.0-rev1", Rule: "max", Reason: "above 4.1", Key: "max: 5.0.0-rev1"}, no)
+	no, _ = policy.Rule{Allow: []string{"4.*", "3.*"}}.Refuses(rel)
+	assert.Equal(t, policy.Refusal{Tag: rel.Long, Rule: "allow", Reason: "matches none of 4.*, 3.*", Key: "allow"}, no)
+}
+
+// A new tag does not do what kubeadm upgrade does.
+func TestWhatARuleRefusesOfKubeadm(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		kubeadm bool
+		change  tags.Change
+		allow   []string
+		refused bool
+	}{
+		"a patch":            {true, tags.Patch, nil, false},
+		"a minor":            {true, tags.Minor, nil, true},
+		"a minor of another": {false, tags.Minor, nil, false},
+		"it is allowed":      {true, tags.Major, []string{"v1.35.*"}, false},
+		"another is allowed": {true, tags.Minor, []string{"v1.34.*"}, true},
+	} {
+		rules := policy.Policy{Rule: func(string) policy.Rule { return policy.Rule{Updates: tags.Major, Allow: c.allow} }}
+		rule := rules.RuleForQuestion(release.Question{Kubeadm: c.kubeadm})
+		no, refused := rule.RefusesTag(parsed(t, "v1.35.0"), c.change)
+		assert.Equal(t, c.refused, refused, name)
+		if refused {
+			assert.Equal(t, policy.Refusal{
+				Tag: "v1.35.0", Rule: "kubeadm", Key: "allow",
+				Reason: "minor of a control plane that kubeadm owns: use kubeadm upgrade, or allow: [v1.35.0]",
+			}, no, name)
+		}
+	}
+	assert.Equal(t, policy.Rule{Updates: tags.Revision}, policy.Policy{}.RuleFor("r.io/a"), "without a configuration")
+}
+
+// An image that was tagged into a repository by mistake has the label of another one.
+func TestForeignOrigin(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		was, is string
+		want    string // the reason; empty: it is not refused
+	}{
+		"the same":                          {"caasp/velum", "caasp/velum", ""},
+		"no label any more":                 {"caasp/velum", "", ""},
+		"another application":               {"caasp/velum", "caasp/grafana", "its label says caasp/grafana, that of 4.0.0-rev1 says caasp/velum"},
+		"what runs has none":                {"", "caasp/grafana", "its label says caasp/grafana, the repository is r.io/caasp/velum"},
+		"what runs has none, by its name":   {"", "suse/velum", ""},
+		"the beginning of the name":         {"caasp/velum", "caasp/velum-image", ""},
+		"it always was of another place":    {"suse/sle15", "suse/sle15", ""},
+		"another one than that other place": {"suse/sle15", "suse/sle12", "its label says suse/sle12, that of 4.0.0-rev1 says suse/sle15"},
+	} {
+		known := release.Release{Tag: "4.0.0-rev1", Build: release.Build{Origin: c.was}}
+		no, refused := policy.ForeignOrigin(known, release.Release{
+			Repository: "r.io/caasp/velum", Tag: "4.0.0-rev2", Build: release.Build{Origin: c.is},
+		})
+		assert.Equal(t, c.want != "", refused, name)
+		assert.Equal(t, c.want, no.Reason, name)
+	}
+}
+
+func TestWhichRefusalsEndByThemselves(t *testing.T) {
+	t.Parallel()
+	publishing := policy.Refusal{Rule: policy.RulePublishing, Since: now}
+	assert.True(t, publishing.IsAwaited(now.Add(24*time.Hour-1)))
+	assert.False(t, publishing.IsAwaited(now.Add(24*time.Hour)), "it was withdrawn")
+	assert.True(t, policy.Refusal{Rule: policy.RuleSignature}.IsAwaited(now))
+	assert.True(t, policy.Refusal{Rule: policy.RuleOlder}.IsAwaited(now))
+	assert.False(t, policy.Refusal{Rule: policy.RuleDeny}.IsAwaited(now))
+}
+
+// Of each setting that would allow more, the highest tag is named.
+func TestRefusalsByConfiguration(t *testing.T) {
+	t.Parallel()
+	major, minor := policy.Refusal{Tag: "6", Rule: "updates", Key: "updates: major"}, policy.Refusal{Tag: "5.9", Rule: "updates", Key: "updates: minor"}
+	denied, older := policy.Refusal{Tag: "5.7", Rule: "deny", Key: "deny"}, policy.Refusal{Tag: "5", Rule: "older"}
+	lower, also := policy.Refusal{Tag: "5.8", Rule: "updates", Key: "updates: minor"}, policy.Refusal{Tag: "5.6", Rule: "deny", Key: "deny"}
+	assert.Equal(t, []policy.Refusal{major, minor, denied}, policy.ByConfiguration([]policy.Refusal{major, older, minor, lower, denied, also}))
+	assert.Empty(t, policy.ByConfiguration([]policy.Refusal{older}))
+}
+
+func TestTagsComparedByARule(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		was, is    string
+		lower      bool
+		change     tags.Change
+		equivalent bool
+	}{
+		{"4.0.0-rev1", "4.0.0-rev2", false, tags.Revision, false},
+		{"4.0.0-rev2", "4.0.0-rev1", true, tags.Rebuild, false},
+		{"4.0.0", "4.0.0-rev2", false, tags.Rebuild, true},
+		{"4.0.0-rev1", "4.0.0-rev1", false, tags.Rebuild, true},
+		{"4.0.0", "5.0.0", false, tags.Major, false},
+		{"latest", "5.0.0", false, tags.Rebuild, false},
+		{"4.0.0", "latest", false, tags.Rebuild, false},
+	} {
+		name := c.was + " to " + c.is
+		assert.Equal(t, c.lower, policy.IsLower(c.is, c.was, tags.Core), name)
+		assert.Equal(t, c.change, policy.ReleaseChange(release.Release{Tag: c.was}, release.Release{Tag: c.is}, policy.Rule{}), name)
+		assert.Equal(t, c.equivalent, policy.AreEquivalent(c.was, c.is, policy.Rule{}), name)
+		assert.False(t, policy.AreEquivalent(c.was, c.is, policy.Rule{Follow: c.was}), "what is followed is equal to itself only")
+	}
+}
+
+// OBS' counter of builds begins anew where an image moves to another project.
+func TestIsOlder(t *testing.T) {
+	t.Parallel()
+	later, earlier := now.AddDate(0, -1, 0), now.AddDate(0, -2, 0)
+	long := func(tag string, at time.Time) release.Release {
+		return release.Release{Tag: "4.0.0-rev1", Long: tag, Build: release.Build{Created: at}}
+	}
+	for name, c := range map[string]struct {
+		was, is release.Release
+		older   bool
+		warns   bool
+	}{
+		"a higher build":                 {long("4.0.0-rev1-build1.1", earlier), long("4.0.0-rev1-build1.2", later), false, false},
+		"a lower build":                  {long("4.0.0-rev1-build1.2", later), long("4.0.0-rev1-build1.1", earlier), true, false},
+		"a lower one, created later":     {long("4.0.0-rev1-build1.2", earlier), long("4.0.0-rev1-build1.1", later), false, true},
+		"a higher one, created earlier":  {long("4.0.0-rev1-build1.1", later), long("4.0.0-rev1-build1.2", earlier), false, true},
+		"no long tag, created earlier":   {long("", later), long("", earlier), true, false},
+		"no long tag, created later":     {long("", earlier), long("", later), false, false},
+		"the same tag, created earlier":  {long("4.0.0-rev1-build1.1", later), long("4.0.0-rev1-build1.1", earlier), true, false},
+		"a lower one, nothing else says": {long("4.0.0-rev1-build1.2", time.Time{}), long("4.0.0-rev1-build1.1", time.Time{}), true, false},
+	} {
+		older, warning := policy.IsOlder(c.was, c.is, tags.Core, now)
+		assert.Equal(t, c.older, older, name)
+		assert.Equal(t, c.warns, warning != "", "%s: %s", name, warning)
+	}
+}
+
+func TestPolicyOfANode(t *testing.T) {
+	t.Parallel()
+	open, change := policy.Policy{}.IsWindowOpen(now)
+	assert.True(t, open, "there is no window")
+	assert.Zero(t, change)
+	open, change = policy.Policy{Window: func(at time.Time) (bool, time.Time) { return false, at.Add(1) }}.IsWindowOpen(now)
+	assert.False(t, open)
+	assert.Equal(t, now.Add(1), change)
+	p := policy.Policy{Values: map[string]string{"velum": "1", "r.io/velum": "2", "docker.io/library/velum": "3"}}
+	assert.Equal(t, "1", p.Value("velum", "r.io/velum", "docker.io/library/velum"))
+	assert.Equal(t, "2", p.Value("x", "r.io/velum", "docker.io/library/velum"))
+	assert.Equal(t, "3", p.Value("x", "x", "docker.io/library/velum"))
+	assert.Empty(t, p.Value("x", "x", "x"))
+	assert.Equal(t, now, policy.Earlier(now, now.Add(1)))
+	assert.Equal(t, now, policy.Earlier(now.Add(1), now))
+	assert.True(t, policy.IsMinor("major"))
+	assert.False(t, policy.IsMinor("patch"))
+}
+
+// Whatever decides what a source is asked for changes the fingerprint, and nothing else does.
+func TestFingerprint(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, r := range []policy.Rule{
+		{},
+		{Updates: tags.Major},
+		{Dialect: tags.Hyphen},
+		{Follow: "1"},
+		{Allow: []string{"1"}},
+		{Deny: []string{"1"}},
+		{Max: parsed(t, "1.0")},
+		{Allow: []string{"1", "2"}},
+		{Allow: []string{"1 2"}},
+	} {
+		assert.False(t, seen[r.Fingerprint()], "%+v", r)
+		seen[r.Fingerprint()] = true
+		also := r
+		also.Hold, also.Older, also.Signatures = "wait", true, policy.SignaturesRequire
+		assert.Equal(t, r.Fingerprint(), also.Fingerprint())
+	}
+}
