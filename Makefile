@@ -42,9 +42,9 @@ ROUNDS ?= 100
 KILLS ?= 20
 # And how often it has eight agents take turns.
 TURNS ?= 80
-# How many stories are told side by side: each waits more than it works. They take 20 minutes on two idle cores; their
-# limit of 6 hours is for a machine that has much else to do.
-STORIES ?= $(shell echo $$(($$(nproc) + 1)))
+# How many stories of a directory are told side by side, with two directories at a time: each waits more than it works.
+# Their limit of 6 hours is for a machine that has much else to do.
+STORIES ?= $(shell echo $$((($$(nproc) + 2) / 2)))
 # `make bench BENCH=Poll` runs some of them.
 BENCH ?= .
 
@@ -108,7 +108,7 @@ test: root node hosts ## the whole truth: all tests under the race detector, tho
 	$(call say,'tests of the packages'); \
 	go test -race -timeout 2h ./... || code=$$?; \
 	$(call say,'stories on the real node'); \
-	go -C e2e test -race -timeout 6h -parallel $(STORIES) ./... || code=$$?; \
+	go -C e2e test -race -timeout 6h -p 2 -parallel $(STORIES) ./... || code=$$?; \
 	exit $$code
 
 quick: ## the inner loop: all tests that need no node (a few mount a tmpfs as root)
@@ -132,7 +132,7 @@ pictures: root node hosts ## draw the pictures of docs anew: from their *.dot, a
 		neato -n2 -Tsvg "$$source" | \
 			sed "1a<!-- drawn by make pictures from $${source##*/}, sha256:$$sum -->" >"$${source%.dot}.svg"; \
 	done
-	@IUA_PICTURES='$(CURDIR)/docs/cockpit' go -C e2e test -count=1 -run '^TestPage(Story|Faults|Look|Rights)$$/^337$$' .
+	@IUA_PICTURES='$(CURDIR)/docs/cockpit' go -C e2e test -count=1 -run '^TestPage(Story|Faults|Look|Rights)$$/^337$$' ./page
 
 stylesheet: ## cockpit/patternfly.css anew: what the page uses of PatternFly
 	@tools/setup patternfly
@@ -151,10 +151,10 @@ soak: root node ## the properties with CHECKS cases each, ROUNDS kills in a pull
 	@for dir in $$(grep -rl --exclude-dir=e2e --include='*_test.go' '"pgregory.net/rapid"' . | xargs -n1 dirname | sort -u); do \
 		go test -count=1 -timeout 2h "$$dir" -rapid.checks=$(CHECKS) -rapid.seed=0; \
 	done
-	@IUA_ROUNDS=$(ROUNDS) go -C e2e test -count=1 -timeout 4h -v -run '^TestKilledInAPull$$' .
-	@IUA_ROUNDS=$(KILLS) go -C e2e test -count=1 -timeout 4h -v -run '^TestKilledInAnApply$$' .
-	@IUA_ROUNDS=200 go -C e2e test -count=1 -timeout 4h -v -run '^TestNoAddOfManyPublishersIsLost$$' .
-	@IUA_ROUNDS=$(TURNS) go -C e2e test -count=1 -timeout 4h -v -run '^TestEightAgentsTakeTurns$$' .
+	@IUA_ROUNDS=$(ROUNDS) go -C e2e test -count=1 -timeout 4h -v -run '^TestKilledInAPull$$' ./apply
+	@IUA_ROUNDS=$(KILLS) go -C e2e test -count=1 -timeout 4h -v -run '^TestKilledInAnApply$$' ./apply
+	@IUA_ROUNDS=200 go -C e2e test -count=1 -timeout 4h -v -run '^TestNoAddOfManyPublishersIsLost$$' ./catalog
+	@IUA_ROUNDS=$(TURNS) go -C e2e test -count=1 -timeout 4h -v -run '^TestEightAgentsTakeTurns$$' ./fleet
 	@$(MAKE) fuzz
 
 # Minimising an interesting input takes a minute by default, in which nothing new is tried.

@@ -10,7 +10,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/platform"
 )
 
-// TestWhyContainerdIgnoresHostsTOML: config_path_story_test.go of e2e shows the same on real ones.
+// TestWhyContainerdIgnoresHostsTOML: e2e/registry/config_path_test.go shows the same on real ones.
 func TestWhyContainerdIgnoresHostsTOML(t *testing.T) {
 	t.Parallel()
 	const (

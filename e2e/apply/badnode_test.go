@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+	"github.com/kubic-project/image-update-agent/e2e/story"
+)
+
+// Without containerd nothing is concluded and nothing changed.
+func TestContainerdDown(t *testing.T) {
+	t.Parallel()
+	n := story.Started(t)
+	before := story.Look(t, n)
+	n.Containerd.Stop()
+	r := n.Agent("run", "--once", "--output", "json")
+	assert.Equal(t, 1, r.Code)
+	assert.Contains(t, r.Stderr, n.Containerd.Socket)
+	s := story.St(t, n)
+	assert.Equal(t, status.StateFailed, s.State)
+	assert.Contains(t, s.Reason, n.Containerd.Socket)
+	n.Containerd.Start()
+	before.Unchanged(t, n)
+	s = story.Cycle(t, n, 0)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
+}
+
+// A containerd that is killed in the middle of a pull and comes back is waited
+// for: the check that pulls goes on to its end.
+func TestContainerdKilledInAPull(t *testing.T) {
+	t.Parallel()
+	for _, version := range story.Containerds {
+		t.Run("containerd "+string(version), func(t *testing.T) {
+			t.Parallel()
+			n := node.Start(t, node.Options{Containerd: version})
+			story.Template(n, 1, n.Registry.Ref("demo/velum:4.0.0-rev1"))
+			story.Rel(n, "demo/velum", "4.0.0-rev1-build1.1")
+			daemon := story.StartDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+			asked := hangLayers(n)
+			checking := n.StartAgent("check", "--output", "json")
+			<-asked
+			n.Containerd.Kill()
+			n.Registry.Intercept(nil)
+			n.Registry.Down() // ends the requests that hang
+			n.Registry.Up()
+			n.Containerd.Start()
+
+			exit := checking.Wait(story.Ready)
+			s := story.Parsed(t, node.Result{Stdout: story.Output(t, checking.Stdout), Exit: exit})
+			assert.Equal(t, 0, exit.Code)
+			story.IsCurrent(t, s)
+			assert.True(t, story.ImageOf(t, s, "velum.yaml").Staged)
+			assert.FileExists(t, n.Path(story.VelumYAML))
+			_, leases := story.Stored(t, n)
+			assert.Empty(t, leases)
+			assert.Equal(t, 0, daemon.Stop().Code)
+		})
+	}
+}
+
+// The disk is full where one of the agent's files is written: the old file
+// stays whole, no other is left beside it, and the reason is told.
+func TestDiskFull(t *testing.T) {
+	t.Parallel()
+	n := node.Start(t, node.Options{Containerd: node.Containerd2})
+	story.Template(n, 1, n.Registry.Ref("demo/velum:__TAG__"))
+	n.WriteFile(story.GrainFile, "roles: [admin]\n")
+	story.Rel(n, "demo/velum", "4.0.0-rev1-build1.1")
+	story.Cycle(t, n, 0)
+	for _, place := range []struct {
+		name, dir string
+		provoke   func() // what makes the next cycle write there
+	}{
+		{"pod manifests", story.ManifestDir, func() {
+			n.WriteFile(story.TemplateDir+"two.yaml", story.PodYAML("two", n.Registry.Ref("demo/velum:__TAG__")))
+		}},
+		{"waiting", story.WaitingDir, func() { story.Rel(n, "demo/velum", "4.0.0-rev2-build1.1") }},
+		{"grains", filepath.Dir(story.GrainFile), func() { story.Rel(n, "demo/velum", "4.0.0-rev3-build1.1") }},
+		{"record and status", "var/lib/image-update-agent", func() { story.Rel(n, "demo/velum", "4.0.0-rev4-build1.1") }},
+		{"status", "run/image-update-agent", func() { story.Rel(n, "demo/velum", "4.0.0-rev5-build1.1") }},
+	} {
+		t.Run(place.name, func(t *testing.T) {
+			place.provoke()
+			dir := n.Path(place.dir)
+			full(n, dir)
+			before := listing(n, dir)
+			r := n.Agent("run", "--once")
+			after := listing(n, dir)
+			n.Shell("umount " + dir)
+			assert.Equal(t, 1, r.Code, "%s\n%s", r.Stdout, r.Stderr)
+			assert.Contains(t, r.Stdout+r.Stderr, "no space left on device")
+			assert.Contains(t, r.Stdout+r.Stderr, dir)
+			assert.Equal(t, before, after)
+			story.Cycle(t, n, 0)
+		})
+	}
+}
+
+// A daemon that starts on a full disk runs, says so, and goes on when there is room.
+func TestDiskFullAtStart(t *testing.T) {
+	t.Parallel()
+	n := story.Started(t)
+	const stateDir = "var/lib/image-update-agent"
+	full(n, n.Path(stateDir))
+	t.Cleanup(func() { n.Shell("umount " + n.Path(stateDir)) })
+	daemon := story.StartDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+	r := n.Agent("check")
+	assert.Equal(t, 1, r.Code, r.Stdout)
+	s := story.St(t, n)
+	assert.Equal(t, status.StateFailed, s.State)
+	assert.Contains(t, s.Reason, "no space left on device")
+	assert.Contains(t, s.Reason, n.Path(stateDir))
+	r = n.Agent("doctor")
+	assert.Equal(t, 1, r.Code)
+	assert.Regexp(t, `(?m)^failed +disk: .*`+stateDir+`: 0 .*free: full: `, r.Stdout)
+
+	n.Shell("rm " + n.Path(stateDir) + "/.fill")
+	r = n.Agent("check")
+	assert.Equal(t, 0, r.Code, "%s\n%s", r.Stdout, r.Stderr)
+	assert.Equal(t, status.StateStaged, story.St(t, n).State)
+	assert.Equal(t, 0, daemon.Stop().Code)
+}
+
+// full puts a small full file system with the same files over a directory.
+func full(n *node.Node, dir string) {
+	n.Shell("mkdir -p " + dir + "; cp -a " + dir + " " + n.Dir + "/saved; mount -t tmpfs -o mode=755,size=64k tmpfs " + dir +
+		"; cp -a " + n.Dir + "/saved/. " + dir + "; rm -r " + n.Dir + "/saved; ! dd if=/dev/zero of=" + dir + "/.fill status=none 2>&1")
+}
+
+// listing tells what would change if somebody touched a file of the directory,
+// but for the lock, which tells who runs.
+func listing(n *node.Node, dir string) string {
+	return n.Shell("cd " + dir + "; find . -type f ! -name lock -exec stat -c '%n %i %A %Y %s' {} + -exec sha256sum {} +")
+}
+
+// A second daemon is told of the first, and so is `run --once`.
+func TestTwoDaemons(t *testing.T) {
+	t.Parallel()
+	n := story.Started(t)
+	daemon := story.StartDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+	before := story.Look(t, n)
+	lock := n.ReadFile("var/lib/image-update-agent/lock")
+	for _, args := range [][]string{{"run"}, {"run", "--once"}} {
+		r := n.Agent(args...)
+		assert.Equal(t, 1, r.Code)
+		assert.Contains(t, r.Stderr, "locked by another agent: process "+strings.TrimSpace(lock))
+		assert.Contains(t, r.Stderr, "hint: a daemon runs already: use `image-update-agent check`")
+	}
+	before.Unchanged(t, n)
+	s := story.St(t, n)
+	assert.NotZero(t, s.SchemaVersion, "the first one still answers")
+	assert.Equal(t, 0, daemon.Stop().Code)
+	story.Cycle(t, n, 0)
+}
+
+// An unknown key, a bad value or a bad variable stops every verb that would act
+// on it, with its place and the nearest right key.
+func TestBadConfiguration(t *testing.T) {
+	t.Parallel()
+	n := story.Started(t)
+	before := story.Look(t, n, "etc/image-update-agent")
+	for _, bad := range []struct{ text, said string }{
+		{"# ours\nintervall: 1h\n", `config.yaml:2: unknown key "intervall", did you mean "interval"?`},
+		{"containerd:\n  sockets: /x\n", `config.yaml:2: unknown key "containerd.sockets", did you mean "containerd.socket"?`},
+		{"interval: 1h\ninterval: 2h\n", "config.yaml:2: "},
+		{"interval: soon\n", "config.yaml:1: interval: "},
+		{"interval: 1h\npullPolicy: Never\n", "config.yaml:2: pullPolicy: "},
+		{"interval: [\n", "config.yaml:1: "},
+	} {
+		n.WriteFile(story.ConfigFile, bad.text)
+		for _, args := range [][]string{{"run"}, {"run", "--once"}, {"status"}, {"plan"}, {"check"}, {"apply"}, {"config", "check"}} {
+			r := n.Agent(args...)
+			assert.Equal(t, 2, r.Code, "%v: %s", args, r.Stderr)
+			said := r.Stderr
+			if args[0] == "status" {
+				said = r.Stdout // above the last status
+			}
+			assert.Contains(t, said, bad.said, "%v", args)
+		}
+	}
+	r := n.Agent("doctor")
+	assert.Equal(t, 1, r.Code)
+	assert.Contains(t, r.Stdout, "failed   configuration: ")
+	n.WriteFile(story.ConfigFile, "interval: 1h\n")
+	p := n.StartAgentWith([]string{"UPDATE_POLLING_INTERVAL=often"}, "run")
+	assert.Equal(t, 2, p.Wait(story.Ready).Code)
+	assert.Contains(t, story.Output(t, p.Stderr), "UPDATE_POLLING_INTERVAL")
+	before.Unchanged(t, n, "etc/image-update-agent")
+	require.NoFileExists(t, n.Path("run/image-update-agent/agent.sock"))
+}

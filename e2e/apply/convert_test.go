@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+	"github.com/kubic-project/image-update-agent/e2e/story"
+)
+
+// legacy is a pod manifest as it was before the agent: by short tag, without a
+// pull policy.
+func legacy(name, image string, port int) string {
+	return strings.ReplaceAll(strings.Replace(story.VelumTemplate(port, image), " # the dashboard", "", 1), "name: velum", "name: "+name)
+}
+
+// TestConversion: pods that ran before the agent came are brought to the
+// intermediate tag and the pull policy when that is approved, not before; those
+// of others are only changed where they are listed.
+func TestConversion(t *testing.T) {
+	t.Parallel()
+	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
+	ours, theirs := n.FreePort(), n.FreePort()
+	story.Rel(n, "demo/velum", "4.0.0-rev1-build1.1")
+	story.Rel(n, "kube/api", "1.18.6-rev1-build1.1")
+	short := legacy("velum", n.Registry.Ref("demo/velum:4.0.0"), ours)
+	n.WriteFile(story.VelumYAML, short)
+	n.WriteFile(story.TemplateDir+"velum.yaml", strings.Replace(short, ":4.0.0", ":__TAG__", 1))
+	api := story.ManifestDir + "api.yaml"
+	n.WriteFile(api, legacy("api", n.Registry.Ref("kube/api:1.18.6-rev1"), theirs))
+	n.WaitAnswer(ours, "4.0.0-rev1-build1.1")
+	n.WaitAnswer(theirs, "1.18.6-rev1-build1.1")
+	daemon := story.StartDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+	before := story.Look(t, n, story.GrainFile, story.WaitingDir)
+
+	story.Rel(n, "kube/api", "1.18.6-rev1-build1.2")
+	s := story.Check(t, n)
+	velum := story.ImageOf(t, s, "velum.yaml")
+	assert.Equal(t, policy.ChangeConvert, velum.Change)
+	assert.True(t, velum.Staged)
+	kube := story.ImageOf(t, s, "api.yaml")
+	assert.Equal(t, "rebuild", kube.Change)
+	assert.True(t, kube.Staged, "staged and offered")
+	assert.Equal(t, status.HoldUnmanaged, story.PodOf(t, s, "api.yaml").Holds[0].Name)
+	assert.Equal(t, before.Files, story.Look(t, n, story.GrainFile, story.WaitingDir).Files)
+
+	r := n.Agent("apply", "api.yaml")
+	assert.Equal(t, 4, r.Code, r.Stdout)
+	assert.Contains(t, r.Stdout, "api.yaml")
+	assert.Contains(t, r.Stdout, "manage")
+	assert.Equal(t, before.Files, story.Look(t, n, story.GrainFile, story.WaitingDir).Files)
+	story.Answers(t, theirs, "1.18.6-rev1-build1.1")
+
+	story.Apply(t, n, 0, "velum")
+	assert.Equal(t, strings.Replace(short, ":4.0.0\n", ":4.0.0-rev1\n    imagePullPolicy: Always\n", 1), n.ReadFile(story.VelumYAML))
+	n.WaitAnswer(ours, "4.0.0-rev1-build1.1")
+
+	n.WriteFile(story.ConfigFile, "manage: [api.yaml]\n")
+	story.Hangup(t, n, daemon)
+	story.Check(t, n)
+	story.Apply(t, n, 0, "api.yaml")
+	n.WaitAnswer(theirs, "1.18.6-rev1-build1.2")
+	assert.Equal(t, legacy("api", n.Registry.Ref("kube/api:1.18.6-rev1"), theirs), n.ReadFile(api), "it keeps its pull policy")
+	s = story.St(t, n)
+	story.IsCurrent(t, s)
+	goneTemplates(t, n, ours)
+	assert.Equal(t, 0, daemon.Stop().Code)
+}
+
+// goneTemplates: a template disappears. What we wrote is removed when that is
+// approved, since its pod runs; what others wrote never, nor what they edited.
+func goneTemplates(t *testing.T, n *node.Node, port int) {
+	t.Helper()
+	n.WriteFile(story.TemplateDir+"other.yaml", story.PodYAML("other", n.Registry.Ref("demo/velum:__TAG__")))
+	require.NoError(t, os.Remove(n.Path(story.TemplateDir+"velum.yaml")))
+	written := n.ReadFile(story.VelumYAML)
+	n.WriteFile(story.VelumYAML, written+"# edited\n")
+	s := story.Check(t, n)
+	assert.Equal(t, status.HoldEdited, story.PodOf(t, s, "velum.yaml").Holds[0].Name)
+	r := n.Agent("apply", "velum.yaml")
+	assert.Equal(t, 4, r.Code, "%s\n%s", r.Stdout, r.Stderr)
+	assert.Equal(t, written+"# edited\n", n.ReadFile(story.VelumYAML))
+
+	n.WriteFile(story.VelumYAML, written)
+	s = story.Check(t, n)
+	assert.Equal(t, policy.ChangeRemove, story.PodOf(t, s, "velum.yaml").Change)
+	assert.Equal(t, written, n.ReadFile(story.VelumYAML), "it runs")
+	story.Answers(t, port, "4.0.0-rev1-build1.1")
+	story.Apply(t, n, 0, "velum.yaml")
+	assert.NoFileExists(t, n.Path(story.VelumYAML))
+	assert.FileExists(t, n.Path(story.ManifestDir+"api.yaml"), "nobody else's")
+	node.Eventually(t, "the pod ends", story.Ready, func() error {
+		if answer, err := node.Answer(port); err == nil {
+			return &stillThere{answer}
+		}
+		return nil
+	})
+}
+
+type stillThere struct{ answer string }
+
+func (s *stillThere) Error() string { return "still answers " + s.answer }
+
+// Mirrors have fewer tags than the registry, or no list of them: rebuilds are
+// found and offered all the same, by digest.
+func TestMirrors(t *testing.T) {
+	t.Parallel()
+	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
+	n.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		return strings.HasPrefix(r.URL.Path, "/v2/demo/unlisted/") && node.Fail(node.Tags, http.StatusNotFound)(w, r)
+	})
+	mirrors := map[string]struct {
+		tags   []string // what the mirror has of 1.0.0-rev1-build1.x
+		follow string
+	}{
+		"nolong":         {[]string{"1.0.0", "1.0.0-rev1"}, "1.0.0-rev1"},
+		"nointermediate": {[]string{"1.0.0", "1.0.0-rev1-build1."}, "1.0.0"},
+		"shortonly":      {[]string{"1.0.0"}, "1.0.0"},
+		"unlisted":       {[]string{"1.0.0", "1.0.0-rev1", "1.0.0-rev1-build1."}, "1.0.0"},
+	}
+	push := func(name, build string) string {
+		var tags []string
+		for _, tag := range mirrors[name].tags {
+			if strings.HasSuffix(tag, ".") {
+				tag += build
+			}
+			tags = append(tags, tag)
+		}
+		return n.Registry.Push("demo/"+name, node.Image{Answer: name + build}, tags...)
+	}
+	ports := map[string]int{}
+	for name := range mirrors {
+		ports[name] = n.FreePort()
+		push(name, "1")
+		n.WriteFile(story.TemplateDir+name+".yaml", legacy(name, n.Registry.Ref("demo/"+name+":1.0.0"), ports[name]))
+	}
+	story.Cycle(t, n, 0)
+	for name, port := range ports {
+		n.WaitAnswer(port, name+"1")
+	}
+	daemon := story.StartDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+	story.Check(t, n)
+	digests := map[string]string{}
+	for name := range mirrors {
+		digests[name] = push(name, "2")
+	}
+	s := story.Check(t, n)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
+	for name, mirror := range mirrors {
+		image := story.ImageOf(t, s, name+".yaml")
+		assert.Equal(t, mirror.follow, image.Follow, name)
+		assert.Equal(t, "rebuild", image.Change, name)
+		assert.True(t, image.Staged, name)
+		assert.Equal(t, digests[name], image.Offered.Digest.String(), name)
+	}
+	story.Apply(t, n, 0)
+	for name, port := range ports {
+		n.WaitAnswer(port, name+"2")
+	}
+	s = story.St(t, n)
+	story.IsCurrent(t, s)
+	assert.Equal(t, 0, daemon.Stop().Code)
+}

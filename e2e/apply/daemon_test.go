@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+	"github.com/kubic-project/image-update-agent/e2e/story"
+)
+
+// The service manager is told when the daemon is ready, how it is, and that it
+// stops; SIGHUP takes a good configuration and refuses a bad one.
+func TestDaemonAndServiceManager(t *testing.T) {
+	t.Parallel()
+	n := story.Started(t)
+	socket := story.NotifySocket(t, n)
+	n.WriteFile(story.ConfigFile, "interval: 0\n")
+	daemon := n.StartAgentWith([]string{"NOTIFY_SOCKET=" + socket.Path}, "run")
+	socket.Await(t, "READY=1")
+	socket.AwaitPart(t, "STATUS=applying: velum.yaml: dashboard is not started yet") // there is no kubelet
+	assert.Nil(t, story.St(t, n).NextCheck)
+
+	n.WriteFile(story.ConfigFile, "interval: 12h\n")
+	daemon.Signal(1)
+	socket.AwaitPart(t, "RELOADING=1")
+	socket.Await(t, "READY=1")
+	s := story.St(t, n)
+	require.NotNil(t, s.NextCheck)
+	assert.WithinDuration(t, time.Now(), *s.NextCheck, 12*time.Hour+time.Minute)
+
+	n.WriteFile(story.ConfigFile, "interval: 12h\nintervall: 2h\n")
+	daemon.Signal(1)
+	socket.AwaitPart(t, "RELOADING=1")
+	socket.Await(t, "READY=1")
+	log := story.Output(t, daemon.Stderr)
+	assert.Contains(t, log, "configuration not taken")
+	assert.Contains(t, log, `config.yaml:2: unknown key \"intervall\"`)
+	n.WriteFile(story.ConfigFile, "interval: 12h\n")
+	assert.Equal(t, s.NextCheck, story.St(t, n).NextCheck, "the old one stays")
+
+	story.Check(t, n)
+	socket.AwaitPart(t, "STATUS=staged: waiting for approval: velum.yaml (revision)")
+	daemon.Signal(15)
+	socket.Await(t, "STOPPING=1")
+	assert.Equal(t, 0, daemon.Wait(story.Ready).Code)
+	assert.NoFileExists(t, n.Path("run/image-update-agent/agent.sock"))
+	assert.NoFileExists(t, n.Path("run/image-update-agent/status.sock"))
+}
+
+// SIGTERM in the middle of a pull ends the daemon, not only after it, and
+// leaves nothing that holds disk space.
+func TestTerminateInAPull(t *testing.T) {
+	t.Parallel()
+	n := story.Started(t)
+	daemon := story.StartDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+	before := story.Look(t, n)
+	asked := hangLayers(n)
+	check := n.StartAgent("check")
+	<-asked
+	node.Eventually(t, "the pull shows", story.Ready, func() error {
+		if p := story.St(t, n).Progress; p == nil || p.Phase != "downloading" && p.Phase != "resolving" {
+			return errors.New("no progress")
+		}
+		return nil
+	})
+	daemon.Signal(15)
+	assert.Equal(t, 0, daemon.Wait(story.Ready).Code)
+	assert.Equal(t, 1, check.Wait(story.Ready).Code)
+	before.Unchanged(t, n)
+	n.Registry.Intercept(nil)
+	s := story.Cycle(t, n, 0)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
+}
+
+// The interval is also a variable; without a daemon, `status` shows the last
+// word and its age.
+func TestStatusWithoutDaemon(t *testing.T) {
+	t.Parallel()
+	n := node.Start(t, node.Options{Containerd: node.Containerd2})
+	r := n.Agent("status")
+	assert.Equal(t, 1, r.Code)
+	assert.Contains(t, r.Stderr, "no daemon answers")
+	assert.Contains(t, r.Stderr, "hint: start the daemon")
+	for _, verb := range []string{"check", "apply"} {
+		r = n.Agent(verb)
+		assert.Equal(t, 1, r.Code)
+		assert.Contains(t, r.Stderr, "agent.sock: no daemon answers")
+		assert.Contains(t, r.Stderr, "hint: start the daemon")
+	}
+
+	story.Template(n, 1, n.Registry.Ref("demo/velum:__TAG__"))
+	story.Rel(n, "demo/velum", "4.0.0-rev1-build1.1")
+	daemon := story.StartDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=12h")
+	s := story.Check(t, n)
+	require.NotNil(t, s.NextCheck)
+	assert.WithinDuration(t, time.Now(), *s.NextCheck, 12*time.Hour)
+	daemon.Kill()
+	for _, way := range []string{"run/image-update-agent", "nothing"} {
+		r = n.Agent("status")
+		assert.Equal(t, 0, r.Code, r.Stderr)
+		assert.Contains(t, r.Stderr, "no daemon answers; this is the status of ")
+		assert.Contains(t, r.Stderr, "s ago)")
+		assert.Contains(t, r.Stdout, "velum.yaml")
+		require.NoError(t, os.RemoveAll(n.Path(way)), "a boot empties /run")
+	}
+	last := story.Parsed(t, n.Agent("status", "--output", "json"))
+	s.Images[0].Down = nil // nobody has observed the node since the boot
+	assert.Equal(t, s.Images, last.Images)
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+	"github.com/kubic-project/image-update-agent/e2e/story"
+)
+
+// diskSpace is that of the node's images, which take a tenth of it.
+const diskSpace = 96 << 20
+
+// crammed is a node with little space for images, of which 20 MiB stay free, and a daemon that polls when it is asked.
+func crammed(t *testing.T) (n *node.Node, daemon *node.Process) {
+	t.Helper()
+	n = node.Start(t, node.Options{Containerd: node.Containerd2, ImageSpace: diskSpace})
+	n.WriteFile(story.ConfigFile, "disk:\n  reserve: 20MiB\n")
+	story.Template(n, 1, n.Registry.Ref("demo/velum:__TAG__"))
+	story.Rel(n, "demo/velum", "4.0.0-rev1-build1.1")
+	n.WriteFile(story.TemplateDir+"other.yaml", story.PodYAML("other", n.Registry.Ref("demo/other:1.0.0-rev1")))
+	story.Rel(n, "demo/other", "1.0.0-rev1-build1.1")
+	s := story.Cycle(t, n, 0)
+	story.IsCurrent(t, s)
+	return n, story.StartDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+}
+
+// lookAgain has the daemon look at the node without questions to a registry, as it does every ten minutes and when a
+// person wants something. It returns what was asked all the same.
+func lookAgain(t *testing.T, n *node.Node) (status.Status, node.Requests) {
+	t.Helper()
+	n.Registry.Forget()
+	before := story.St(t, n).Written
+	for _, verb := range []string{"hold", "unhold"} {
+		r := n.Agent(verb, "other")
+		require.Equal(t, 0, r.Code, r.Stderr)
+	}
+	s := story.St(t, n)
+	assert.True(t, s.Written.After(before), "it has not looked")
+	return s, n.Registry.Requests()
+}
+
+// heldForRoom asserts that an update waits for room, and says how much.
+func heldForRoom(t *testing.T, s status.Status, figures string) {
+	t.Helper()
+	assert.Equal(t, status.StateHeld, s.State, s.Reason)
+	pod := story.PodOf(t, s, "velum.yaml")
+	require.Len(t, pod.Holds, 1)
+	assert.Equal(t, status.HoldDisk, pod.Holds[0].Name)
+	assert.Regexp(t, figures, pod.Holds[0].Reason)
+	assert.Regexp(t, figures, s.Reason)
+	assert.False(t, story.ImageOf(t, s, "velum.yaml").Staged)
+}
+
+// Where a pull would leave too little room it waits, with the figures, before a layer is fetched, and goes on by itself
+// when there is room; until then, nobody is asked for anything.
+func TestNoRoomForAPull(t *testing.T) {
+	t.Parallel()
+	n, daemon := crammed(t)
+	n.Registry.Push("demo/filler", node.Image{Layers: []node.Layer{{Seed: 1, Size: 20 << 20}}}, "1") // twice: blob and file
+	filler := n.Registry.Ref("demo/filler:1")
+	_, err := n.CRI().Pull(filler)
+	require.NoError(t, err)
+	layers := []node.Layer{{Seed: 2, Size: 8 << 20}}
+	wanted := n.Registry.Publish("demo/velum", "4.0.0-rev2-build1.1", node.Image{Layers: layers})
+	before := story.Look(t, n, story.GrainFile)
+	n.Registry.Forget()
+	s := story.Check(t, n)
+	const figures = `needs 8\.4 MB to pull and 25\.2 MB to unpack, and \d\d\.\d MB of \d+\.\d MB stay free: ` +
+		`only \d\d\.\d MB are free on /`
+	heldForRoom(t, s, figures)
+	assert.Less(t, n.Registry.Requests().Bytes(node.Blob), int64(64<<10), "a layer was fetched")
+	for range 3 {
+		s, asked := lookAgain(t, n)
+		heldForRoom(t, s, figures)
+		assert.Empty(t, asked)
+	}
+	before.Unchanged(t, n, story.GrainFile)
+
+	_, err = n.CRI().Images.RemoveImage(t.Context(), &cri.RemoveImageRequest{Image: &cri.ImageSpec{Image: filler}})
+	require.NoError(t, err)
+	lookAgain(t, n)
+	node.Eventually(t, "the update is staged", story.Ready, func() error { // a person's request does not wait for it
+		if s := story.St(t, n); s.State != status.StateStaged {
+			return errors.New(s.Reason)
+		}
+		return nil
+	})
+	asked := n.Registry.Requests()
+	manifests := asked.Count(http.MethodGet, node.Manifest)
+	assert.Positive(t, manifests)
+	assert.LessOrEqual(t, manifests, 2, "once more where the person's request interrupted the pull")
+	assert.Zero(t, asked.Count("", node.Tags))
+	assert.Contains(t, story.Pins(t, n), wanted)
+	assert.Equal(t, 0, daemon.Stop().Code)
+}
+
+// An image that unpacks to more than anybody could know fills the disk: all of it is gone again, the status says why,
+// and it is not pulled again and again.
+func TestPullFillsTheDisk(t *testing.T) {
+	t.Parallel()
+	n, daemon := crammed(t)
+	before := story.Look(t, n, story.GrainFile)
+	n.Registry.Publish("demo/velum", "4.0.0-rev2-build1.1", node.Image{
+		Layers: []node.Layer{{Seed: 3, Size: 2 << 20}, {Seed: 4, Size: 100 << 20, Zeros: true}},
+	})
+	n.Registry.Forget()
+	s := story.Check(t, n)
+	pulled := n.Registry.Requests().Count(http.MethodGet, node.Blob)
+	assert.Less(t, pulled, 5, "config, for its date and for the pull, and two layers")
+	const figures = `needs \d\.\d MB to pull and \d+\.\d MB to unpack, and \d\d\.\d MB of \d+\.\d MB stay free: ` +
+		`only \d+\.\d MB are free on /`
+	heldForRoom(t, s, figures)
+	before.Unchanged(t, n, story.GrainFile)
+	for range 3 {
+		s, asked := lookAgain(t, n)
+		heldForRoom(t, s, figures)
+		assert.Empty(t, asked)
+	}
+	n.Registry.Forget()
+	heldForRoom(t, story.Check(t, n), figures)
+	// What it needs is asked anew at a poll, for which the config is read, and then there is no room.
+	assert.Less(t, n.Registry.Requests().Bytes(node.Blob), int64(64<<10), "pulled again")
+
+	// What the pull took is free again: the next release needs nearly all that there was.
+	wanted := n.Registry.Publish("demo/velum", "4.0.0-rev2-build1.2", node.Image{
+		Layers: []node.Layer{{Seed: 5, Size: 12 << 20}},
+	})
+	s = story.Check(t, n)
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
+	assert.Contains(t, story.Pins(t, n), wanted)
+	assert.Equal(t, 0, daemon.Stop().Code)
+}

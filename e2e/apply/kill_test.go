@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+	"github.com/kubic-project/image-update-agent/e2e/story"
+)
+
+// victim is who is killed by SIGKILL.
+type victim string
+
+const (
+	theAgent      victim = "agent"
+	theContainerd victim = "containerd"
+)
+
+// At every step of a pull, agent and containerd are killed once, and then a few times at any moment: no pin is lost,
+// nothing is left over, and what was staged is correct. On the newest containerd that is each step; the older ones
+// have a sample. `make soak` sets IUA_ROUNDS, the number of times at any moment.
+func TestKilledInAPull(t *testing.T) {
+	t.Parallel()
+	rounds, seed := story.SoakRounds(t, 2), uint64(time.Now().UnixNano())
+	for _, part := range []struct {
+		version   node.Version
+		victims   []victim
+		from, nth int // of the steps
+	}{
+		{node.Containerd2, []victim{theAgent}, 0, 1},
+		{node.Containerd2, []victim{theContainerd}, 0, 1},
+		{node.Containerd17, []victim{theAgent, theContainerd}, 0, 5},
+		{node.Containerd16, []victim{theAgent, theContainerd}, 2, 5},
+	} {
+		t.Run(fmt.Sprint("containerd ", part.version, ", kill ", part.victims), func(t *testing.T) {
+			t.Parallel()
+			r := newKillRig(t, part.version)
+			steps := r.steps()
+			for _, v := range part.victims {
+				for i := part.from; i < len(steps); i += part.nth {
+					s := steps[i]
+					if (v == theContainerd) == (i%2 == 0) { // the other victim dies before the call is passed on
+						s = s.orAnswer()
+					}
+					r.killAt(t, v, s)
+				}
+			}
+			random := rand.New(rand.NewPCG(seed, 0))
+			for round := range rounds {
+				v := part.victims[round%len(part.victims)]
+				r.killAfter(t, v, time.Duration(random.Int64N(int64(r.undisturbed))))
+			}
+			t.Logf("%d steps in %s; seed %d; %s", len(steps), r.undisturbed, seed, r.tally)
+		})
+	}
+}
+
+// killRig is a node that runs one release and has another one to go back to. Releases are published one after the
+// other, staged and never applied.
+type killRig struct {
+	*node.Node
+	t           *testing.T // of the running subtest
+	tap         *node.Tap
+	client      *containerd.Client
+	cri         *node.CRI
+	kept        []string       // digests that stay pinned all the time
+	before      []string       // unfinished things that belong to the running container
+	build       int            // of the last release
+	undisturbed time.Duration  // how long a cycle with a pull takes
+	staging     map[string]int // how often each step comes in a staging
+	twice       int64          // bytes of the last release that were fetched once more
+	tally       tally
+}
+
+// tally is what has been seen in all rounds.
+type tally struct {
+	killed map[victim]int
+	ended  int   // cycles that a killed containerd ended, before or after the pull
+	missed int   // steps that did not come again
+	twice  int64 // bytes that were fetched once more, at most
+}
+
+func (c tally) String() string {
+	return fmt.Sprintf("killed %v, which ended %d cycles after the pull; %d steps did not come again; at most %d bytes fetched twice",
+		c.killed, c.ended, c.missed, c.twice)
+}
+
+const killRepository = "demo/velum"
+
+func newKillRig(t *testing.T, version node.Version) *killRig {
+	t.Helper()
+	n := node.Start(t, node.Options{Containerd: version, Kubelet: true})
+	r := &killRig{
+		Node: n, t: t, tap: n.Tap(), client: n.Containerd.Client(), cri: n.CRI(), build: 2,
+		tally: tally{killed: map[victim]int{}},
+	}
+	port := n.FreePort()
+	n.WriteFile(story.ConfigFile, "containerd:\n  socket: "+r.tap.Socket+"\ncri:\n  socket: "+r.tap.Socket+"\n")
+	story.Template(n, port, n.Registry.Ref(killRepository+":__TAG__"))
+	first := story.Rel(n, killRepository, "4.0.0-rev1-build1.1")
+	story.Cycle(t, n, 0)
+	n.WaitAnswer(port, "4.0.0-rev1-build1.1")
+	daemon := story.StartDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+	second := story.Rel(n, killRepository, "4.0.0-rev1-build1.2")
+	story.Check(t, n)
+	story.Apply(t, n, 0, "velum")
+	n.WaitAnswer(port, "4.0.0-rev1-build1.2")
+	require.Equal(t, 0, daemon.Stop().Code)
+	r.kept = []string{first, second}
+	require.Subset(t, story.Pins(t, n), r.kept)
+	n.Kubelet.Stop() // the container runs on, and nobody else looks at it
+	before, err := r.unfinished()
+	require.NoError(t, err)
+	r.before = slices.Collect(maps.Keys(before))
+	return r
+}
+
+// publish publishes the next release: three layers that no other has, one of them larger than what a client of
+// containerd sends at once (1 MiB).
+func (r *killRig) publish() target {
+	r.t.Helper()
+	r.build++
+	p := target{long: fmt.Sprintf("4.0.0-rev1-build1.%d", r.build)}
+	for n, size := range []int64{100 << 10, 1100 << 10, 200 << 10} {
+		p.layers = append(p.layers, node.Layer{Seed: uint64(10*r.build + n), Size: size})
+	}
+	p.digest = r.Registry.Publish(killRepository, p.long, node.Image{Layers: p.layers})
+	r.Registry.Forget()
+	return p
+}
+
+// killAt kills the victim at a step of the staging of the next release.
+func (r *killRig) killAt(t *testing.T, v victim, s step) {
+	t.Helper()
+	t.Run(fmt.Sprint(v, " at ", s), func(t *testing.T) {
+		r.t = t
+		for ; ; s.nth-- {
+			trap := r.set(s)
+			if r.spring(v, trap.sprung, trap.release, s.nth <= r.staging[s.name]) {
+				if strings.HasPrefix(s.name, recordComes) {
+					assert.Less(t, r.twice, int64(64<<10), "a whole layer was fetched again")
+				}
+				return
+			}
+			// What is fetched at the same time comes in another order each time, and some calls are made only if it is slow.
+			r.tally.missed++
+			require.Greater(t, s.nth, 1, "%s: no such step", s)
+		}
+	})
+}
+
+// killAfter kills the victim some time after the staging began.
+func (r *killRig) killAfter(t *testing.T, v victim, wait time.Duration) {
+	t.Helper()
+	t.Run(fmt.Sprint(v, " after ", wait), func(t *testing.T) {
+		r.t = t
+		trap := r.set(step{name: leaseComes, nth: 1})
+		due := make(chan struct{})
+		go func() {
+			select {
+			case <-trap.sprung:
+				trap.release(true)
+				<-time.After(wait)
+				close(due)
+			case <-t.Context().Done():
+			}
+		}()
+		r.spring(v, due, func(bool) {}, false)
+	})
+}
+
+// spring lets the agent stage a release and kills the victim when it is due; during says that it is in the staging then.
+// The answer is false if the agent ended before.
+func (r *killRig) spring(v victim, due <-chan struct{}, release func(bool), during bool) bool {
+	r.t.Helper()
+	p := r.publish()
+	run := r.StartAgent("run", "--once", "--output", "json")
+	select {
+	case <-due:
+	case <-run.Done():
+		release(true)
+		r.unset()
+		r.whole(p)
+		return false
+	case <-time.After(story.Ready):
+		require.FailNow(r.t, "neither due nor at an end")
+	}
+	r.tally.killed[v]++
+	if v == theAgent {
+		run.Kill()
+	} else {
+		r.Containerd.Kill()
+		r.tap.Follow()
+		r.Containerd.Start()
+	}
+	release(false)
+	r.unset()
+	if v == theContainerd {
+		r.survived(run, during)
+	}
+	assert.Subset(r.t, story.Pins(r.t, r.Node), r.kept, "a pin is lost")
+	s := story.Cycle(r.t, r.Node, 0)
+	assert.Equal(r.t, status.StateStaged, s.State, s.Reason)
+	r.whole(p)
+	return true
+}
+
+// survived asserts that a staging goes on when containerd is back. Beside it, the cycle may end and say why.
+func (r *killRig) survived(run *node.Process, staging bool) {
+	r.t.Helper()
+	exit := run.Wait(story.Ready)
+	if exit.Code == 0 {
+		return
+	}
+	r.tally.ended++
+	log := story.Output(r.t, run.Stderr) + story.Output(r.t, run.Stdout)
+	assert.False(r.t, staging, "%s", log)
+	assert.Contains(r.t, log, r.Path(r.tap.Socket)+": ")
+}

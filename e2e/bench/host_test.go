@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubic-project/image-update-agent/e2e/host"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+	"github.com/kubic-project/image-update-agent/e2e/story"
+)
+
+// BenchmarkHostBoot measures what the installed package costs a boot: from its start to READY, until kubelet is
+// started, and until the boot is over, with it and without it in turn. It shows what waited for what, and the sizes of the
+// packages. BENCH_ROUNDS is how often (10).
+func BenchmarkHostBoot(b *testing.B) {
+	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_ROUNDS"), sized("10", "1")))
+	require.NoError(b, err, "BENCH_ROUNDS")
+	n := node.Start(b, node.Options{})
+	n.Registry.Down()
+	boots := &boots{Host: host.New(b, n, host.Systemd257), b: b, ms: map[string][]float64{}}
+	boots.Install(host.PackagesOf(b).Older)
+	story.HostFiles(boots.Host, n)
+	boots.WriteFile("/etc/systemd/system/kubelet.service", story.KubeletUnit)
+	boots.Enable("kubelet.service")
+	require.Equal(b, "running", boots.Boot()) // the first one makes caches
+	for b.Loop() {
+		for range rounds {
+			boots.Must("systemctl", "disable", "--quiet", host.Service) // what renders comes and goes with it
+			boots.again("without")
+			boots.Must("systemctl", "enable", "--quiet", host.Service)
+			boots.again("with")
+			boots.took("agent, start to READY", host.Service, "InactiveExitTimestampMonotonic", "ActiveEnterTimestampMonotonic")
+			boots.took("render, before kubelet", renders, "ExecMainStartTimestampMonotonic", "ExecMainExitTimestampMonotonic")
+			boots.used("agent, processor", host.Service)
+			boots.used("render, processor", renders)
+		}
+	}
+	fmt.Println(boots.Must("systemd-analyze", "critical-chain", "kubelet.service", "multi-user.target", "--no-pager"))
+	fmt.Println(boots.Must("sh", "-c", "systemd-analyze blame --no-pager | head"))
+	boots.print()
+	sizes(b)
+	b.ReportMetric(0, "ns/op") // of the whole series, which says nothing
+}
+
+const renders = "image-update-agent-render.service"
+
+// boots are those of a host, and what was measured in them, in ms.
+type boots struct {
+	*host.Host
+	b  *testing.B
+	ms map[string][]float64
+}
+
+// again boots once more.
+func (s *boots) again(kind string) {
+	s.b.Helper()
+	s.PowerOff()
+	require.Equal(s.b, "running", s.Boot())
+	manager := s.Show("", "UserspaceTimestampMonotonic", "FinishTimestampMonotonic")
+	began := ms(s.b, manager["UserspaceTimestampMonotonic"])
+	kubelet := s.Show("kubelet.service", "InactiveExitTimestampMonotonic")["InactiveExitTimestampMonotonic"]
+	s.add("kubelet is started, "+kind, ms(s.b, kubelet)-began)
+	s.add("boot is over, "+kind, ms(s.b, manager["FinishTimestampMonotonic"])-began)
+}
+
+func (s *boots) took(what, unit, from, to string) {
+	s.b.Helper()
+	is := s.Show(unit, from, to)
+	s.add(what, ms(s.b, is[to])-ms(s.b, is[from]))
+}
+
+func (s *boots) used(what, unit string) {
+	s.b.Helper()
+	s.add(what, ms(s.b, s.Show(unit, "CPUUsageNSec")["CPUUsageNSec"])/1000)
+}
+
+func (s *boots) add(what string, ms float64) { s.ms[what] = append(s.ms[what], ms) }
+
+func (s *boots) print() {
+	s.b.Helper()
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ms\tn\tmedian\tleast\tmost")
+	for _, what := range slices.Sorted(maps.Keys(s.ms)) {
+		all := s.ms[what]
+		fmt.Fprintf(table, "%s\t%d\t%.1f\t%.1f\t%.1f\n", what, len(all), median(all), slices.Min(all), slices.Max(all))
+	}
+	require.NoError(s.b, table.Flush())
+}
+
+// ms reads a time of the manager, in microseconds there.
+func ms(b *testing.B, text string) float64 {
+	b.Helper()
+	us, err := strconv.ParseFloat(text, 64)
+	require.NoError(b, err)
+	return us / 1000
+}
+
+// BenchmarkHostIdle measures the installed service, as the package sets it up, while nothing happens: processor time
+// and wakeups, and the memory of a node of twenty images whose pods run. BENCH_IDLE is for how long (10m, in which it
+// observes the node once).
+func BenchmarkHostIdle(b *testing.B) {
+	length, err := time.ParseDuration(cmp.Or(os.Getenv("BENCH_IDLE"), sized("10m", "1s")))
+	require.NoError(b, err, "BENCH_IDLE")
+	n := node.Start(b, node.Options{Containerd: node.Containerd2})
+	h := host.New(b, n, host.Systemd257)
+	h.Install(host.PackagesOf(b).Older)
+	h.WriteFile("/etc/image-update-agent/config.yaml", strings.TrimPrefix(story.HostConfig, "interval: 0\n"))
+	refs := twenty(b, n)
+	for _, file := range story.Glob(b, n.Root, "usr/share/caasp-container-manifests/manifests/*.yaml") {
+		name := strings.TrimPrefix(file, n.Root)
+		h.WriteFile(name, n.ReadFile(name))
+	}
+	require.Equal(b, "running", h.Boot())
+	h.Must("image-update-agent", "check")
+	startPods(b, n, refs)
+	h.Must("image-update-agent", "check")
+	pid := h.PID(host.Service)
+	<-time.After(atRest())
+	for b.Loop() {
+		used, before := cpu(b, pid), wakeups(b, pid)
+		began := time.Now()
+		<-time.After(length)
+		minutes := time.Since(began).Minutes()
+		b.ReportMetric(float64((cpu(b, pid)-used).Microseconds())/1000/minutes, "cpu-ms/min")
+		sum := 0
+		for thread, woken := range wakeups(b, pid) {
+			fmt.Printf("thread %s: %.1f wakeups a minute\n", thread, float64(woken-before[thread])/minutes)
+			sum += woken - before[thread]
+		}
+		b.ReportMetric(float64(sum)/minutes, "wakeups/min")
+	}
+	b.ReportMetric(memory(b, pid, "VmRSS"), "rss-MB")
+	b.ReportMetric(memory(b, pid, "RssAnon"), "rss-anon-MB")
+	b.ReportMetric(proportional(b, pid), "pss-MB")
+	b.ReportMetric(0, "ns/op") // of the length that was asked for
+}
+
+// startPods runs the pods of twenty as kubelet does. While a pod does not run, the agent observes the node more often.
+func startPods(b *testing.B, n *node.Node, refs []string) {
+	b.Helper()
+	runtime := n.CRI().Runtime
+	for i, ref := range refs {
+		labels := map[string]string{
+			"io.kubernetes.pod.name": fmt.Sprintf("app%02d-node1", i), "io.kubernetes.pod.namespace": "kube-system",
+			"io.kubernetes.pod.uid": fmt.Sprint("uid", i), "io.kubernetes.container.name": "dashboard",
+		}
+		pod := &cri.PodSandboxConfig{
+			Metadata: &cri.PodSandboxMetadata{
+				Name: labels["io.kubernetes.pod.name"], Namespace: "kube-system", Uid: labels["io.kubernetes.pod.uid"],
+			},
+			LogDirectory: n.Path("var/log"), Labels: labels,
+			Annotations: map[string]string{"kubernetes.io/config.source": "file"},
+			Linux: &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{
+				NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE},
+			}},
+		}
+		_, err := n.CRI().Pull(ref)
+		require.NoError(b, err)
+		sandbox, err := runtime.RunPodSandbox(b.Context(), &cri.RunPodSandboxRequest{Config: pod})
+		require.NoError(b, err)
+		container, err := runtime.CreateContainer(b.Context(), &cri.CreateContainerRequest{
+			PodSandboxId: sandbox.GetPodSandboxId(), SandboxConfig: pod,
+			Config: &cri.ContainerConfig{
+				Metadata: &cri.ContainerMetadata{Name: "dashboard"}, Image: &cri.ImageSpec{Image: ref},
+				Args: []string{story.Address(n.FreePort())}, Labels: labels, LogPath: labels["io.kubernetes.pod.name"] + ".log",
+				Linux: &cri.LinuxContainerConfig{},
+			},
+		})
+		require.NoError(b, err)
+		_, err = runtime.StartContainer(b.Context(), &cri.StartContainerRequest{ContainerId: container.GetContainerId()})
+		require.NoError(b, err)
+	}
+}
+
+// wakeups is how often each thread of a process has gone to sleep of its own will, and so was woken.
+func wakeups(b *testing.B, pid string) map[string]int {
+	b.Helper()
+	all := map[string]int{}
+	for _, file := range story.Glob(b, "/proc/"+pid+"/task", "*/status") {
+		text, err := os.ReadFile(file)
+		require.NoError(b, err)
+		count := regexp.MustCompile(`\nvoluntary_ctxt_switches:\t(\d+)`).FindSubmatch(text)
+		require.NotNil(b, count, "%s", text)
+		thread := filepath.Base(filepath.Dir(file))
+		all[thread], err = strconv.Atoi(string(count[1]))
+		require.NoError(b, err)
+	}
+	return all
+}
+
+// proportional is the memory of a process in MB, in which each page is shared among those who have it.
+func proportional(b *testing.B, pid string) float64 {
+	b.Helper()
+	text, err := os.ReadFile("/proc/" + pid + "/smaps_rollup")
+	require.NoError(b, err)
+	pss := regexp.MustCompile(`\nPss: +(\d+) kB`).FindSubmatch(text)
+	require.NotNil(b, pss, "%s", text)
+	kb, err := strconv.ParseFloat(string(pss[1]), 64)
+	require.NoError(b, err)
+	return kb * 1024 / 1e6
+}
+
+// sizes shows the size of the packages, and of what they install.
+func sizes(b *testing.B) {
+	b.Helper()
+	dist := b.TempDir()
+	require.NoError(b, host.Built(b).Unpack(dist))
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "bytes\tinstalled\tpackage")
+	for _, file := range story.Glob(b, dist, "*.rpm") {
+		if strings.HasSuffix(file, ".src.rpm") {
+			continue // nobody installs it
+		}
+		info, err := os.Stat(file)
+		require.NoError(b, err)
+		installed := story.Shell(b, dist, `rpm -qp --queryformat '%{SIZE}' "$1" 2>&1`, file)
+		fmt.Fprintf(table, "%d\t%s\t%s\n", info.Size(), installed, filepath.Base(file))
+	}
+	require.NoError(b, table.Flush())
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/e2e/host"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+	"github.com/kubic-project/image-update-agent/e2e/story"
+)
+
+// busObject is what busctl is told of the object: service, path, interface.
+var busObject = []string{
+	"org.opensuse.ImageUpdateAgent1", "/org/opensuse/ImageUpdateAgent1", "org.opensuse.ImageUpdateAgent1",
+}
+
+// joesRule lets joe hold images, and nothing else.
+const joesRule = `polkit.addRule(function(action, subject) {
+	if (action.id == "org.opensuse.ImageUpdateAgent1.hold" && subject.user == "joe") { return polkit.Result.YES; }
+});
+`
+
+// busctl asks as a user of the host; empty: as root.
+func busctl(h *host.Host, user, verb string, args ...string) host.Result {
+	argv := append([]string{"busctl", "--timeout=4min", verb}, busObject...)
+	return h.Run(host.Command{User: user, Argv: append(argv, args...)})
+}
+
+// The object on the real system bus, under the real unit and with the real polkit: everybody looks and hears, root
+// acts, and whom a rule of the admin's allows it.
+func TestHostBus(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, root host.Root) {
+		h, n, _ := installed(t, root, node.Options{Containerd: node.Containerd2})
+		require.Equal(t, "running", h.Boot())
+		h.AddUser("joe")
+		h.Must("systemctl", "start", "polkit.service") // started by the first question, it may answer later than it is waited for
+
+		shown := h.Run(host.Command{User: "joe", Argv: append([]string{"busctl", "introspect"}, busObject...)})
+		require.Equal(t, 0, shown.Code, shown.Stderr)
+		for _, line := range []string{
+			`\.Apply +method +asbba\(ss\) +a\(ssss\) `, `\.State +property +s +"\w+" +emits-change`, `\.Changed +signal +ss `,
+		} {
+			assert.Regexp(t, line, shown.Stdout)
+		}
+		for _, call := range [][]string{
+			{"Check"},
+			{"Apply", "asbba(ss)", "0", "true", "false", "0"},
+			{"Rollback", "asb", "0", "true"},
+			{"Hold", "asbts", "0", "true", "0", ""},
+			{"Unhold", "asb", "0", "true"},
+		} {
+			r := busctl(h, "joe", "call", call...)
+			assert.NotZero(t, r.Code, call)
+			assert.Contains(t, r.Stderr, "polkit wants a password for org.opensuse.ImageUpdateAgent1."+strings.ToLower(call[0]))
+		}
+		r := h.Run(host.Command{User: "joe", Argv: append([]string{"busctl", "set-property"}, append(busObject, "State", "s", "current")...)})
+		assert.Contains(t, r.Stderr, "Access denied")
+
+		h.Must("systemd-run", "--quiet", "--unit=ears", "--uid=joe", "dbus-monitor", "--system",
+			"type='signal',sender='org.opensuse.ImageUpdateAgent1'")
+		node.Eventually(t, "joe listens", story.Ready, func() error {
+			if r = busctl(h, "", "call", "Check"); !strings.Contains(h.Journal("ears.service"), "member=PropertiesChanged") {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		assert.Contains(t, r.Stdout, `ss "applying" "velum.yaml: dashboard is not started yet"`, "there is no kubelet: %s", r.Stderr)
+		n.Registry.Publish("demo/velum", "4.0.0-rev2-build2.1", node.Image{})
+		node.Eventually(t, "joe hears of it", story.Ready, func() error {
+			if r := busctl(h, "", "call", "Check"); !strings.HasPrefix(r.Stdout, `ss "staged"`) {
+				return fmt.Errorf("%s%s", r.Stdout, r.Stderr)
+			}
+			heard := h.Journal("ears.service")
+			for _, signal := range []string{"member=Changed\n   string \"staged\"", "member=PropertiesChanged", "member=Progress", "member=ProgressDetails"} {
+				if !strings.Contains(heard, signal) {
+					return fmt.Errorf("no %s: %s", signal, heard)
+				}
+			}
+			return nil
+		})
+		assert.Equal(t, "b true\n", busctl(h, "joe", "get-property", "UpdatesAvailable").Stdout)
+		updates := busctl(h, "joe", "get-property", "Updates").Stdout
+		assert.Contains(t, updates, `"change" s "revision"`)
+		assert.Contains(t, updates, `"to" s "4.0.0-rev2-build2.1"`)
+
+		h.WriteFile("/etc/polkit-1/rules.d/40-joe.rules", joesRule)
+		node.Eventually(t, "polkit reads the rule", story.Ready, func() error {
+			if r := busctl(h, "joe", "call", "Hold", "asbts", "1", "velum", "false", "0", "not now"); r.Code != 0 {
+				return fmt.Errorf("%s", r.Stderr)
+			}
+			return nil
+		})
+		assert.NotZero(t, busctl(h, "joe", "call", "Unhold", "asb", "0", "true").Code, "another action")
+		assert.Equal(t, "as 1 \"Hold\"\n", busctl(h, "joe", "call", "Allowed").Stdout)
+		assert.Equal(t, `as 5 "Apply" "Check" "Hold" "Rollback" "Unhold"`+"\n", busctl(h, "", "call", "Allowed").Stdout)
+		standing := busctl(h, "joe", "get-property", "StandingHolds").Stdout
+		assert.Contains(t, standing, `"user" s "joe"`)
+		assert.Contains(t, standing, `"via" s "bus"`)
+		r = busctl(h, "", "call", "Apply", "asbba(ss)", "0", "false", "false", "0")
+		assert.Contains(t, r.Stderr, "want images, or all of them")
+		r = busctl(h, "", "call", "Apply", "asbba(ss)", "1", "velum", "false", "false", "0")
+		assert.Contains(t, r.Stderr, "Call failed: velum.yaml: held: hold: ")
+		assert.Contains(t, busctl(h, "joe", "get-property", "Holds").Stdout, "not now")
+		assert.Zero(t, busctl(h, "", "call", "Unhold", "asb", "0", "true").Code)
+		assert.Contains(t, busctl(h, "", "call", "Unhold", "asb", "0", "true").Stderr, "nothing of it was held")
+
+		joe := strings.TrimSpace(h.Must("id", "--user", "joe"))
+		assert.Contains(t, h.Journal(host.Service), `msg="asked on the bus" method=Hold uid=`+joe+" images=[velum]")
+		is := h.Show(host.Service, "NRestarts", "Result")
+		assert.Equal(t, map[string]string{"NRestarts": "0", "Result": "success"}, is)
+	})
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/e2e/host"
+	"github.com/kubic-project/image-update-agent/e2e/story"
+)
+
+// hostDoctor is what doctor says of a host, by check; of several, the first that is
+// not good.
+func hostDoctor(t *testing.T, h *host.Host) map[string]story.Diagnosis {
+	t.Helper()
+	r := h.Exec("image-update-agent", "doctor", "--output", "json")
+	var all []story.Diagnosis
+	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &all), "exit %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
+	found := map[string]story.Diagnosis{}
+	for _, d := range all {
+		if old, there := found[d.Check]; !there || old.Verdict == "ok" {
+			found[d.Check] = d
+		}
+	}
+	return found
+}
+
+// hostIsWell: doctor has nothing against the service as the package installs it.
+func hostIsWell(t *testing.T, h *host.Host) {
+	t.Helper()
+	checks := hostDoctor(t, h)
+	for _, check := range []string{
+		"service", "watchdog", "status socket", "rendering at boot", "daemon", "version", "unit", "writable", "set aside",
+		"kubelet", "grains", "containerd",
+	} {
+		require.Contains(t, checks, check)
+		assert.Equal(t, "ok", checks[check].Verdict, "%+v", checks[check])
+	}
+	for check, d := range checks {
+		if check != "cri" { // its directory of images is outside of this host
+			assert.NotEqual(t, "failed", d.Verdict, "%s: %+v", check, d)
+		}
+	}
+	h.DropIn(host.Service, "[Service]\nWatchdogSec=0\n")
+	h.Must("systemctl", "restart", host.Service)
+	checks = hostDoctor(t, h)
+	story.Diagnosed(t, checks["watchdog"], "warning", "WatchdogSec=")
+	story.Diagnosed(t, checks["service"], "ok", "drop-ins: /etc/systemd/system/"+host.Service)
+}

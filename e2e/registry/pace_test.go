@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+	"github.com/kubic-project/image-update-agent/e2e/story"
+)
+
+// wish is what a host sends that wants to be left alone, and the moment from
+// which on it may be asked again.
+type wish struct {
+	status int
+	date   bool // Retry-After as a date, else as seconds
+	wait   time.Duration
+
+	lock  sync.Mutex
+	until time.Time // zero: nobody has been told yet
+}
+
+// refuse is the Intercept of a wish: it refuses the first request for a
+// manifest, and lets all others through.
+func (w *wish) refuse(rw http.ResponseWriter, r *http.Request) bool {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	if !w.until.IsZero() || !strings.Contains(r.URL.Path, "/manifests/") {
+		return false
+	}
+	w.until = time.Now().Add(w.wait)
+	after := strconv.Itoa(int(w.wait / time.Second))
+	if w.date {
+		w.until = w.until.Truncate(time.Second)
+		after = w.until.UTC().Format(http.TimeFormat)
+	}
+	rw.Header().Set("Retry-After", after)
+	rw.WriteHeader(w.status)
+	return true
+}
+
+// told waits until somebody has been refused.
+func (w *wish) told(t *testing.T) time.Time {
+	t.Helper()
+	var until time.Time
+	node.Eventually(t, "a refusal", story.Ready, func() error {
+		w.lock.Lock()
+		defer w.lock.Unlock()
+		if until = w.until; until.IsZero() {
+			return fmt.Errorf("nobody asks")
+		}
+		return nil
+	})
+	return until
+}
+
+// obeyed asserts that nothing but the refused request came before the time, and
+// waits for the first that came after it.
+func obeyed(t *testing.T, r *node.Registry, until time.Time) {
+	t.Helper()
+	node.Eventually(t, "asked again", story.Ready, func() error {
+		if all := r.Requests(); len(all) < 2 {
+			return fmt.Errorf("%d requests", len(all))
+		}
+		return nil
+	})
+	for n, q := range r.Requests() {
+		assert.Equal(t, n > 0, !q.Start.Before(until), "%d: %s before %s: %+v", n, until.Sub(q.Start), until, q)
+	}
+}
+
+// A host that asks to be left alone for some seconds is asked nothing by the
+// slots until then, and is asked again after it.
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	for name, w := range map[string]*wish{
+		"429, seconds": {status: http.StatusTooManyRequests, wait: 3 * time.Second},
+		"503, date":    {status: http.StatusServiceUnavailable, wait: 4 * time.Second, date: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := story.Started(t)
+			n.Registry.Intercept(w.refuse)
+			n.WriteFile(story.ConfigFile, "interval: 1s\n")
+			n.Registry.Forget()
+			story.StartDaemon(t, n)
+			obeyed(t, n.Registry, w.told(t))
+			node.Eventually(t, "an answer", story.Ready, func() error {
+				if s := story.St(t, n); s.State == status.StateStale || s.State == status.StateUnchecked || s.Sources[0].Failures != 0 {
+					return fmt.Errorf("%s: %s", s.State, s.Reason)
+				}
+				return nil
+			})
+			s := story.Check(t, n)
+			assert.Equal(t, status.StateStaged, s.State, s.Reason)
+		})
+	}
+}
+
+// hour has a host ask to be left alone for an hour.
+func hour(r *node.Registry, status int, date bool) *wish {
+	w := &wish{status: status, date: date, wait: time.Hour}
+	r.Intercept(w.refuse)
+	r.Forget()
+	return w
+}
+
+// sourceAt is a repository's part of the status.
+func sourceAt(t *testing.T, s status.Status, repository string) status.SourceStatus {
+	t.Helper()
+	for _, source := range s.Sources {
+		if source.Repository == repository {
+			return source
+		}
+	}
+	require.FailNow(t, "not in the status", "%s: %+v", repository, s.Sources)
+	return status.SourceStatus{}
+}
+
+// Hosts that ask to be left alone for an hour are asked nothing more, for no
+// person and after no restart, and are named with the time of the next try. All
+// others are asked as before, the next host of hosts.toml in place of the first.
+func TestLeftAlone(t *testing.T) {
+	t.Parallel()
+	const name = "registry.example.com/demo/app"
+	n := node.Start(t, node.Options{Containerd: node.Containerd2})
+	seconds, date, busy, mirror, upstream := n.StartRegistry(false), n.StartRegistry(false), n.StartRegistry(false),
+		n.StartRegistry(false), n.StartRegistry(false)
+	all := []*node.Registry{seconds, date, busy, mirror, upstream, n.Registry}
+	for i, r := range all {
+		r.Push("demo/app", node.Image{}, "1.0.0-rev1")
+		n.WriteFile(fmt.Sprintf("%sapp%d.yaml", story.TemplateDir, i), story.PodYAML(fmt.Sprintf("app%d", i), r.Ref("demo/app:1.0.0-rev1")))
+	}
+	n.WriteHosts("registry.example.com", mirror, upstream)
+	n.WriteFile(story.TemplateDir+"app3.yaml", story.PodYAML("app3", name+":1.0.0-rev1"))
+	n.WriteFile(story.TemplateDir+"app4.yaml", story.PodYAML("app4", name+":1.0.0-rev1"))
+	n.WriteFile(story.ConfigFile, "interval: 0\n")
+	s := story.Cycle(t, n, 0)
+	require.Equal(t, mirror.Host, sourceAt(t, s, name).Host)
+	before := story.Look(t, n, story.GrainFile)
+
+	wishes := map[*node.Registry]*wish{
+		seconds: hour(seconds, http.StatusTooManyRequests, false), date: hour(date, http.StatusTooManyRequests, true),
+		busy: hour(busy, http.StatusServiceUnavailable, false), mirror: hour(mirror, http.StatusTooManyRequests, false),
+	}
+	upstream.Forget()
+	daemon := story.StartDaemonWith(t, n)
+	for range 2 {
+		n.Registry.Forget()
+		s = story.Check(t, n)
+		assert.Equal(t, status.StateStale, s.State, s.Reason)
+		for r, w := range wishes {
+			assert.Len(t, r.Requests(), 1, "the one that was refused")
+			if r == mirror {
+				continue
+			}
+			source := sourceAt(t, s, r.Ref("demo/app"))
+			assert.Contains(t, source.Error, "upstream "+r.Host+": ")
+			assert.Contains(t, source.Error, strconv.Itoa(w.status))
+			require.NotNil(t, source.RetryAt)
+			assert.False(t, source.RetryAt.Before(w.told(t).Truncate(time.Second)), "%s before %s", source.RetryAt, w.told(t))
+		}
+		assert.Positive(t, n.Registry.Requests().Count(http.MethodHead, node.Manifest), "who said nothing is asked")
+		source := sourceAt(t, s, name)
+		assert.Equal(t, upstream.Host, source.Host)
+		assert.Zero(t, source.Failures)
+		assert.Nil(t, source.RetryAt)
+		before.Unchanged(t, n, story.GrainFile)
+		assert.Equal(t, 0, daemon.Stop().Code)
+		daemon = story.StartDaemonWith(t, n)
+	}
+
+	hour(upstream, http.StatusServiceUnavailable, false)
+	for range 2 {
+		source := sourceAt(t, story.Check(t, n), name)
+		assert.Contains(t, source.Error, "mirror "+mirror.Host+": asked to wait until ")
+		assert.Contains(t, source.Error, upstream.Host+": ")
+		assert.Contains(t, source.Error, "503")
+		assert.NotNil(t, source.RetryAt)
+	}
+	assert.Len(t, upstream.Requests(), 1)
+	assert.Len(t, mirror.Requests(), 1)
+	const said = "asked to wait until"
+	assert.Contains(t, n.Agent("status").Stdout, "mirror "+mirror.Host+": "+said+" ")
+	assert.Contains(t, string(story.AirGap(t, "## A mirror that is away or busy")), "`"+said+"`")
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package story
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+)
+
+// Running is a node whose velum runs rev1-build1.1, with a daemon that polls
+// when it is asked.
+func Running(t *testing.T, config string) (n *node.Node, daemon *node.Process, port int) {
+	t.Helper()
+	n = node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
+	port = n.FreePort()
+	n.WriteFile(ConfigFile, config)
+	Template(n, port, n.Registry.Ref("demo/velum:__TAG__"))
+	Rel(n, "demo/velum", "4.0.0-rev1-build1.1")
+	Cycle(t, n, 0)
+	n.WaitAnswer(port, "4.0.0-rev1-build1.1")
+	daemon = StartDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
+	Check(t, n)
+	return n, daemon, port
+}
+
+// Container is the id of velum's container.
+func Container(t *testing.T, n *node.Node) string {
+	t.Helper()
+	c, err := n.CRI().Running("dashboard")
+	require.NoError(t, err)
+	return c.GetId()
+}
+
+// Pins are the digests that our pins hold.
+func Pins(t *testing.T, n *node.Node) []string {
+	t.Helper()
+	client, err := containerd.New(n.Containerd.Socket, containerd.WithDefaultNamespace("k8s.io"))
+	require.NoError(t, err)
+	defer func() { _ = client.Close() }()
+	list, err := client.ImageService().List(t.Context(), `name~="^pin\\."`)
+	require.NoError(t, err)
+	found := map[string]bool{}
+	for _, image := range list {
+		found[image.Target.Digest.String()] = true
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// Held asserts that an apply says that it waits, and why.
+func Held(t *testing.T, n *node.Node, why string) {
+	t.Helper()
+	r := n.Agent("apply", "velum")
+	assert.Equal(t, 4, r.Code, "%s\n%s", r.Stdout, r.Stderr)
+	assert.Contains(t, r.Stdout, "velum.yaml  rebuild  held")
+	assert.Contains(t, r.Stdout, why)
+}
+
+// What the User-Agent of a client begins with: containerd asks for kubelet.
+const (
+	CriAgent = "containerd/"
+	OwnAgent = "image-update-agent/"
+)
+
+// Cycle runs a single cycle that must end with the code.
+func Cycle(t *testing.T, n *node.Node, code int) status.Status {
+	t.Helper()
+	r := n.Agent("run", "--once", "--output", "json")
+	require.Equal(t, code, r.Code, "%s\n%s", r.Stdout, r.Stderr)
+	return Parsed(t, r)
+}
+
+// Check has the daemon check, as soon as it listens.
+func Check(t *testing.T, n *node.Node) status.Status {
+	t.Helper()
+	var r node.Result
+	node.Eventually(t, "daemon answers", Ready, func() error {
+		if _, err := os.Stat(n.Path(AgentSocket)); err != nil {
+			return err
+		}
+		r = n.Agent("check", "--output", "json")
+		return nil
+	})
+	return Parsed(t, r)
+}
+
+// St is the status of the daemon.
+func St(t *testing.T, n *node.Node) status.Status {
+	t.Helper()
+	return Parsed(t, n.Agent("status", "--output", "json"))
+}
+
+// Parsed is a status that a command printed as JSON.
+func Parsed(t *testing.T, r node.Result) status.Status {
+	t.Helper()
+	var s status.Status
+	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &s), "exit %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
+	return s
+}
+
+// Apply applies images, all without names, and must end with code.
+func Apply(t *testing.T, n *node.Node, code int, images ...string) {
+	t.Helper()
+	r := n.Agent(append([]string{"apply"}, images...)...)
+	require.Equal(t, code, r.Code, "%s\n%s", r.Stdout, r.Stderr)
+}
+
+// Answers asserts what a pod answers. On a busy machine its program listens later than its container runs.
+func Answers(t *testing.T, port int, want string) {
+	t.Helper()
+	var got string
+	node.Eventually(t, "answer", Ready, func() (err error) {
+		got, err = node.Answer(port)
+		return err
+	})
+	assert.Equal(t, want, got)
+}

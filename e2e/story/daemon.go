@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package story
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/e2e/node"
+	"github.com/kubic-project/image-update-agent/internal/api"
+)
+
+// Started is a node with velum written at rev1 and rev2 published.
+func Started(t *testing.T) *node.Node {
+	t.Helper()
+	n := node.Start(t, node.Options{Containerd: node.Containerd2})
+	Template(n, 1, n.Registry.Ref("demo/velum:__TAG__"))
+	n.WriteFile(GrainFile, "roles: [admin]\n")
+	Rel(n, "demo/velum", "4.0.0-rev1-build1.1")
+	s := Cycle(t, n, 0)
+	IsCurrent(t, s)
+	Rel(n, "demo/velum", "4.0.0-rev2-build1.1")
+	return n
+}
+
+// StartDaemon starts the daemon and waits until it listens.
+func StartDaemon(tb testing.TB, n *node.Node) *node.Process {
+	tb.Helper()
+	p := n.StartAgent("run")
+	node.Eventually(tb, "daemon", Ready, func() error {
+		_, err := os.Stat(n.Path(AgentSocket))
+		return err
+	})
+	return p
+}
+
+// IsCurrent asserts that there is nothing to do. On a node without kubelet, or before kubelet has come to it, what is
+// followed is not started yet.
+func IsCurrent(t require.TestingT, s status.Status) {
+	for _, i := range s.Images {
+		if s.State == status.StateApplying && i.Down != nil && i.Down.Starting {
+			return
+		}
+	}
+	require.Equal(t, status.StateCurrent, s.State, s.Reason)
+}
+
+// AwaitState asks for the status until it has the state.
+func AwaitState(t *testing.T, n *node.Node, state status.State) (s status.Status) {
+	t.Helper()
+	node.Eventually(t, string(state), Ready, func() error {
+		if s = St(t, n); s.State != state {
+			return fmt.Errorf("%s: %s", s.State, s.Reason)
+		}
+		return nil
+	})
+	return s
+}
+
+// StartDaemonWith starts the daemon and waits until it listens and has looked at
+// the node once, or is at long work: its first look writes files of its own,
+// which must not fall into a test's view.
+func StartDaemonWith(t *testing.T, n *node.Node, env ...string) *node.Process {
+	t.Helper()
+	socket := n.Path(AgentSocket)
+	require.NoError(t, os.RemoveAll(socket)) // a killed one leaves it
+	p := n.StartAgentWith(env, "run")
+	node.Eventually(t, "daemon", Ready, func() error {
+		s, err := api.NewClient(socket).Status(t.Context())
+		if err == nil && s.HasReason(status.KindStarting) && s.Progress == nil {
+			err = errors.New("has not looked yet")
+		}
+		return err
+	})
+	return p
+}

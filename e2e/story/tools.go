@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package story
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/e2e/node"
+)
+
+// Skopeo runs a block of commands of the page, as they stand there. What the
+// page calls the registry is the node's own.
+func Skopeo(t *testing.T, n *node.Node, dir, block string) (string, error) {
+	t.Helper()
+	conf := filepath.Join(t.TempDir(), "registries.conf")
+	require.NoError(t, os.WriteFile(conf, []byte("unqualified-search-registries = []\n[[registry]]\nprefix = \""+DocHost+
+		"\"\nlocation = \""+n.Registry.Host+"\"\ninsecure = true\n"), 0o600))
+	for line := range strings.Lines(block) {
+		words := strings.Fields(line)
+		require.Equal(t, "skopeo", words[0], line)
+		argv := []string{"--insecure-policy", "--registries-conf", conf, words[1]}
+		if strings.Contains(line, " docker://127.") || words[1] == "sync" {
+			argv = append(argv, "--dest-tls-verify=false") // the mirror
+		}
+		cmd := exec.CommandContext(t.Context(), "skopeo", append(argv, words[2:]...)...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return string(out), err
+		}
+	}
+	return "", nil
+}
+
+// Hang has the registry not answer requests of a kind, and tells of the first.
+func Hang(n *node.Node, kind node.Kind) (asked <-chan struct{}) {
+	first := make(chan struct{})
+	var once sync.Once
+	wait := node.Hang(kind)
+	n.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.Contains(r.URL.Path, "/"+string(kind)) {
+			once.Do(func() { close(first) })
+		}
+		return wait(w, r)
+	})
+	return first
+}
+
+// Output is what a program of the node has written.
+func Output(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// Hangup has the daemon read its configuration, and waits until it has.
+func Hangup(t *testing.T, n *node.Node, daemon *node.Process) {
+	t.Helper()
+	count := func() int { return strings.Count(Output(t, daemon.Stderr), "configuration ") }
+	before := count()
+	daemon.Signal(syscall.SIGHUP)
+	node.Eventually(t, "reload", Ready, func() error {
+		if count() == before {
+			return errors.New("nothing said")
+		}
+		return nil
+	})
+}
+
+// Shell runs a script in dir that must succeed, and returns its output without the last line end.
+func Shell(tb testing.TB, dir, script string, args ...string) string {
+	tb.Helper()
+	argv := append([]string{"-euo", "pipefail", "-c", script, "bash"}, args...)
+	command := exec.CommandContext(tb.Context(), "bash", argv...)
+	command.Dir = dir
+	var said strings.Builder
+	command.Stderr = &said
+	out, err := command.Output()
+	require.NoError(tb, err, "%s: %s%s", script, out, said.String())
+	return strings.TrimSuffix(string(out), "\n")
+}
+
+// WorkingDir is the directory of the test.
+func WorkingDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	require.NoError(t, err)
+	return dir
+}
+
+// Glob finds the files of a directory that match a pattern.
+func Glob(tb testing.TB, dir, pattern string) []string {
+	tb.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, pattern))
+	require.NoError(tb, err)
+	return found
+}
+
+// Read reads a file of a directory.
+func Read(t *testing.T, dir, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// Program writes a shell script named image-update-agent into a directory of its own.
+func Program(t *testing.T, script string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	file := filepath.Join(dir, "image-update-agent")
+	// Or a process that is started meanwhile has it open, and it cannot be run: go.dev/issue/22315.
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(file, []byte("#!/bin/sh\n"+script), 0o755)
+	syscall.ForkLock.RUnlock()
+	require.NoError(t, err)
+	return dir
+}
