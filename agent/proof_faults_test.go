@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
@@ -108,6 +109,52 @@ func TestUncheckedReadinessCountsAsReady(t *testing.T) {
 		w.runs("velum.yaml", "velum", second.Digest)
 		assert.NotContains(t, w.Disk.JSON(), `"denied"`)
 	})
+}
+
+// nowhere is a runtime that does not say where a pod is, for the next questions.
+type nowhere struct {
+	*agenttest.Node
+	left *int
+}
+
+func (n nowhere) Address(ctx context.Context, id string) (string, error) {
+	if *n.left--; *n.left >= 0 {
+		return "", errors.New("cri: deadline exceeded")
+	}
+	return n.Node.Address(ctx, id)
+}
+
+// A pod whose address is not known is not ready, and not to blame: the runtime is asked again.
+func TestReadinessWaitsForTheAddressOfThePod(t *testing.T) {
+	for name, c := range map[string]struct {
+		failing int
+		want    status.Result
+	}{
+		"fails once":      {1, status.ResultApplied},
+		"fails for ever":  {1 << 30, status.ResultFailed},
+		"answers at once": {0, status.ResultApplied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.Registry.Release(velum, "4.0.0", 1, "1.1")
+				w.Node.PutTemplate("velum.yaml", probed())
+				w.check()
+				second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+				w.check()
+				left := c.failing
+				w.agent.Readiness, w.agent.Pods = readyAll{}, nowhere{w.Node, &left}
+				out, s := w.apply()
+				assert.Equal(t, c.want, out[0].Result, out[0].Reason)
+				assert.NotContains(t, out[0].Reason, "not checked")
+				assert.NotContains(t, w.Disk.JSON(), `"denied"`)
+				w.runs("velum.yaml", "velum", second.Digest)
+				if c.want == status.ResultFailed {
+					assert.Contains(t, s.Reason, "address of pod velum-")
+				}
+			})
+		})
+	}
 }
 
 func TestRewritesChangeWhilePinned(t *testing.T) {

@@ -255,6 +255,26 @@ func TestSignatureOfARemovedKeyIsVoid(t *testing.T) {
 	assert.Equal(t, "sha256:third", image(s, "velum.yaml", "velum").SignedBy)
 }
 
+// The last key that is removed voids its signatures as each other one does: nothing says any more that they are right.
+func TestSignatureIsVoidWithoutAnyKey(t *testing.T) {
+	t.Parallel()
+	w, v := signing(t, policy.SignaturesRequire)
+	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	v.Sign(next.Digest, "sha256:ours")
+	require.Equal(t, status.StateStaged, w.poll().State)
+	v.Replace("")
+	s := w.observe()
+	i := image(s, "velum.yaml", "velum")
+	assert.Nil(t, i.Offered, s.Reason)
+	require.NotEmpty(t, i.Refused)
+	assert.Contains(t, i.Refused[0].Reason, "no usable public key")
+	out, _ := w.apply()
+	assert.NotEqual(t, status.ResultApplied, out[0].Result)
+	v.Replace("sha256:ours")
+	s = w.check()
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
+}
+
 // What runs is not staged any more, and nothing waits for it: an unsigned build that
 // kubelet has taken for one container, and that another one is refused, keeps no rendered
 // file from being stored.

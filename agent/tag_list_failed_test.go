@@ -184,3 +184,15 @@ func TestAListThatIsNotWholeIsUsedAndSaid(t *testing.T) {
 	require.NotNil(t, i.Offered)
 	assert.Contains(t, i.Offered.Tag, "4.0.0-rev2")
 }
+
+// A list that failed does not say that a short tag has no intermediate one.
+func TestAShortTagWithoutItsListMayHaveAnIntermediateOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.PublishBuild(velum, built("1", april, ""), "4.0.0", "4.0.0-rev1", "4.0.0-rev1-build1.5")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	w.Registry.DownLists(listFails(release.CauseServerError, 503, errors.New("503")))
+	notes := fmt.Sprint(image(w.check(), "velum.yaml", "velum").Notes)
+	assert.Contains(t, notes, "newer tags unknown")
+	assert.NotContains(t, notes, "no intermediate tag")
+}

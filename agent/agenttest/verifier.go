@@ -4,6 +4,7 @@ package agenttest
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/opencontainers/go-digest"
@@ -23,6 +24,8 @@ type Verifier struct {
 
 var _ stage.Verifier = (*Verifier)(nil)
 
+var errNoKeys = errors.New("no usable public key")
+
 // NewVerifier has one key.
 func NewVerifier(key string) *Verifier {
 	return &Verifier{key: key, signed: map[digest.Digest]string{}}
@@ -35,7 +38,7 @@ func (v *Verifier) Sign(d digest.Digest, key string) {
 	v.signed[d] = key
 }
 
-// Replace changes the key that counts.
+// Replace changes the key that counts; "" leaves none.
 func (v *Verifier) Replace(key string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -67,6 +70,8 @@ func (v *Verifier) Verify(_ context.Context, r release.Release) (string, error) 
 	switch {
 	case v.away != nil:
 		return "", v.away
+	case v.key == "":
+		return "", errNoKeys
 	case !signed:
 		return "", release.ErrUnsigned
 	case by != v.key:
@@ -79,5 +84,8 @@ func (v *Verifier) Verify(_ context.Context, r release.Release) (string, error) 
 func (v *Verifier) Keys(context.Context) ([]string, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.key == "" {
+		return nil, errNoKeys
+	}
 	return []string{v.key}, nil
 }

@@ -59,9 +59,9 @@ func (x *Executor) observe(ctx context.Context, p plan.Apply) (podObservation, e
 	}
 	o.starts, o.started = starts.String(), o.started || initStarted
 	if o.mismatch == "" {
-		o.mismatch, o.unchecked = x.unready(ctx, p, containers)
+		o.mismatch, o.unchecked, err = x.unready(ctx, p, containers)
 	}
-	return o, nil
+	return o, err
 }
 
 // addNew adds what a new container shows of its image and its end.

@@ -4,6 +4,7 @@ package apply
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
@@ -46,33 +47,31 @@ type Verdict struct {
 }
 
 // unready checks the readiness probes of a pod. Containers that could not be checked count as
-// ready.
+// ready. The error is of the runtime, which did not say where the pod is.
 func (x *Executor) unready(
 	ctx context.Context, p plan.Apply, containers []node.Container,
-) (mismatch string, unchecked []string) {
+) (mismatch string, unchecked []string, err error) {
 	if x.Readiness == nil || len(p.Probes) == 0 {
-		return "", nil
+		return "", nil, nil
 	}
 	pod := PodReadiness{Namespace: p.Namespace}
 	sandbox := ""
 	for _, probe := range p.Probes {
 		c := node.FindContainer(containers, probe.Container)
 		if c == nil {
-			return probe.Container + " is not there", nil
+			return probe.Container + " is not there", nil, nil
 		}
 		pod.Pod, sandbox = c.Pod, c.Sandbox
 		pod.Containers = append(pod.Containers, ContainerReadiness{Name: c.Name, ID: c.ID, Probe: &probe})
 	}
-	var err error
 	if !p.HostNetwork {
-		pod.Address, err = x.Pods.Address(ctx, sandbox)
+		if pod.Address, err = x.Pods.Address(ctx, sandbox); err != nil {
+			return "", nil, fmt.Errorf("address of pod %s: %w", pod.Pod, err)
+		}
 	}
-	var v Verdict
-	if err == nil {
-		v, err = x.Readiness.Unready(ctx, pod)
-	}
+	v, err := x.Readiness.Unready(ctx, pod)
 	if err != nil {
-		return "", []string{err.Error()}
+		return "", []string{err.Error()}, nil
 	}
-	return v.Unready, v.Unchecked
+	return v.Unready, v.Unchecked, nil
 }

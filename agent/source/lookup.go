@@ -49,7 +49,8 @@ func (l *lookup) answer(ctx context.Context) (Offer, error) {
 	if err != nil {
 		return offer, err
 	}
-	if q.Convert && q.Tag != "" && follow == q.Tag && !l.isForm(follow, tags.Intermediate) {
+	isListed := l.lists.failed[q.Repository] == nil // else an intermediate tag is not known
+	if q.Convert && q.Tag != "" && follow == q.Tag && !l.isForm(follow, tags.Intermediate) && isListed {
 		offer.Notes = append(offer.Notes, fmt.Sprintf("%s stays: no intermediate tag has its digest", follow))
 	}
 	short := l.resolved[release.Reference{Repository: q.Repository, Tag: q.Tag}].Digest

@@ -79,17 +79,13 @@ func (s *SignatureChecker) keys(ctx context.Context) string {
 	return strings.Join(keys, " ")
 }
 
-// DropRemovedKeys drops the signatures of keys that are not trusted any more.
+// DropRemovedKeys drops the signatures of keys that are not trusted any more: all of them where no key can be read.
 func (s *SignatureChecker) DropRemovedKeys(ctx context.Context) {
 	signed := s.Records.Record.Signed
 	if s.Verifier == nil || len(signed) == 0 {
 		return
 	}
-	keys := s.keys(ctx)
-	if keys == "" {
-		return
-	}
-	trusted := strings.Fields(keys)
+	trusted := strings.Fields(s.keys(ctx))
 	for release, by := range signed {
 		if !slices.Contains(trusted, by) {
 			s.Log.Warn("key was removed, verifying the signature again", "release", release, "key", by)
