@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -60,6 +61,13 @@ func (n *neighbours) offer(t *testing.T) (newDex, newDB release.Release) {
 	return newDex, newDB
 }
 
+// awaitDB waits until what db.yaml runs is as wanted.
+func (n *neighbours) awaitDB(is func(digest.Digest) bool) {
+	for c, _ := n.Node.Container("db.yaml", "main"); !is(c.Digests[0]); c, _ = n.Node.Container("db.yaml", "main") {
+		pass(100 * time.Millisecond)
+	}
+}
+
 // Ctrl-C while the apply still asks the registry must not restart the pod later.
 func TestAnApplyThatHasNotBegunEndsWithItsCaller(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -94,18 +102,14 @@ func TestWhatHasBegunGoesOnAndTheRestIsTakenBack(t *testing.T) {
 		n.settles(t)
 		newDex, newDB := n.offer(t)
 		leave, answer := n.applies(t.Context(), "dex.yaml", "db.yaml")
-		c, _ := n.Node.Container("db.yaml", "main")
-		for c.Digests[0] != newDB.Digest {
-			pass(100 * time.Millisecond)
-			c, _ = n.Node.Container("db.yaml", "main")
-		}
+		n.awaitDB(func(d digest.Digest) bool { return d == newDB.Digest })
 		leave()
 		got := <-answer
 		require.NoError(t, got.err)
 		assert.Equal(t, map[string]status.Result{"db.yaml": status.ResultContinues, "dex.yaml": status.ResultCanceled}, got.results())
 		pass(10 * time.Minute)
 		n.runs("db.yaml", "main", newDB.Digest)
-		c, _ = n.Node.Container("dex.yaml", "main")
+		c, _ := n.Node.Container("dex.yaml", "main")
 		assert.NotEqual(t, newDex.Digest, c.Digests[0])
 		assert.Empty(t, n.record().Approved)
 		assert.Equal(t, newDB.Digest, n.record().Good["db.yaml/main"].Running, "it was proved without its caller")
@@ -174,11 +178,7 @@ func TestARollbackThatHasNotBegunEndsWithItsCaller(t *testing.T) {
 			out, err := n.Rollback(ctx, plan.Named("db.yaml", "dex.yaml"), nil)
 			answer <- left{out, err}
 		}()
-		c, _ := n.Node.Container("db.yaml", "main")
-		for c.Digests[0] == newDB.Digest {
-			pass(100 * time.Millisecond)
-			c, _ = n.Node.Container("db.yaml", "main")
-		}
+		n.awaitDB(func(d digest.Digest) bool { return d != newDB.Digest })
 		leave()
 		got := <-answer
 		require.NoError(t, got.err)

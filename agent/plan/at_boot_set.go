@@ -15,15 +15,13 @@ import (
 // keepHalvesAtBoot keeps each pod manifest that would start a release of a set of which another pod of the node does
 // not get its release: the set is offered later, as a whole.
 func (f *facts) keepHalvesAtBoot(views []follow.PodView, steps []BootStep) {
-	for changed := true; changed; {
-		changed = false
-		for n := range steps {
-			if why := f.lackedAtBoot(steps[n], views, steps); why != "" {
-				steps[n].keepAsIs("%s: %s", status.HoldSet, why)
-				changed = true
-			}
+	untilStable(len(steps), func(n int) (changed bool) {
+		why := f.lackedAtBoot(steps[n], views, steps)
+		if why != "" {
+			steps[n].keepAsIs("%s: %s", status.HoldSet, why)
 		}
-	}
+		return why != ""
+	})
 }
 
 // lackedAtBoot returns what the sets of a step lack; "": nothing.

@@ -161,15 +161,13 @@ func (f *facts) setsThatRun(p PodPlan, which Which) map[string][]string {
 
 // holdHalfRollbacks holds the rollback of a pod where another pod that runs the same set stays.
 func (f *facts) holdHalfRollbacks(all []Rollback, which Which) {
-	for changed := true; changed; {
-		changed = false
-		for n := range all {
-			if why := f.staysOf(all[n], all, which); why != "" {
-				all[n].Err = &release.HoldError{Hold: status.HoldSet, Err: errors.New(why)}
-				changed = true
-			}
+	untilStable(len(all), func(n int) (changed bool) {
+		why := f.staysOf(all[n], all, which)
+		if why != "" {
+			all[n].Err = &release.HoldError{Hold: status.HoldSet, Err: errors.New(why)}
 		}
-	}
+		return why != ""
+	})
 }
 
 // staysOf returns why another pod of the set that a pod runs stays as it is; "": all return, or the pod itself stays.

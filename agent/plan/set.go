@@ -294,3 +294,14 @@ func (f *facts) isAbove(member release.Reference, d digest.Digest, name string) 
 	_, above := l.ByTag(release.Reference{Repository: member.Repository, Tag: cmp.Or(is.Tag, name)})
 	return name == member.Tag || policy.IsLower(member.Tag, name, dialect) || above >= 0 && above <= at
 }
+
+// untilStable changes each of count pods again and again until no change follows from another one: a pod that stays
+// keeps the others of its sets, which keep those of theirs.
+func untilStable(count int, change func(n int) (changed bool)) {
+	for changed := true; changed; {
+		changed = false
+		for n := range count {
+			changed = change(n) || changed
+		}
+	}
+}

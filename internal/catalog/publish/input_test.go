@@ -293,6 +293,14 @@ func TestCopies(t *testing.T) {
 		"image 4.0.0-rev1-build1.2 " + last, "floating 4.0.0 " + last, "floating 4.0.0-rev1 " + last,
 		"image 2.6.2-rev1-build1.1 " + old, "floating 2.6.2 " + old, "floating 2.6.2-rev1 " + old,
 	}, tail...), lines(publish.Mirrored{Newest: 1, Floating: true}))
+	r.push("kube", "four", "v1.34.1")
+	newest := r.push("kube", "five", "v1.34.2")
+	_, err = r.add(p, "prod", "kube:v1.34.1", "kube:v1.34.2")
+	require.NoError(t, err)
+	v, err = p.Read(t.Context(), "prod")
+	require.NoError(t, err)
+	assert.Equal(t, "image v1.34.2 "+newest, lines(publish.Mirrored{Newest: 1, Floating: true})[0])
+	assert.Len(t, lines(publish.Mirrored{Floating: true}), 3+4+2+2, "a release that a short tag names is its own one")
 	for mirror, want := range map[string]string{
 		"mirror:5000/": "mirror:5000/registry.example.com_5000/velum:1", "mirror.example.com/a": "mirror.example.com/a/registry.example.com_5000/velum:1",
 	} {

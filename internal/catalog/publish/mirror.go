@@ -69,7 +69,10 @@ func (p *Publisher) Copies(ctx context.Context, v Version, m Mirrored) ([]Copy, 
 func copiesOf(page catalog.Page, m Mirrored) []Copy {
 	var out []Copy
 	count := map[string]int{}
-	floating := map[string]bool{}
+	known := map[string]bool{} // a tag is copied once; beside SUSE's scheme a release may be named by a short one, as v1.34.2
+	for _, r := range page.Releases {
+		known[r.Tag] = true
+	}
 	for _, r := range page.Releases { // the newest first
 		if r.Withdrawn != nil {
 			continue
@@ -91,8 +94,8 @@ func copiesOf(page catalog.Page, m Mirrored) []Copy {
 			moves = append(moves, intermediate.String())
 		}
 		for _, each := range moves {
-			if !floating[each] {
-				floating[each] = true
+			if !known[each] {
+				known[each] = true
 				out = append(out, Copy{Repository: page.Image, Tag: each, Digest: r.Digest, Kind: "floating"})
 			}
 		}
