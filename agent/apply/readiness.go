@@ -71,7 +71,7 @@ func (x *Executor) unready(
 	}
 	v, err := x.Readiness.Unready(ctx, pod)
 	if err != nil {
-		return "", []string{err.Error()}, nil
+		return "", []string{err.Error()}, nil //nolint:nilerr // what could not be checked counts as ready
 	}
 	return v.Unready, v.Unchecked, nil
 }

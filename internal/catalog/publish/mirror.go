@@ -69,7 +69,7 @@ func (p *Publisher) Copies(ctx context.Context, v Version, m Mirrored) ([]Copy, 
 func copiesOf(page catalog.Page, m Mirrored) []Copy {
 	var out []Copy
 	count := map[string]int{}
-	known := map[string]bool{} // a tag is copied once; beside SUSE's scheme a release may be named by a short one, as v1.34.2
+	known := map[string]bool{} // a tag is copied once; beside SUSE's scheme a short tag may name a release, as v1.34.2
 	for _, r := range page.Releases {
 		known[r.Tag] = true
 	}
