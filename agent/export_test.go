@@ -12,7 +12,6 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
-	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // PlanBothWays is what the next cycle would do, by the pods that are parsed already,
@@ -31,9 +30,6 @@ func (a *Agent) ParsedPods() int { return len(a.nodes.Parsed) }
 
 // Retries are the moments at which sources are asked again before the next poll.
 func (a *Agent) Retries() []time.Time { return source.Retries(&a.records.Record, a.Now()) }
-
-// DropFromRecord is Record.drop.
-func DropFromRecord(r *record.Record, limit int) []status.Dropped { return record.Drop(r, limit) }
 
 // Arguments are what the next cycle would decide with.
 func (a *Agent) Arguments(ctx context.Context) (node.Inventory, map[release.Question]source.Offer, record.Record, policy.Policy) {

@@ -204,15 +204,3 @@ func TestFloatingTagKeepsItsPrecision(t *testing.T) {
 	require.NotNil(t, i.Offered)
 	assert.Equal(t, status.Named{Tag: "1.29", Digest: want.Digest}, *i.Offered)
 }
-
-func TestQuestionString(t *testing.T) {
-	t.Parallel()
-	for text, q := range map[string]release.Question{
-		velum:                         {Repository: velum, Convert: true},
-		velum + ":4.0.0":              {Repository: velum, Tag: "4.0.0", Convert: true},
-		velum + ":4.0.0 (as written)": {Repository: velum, Tag: "4.0.0"},
-		velum + " (as written)":       {Repository: velum},
-	} {
-		assert.Equal(t, text, q.String())
-	}
-}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -152,21 +151,6 @@ func TestHistoryLeavesOutContainersThatDidNotChange(t *testing.T) {
 	require.Len(t, past, 2)
 	assert.Contains(t, past[0], "velum.yaml/a")
 	assert.Contains(t, past[1], "velum.yaml/b")
-}
-
-func TestHistoryKeepsTheLastFifty(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	for n := range 60 {
-		w.Registry.Release(velum, "4.0.0", 1, fmt.Sprintf("2.%d", n))
-		w.Clock.Add(time.Hour)
-		w.check()
-		w.apply()
-	}
-	past := w.observe().History
-	require.Len(t, past, 50)
-	assert.Equal(t, "4.0.0-rev1-build2.59", past[0].To)
-	assert.Equal(t, "4.0.0-rev1-build2.10", past[49].To)
 }
 
 // The daemon died in the apply: the next one names who approved it.

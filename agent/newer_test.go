@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -59,31 +58,4 @@ func TestRunningReleaseIsNotNewer(t *testing.T) {
 	w, _ := running(t)
 	w.obey(policy.Rule{Updates: tags.Revision, Deny: []string{"*"}})
 	assert.Empty(t, w.observe().NotAllowed)
-}
-
-func TestUnknownTagNamesTheSettingThatHelps(t *testing.T) {
-	t.Parallel()
-	for tag, want := range map[string]*status.RebuildsOnly{
-		"3.6.4-0":       {Tag: "3.6.4-0", Dialect: "hyphen"},
-		"1.28.0-alpine": {Tag: "1.28.0-alpine"}, // 1.28.0 would be another image
-		"v3.0-alpine":   {Tag: "v3.0-alpine"},
-		"3.0_slim":      {Tag: "3.0_slim"},
-		"1.28.0_1":      {Tag: "1.28.0_1", Follow: "1.28.0"},
-		"latest":        {Tag: "latest"},
-		"1.28.0":        nil,
-	} {
-		t.Run(tag, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.Registry.Publish(velum, tag)
-			w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":"+tag))
-			w.Node.Sync()
-			s := w.check()
-			assert.Equal(t, want, image(s, "velum.yaml", "velum").RebuildsOnly)
-			require.Equal(t, status.StateCurrent, s.State, s.Reason)
-			if want != nil {
-				assert.Equal(t, "nothing to apply; rebuilds only: velum "+tag, s.Reason)
-			}
-		})
-	}
 }

@@ -5,7 +5,6 @@ package agent_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/plan"
-	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -236,26 +234,4 @@ func assertReasons(t *testing.T, s status.Status, want []status.Reason) {
 		got = append(got, r)
 	}
 	assert.Equal(t, want, got, s.Reason)
-}
-
-// The most exact kind that is true of an error.
-func TestKindsOfErrors(t *testing.T) {
-	t.Parallel()
-	source := &release.SourceError{Repository: velum, Err: errors.New("x")}
-	for want, errs := range map[status.ErrorKind][]error{
-		"":                   {nil},
-		status.ErrorDisk:     {&policy.ShortageError{}, release.ErrNoSpace},
-		status.ErrorUnsigned: {fmt.Errorf("%w: %w", release.ErrHeld, release.ErrUnsigned)},
-		status.ErrorForged:   {release.ErrForged},
-		status.ErrorNotFound: {&release.SourceError{Err: release.ErrNotFound}},
-		status.ErrorPlatform: {release.ErrPlatform},
-		status.ErrorSource:   {source, fmt.Errorf("%w: registry away: %w", release.ErrHeld, source)},
-		status.ErrorConflict: {release.ErrConflict},
-		status.ErrorHeld:     {release.ErrHeld},
-		status.ErrorOther:    {errors.New("x")},
-	} {
-		for _, err := range errs {
-			assert.Equal(t, want, status.ErrorKindOf(err), "%v", err)
-		}
-	}
 }

@@ -4,14 +4,12 @@ package agent_test
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -56,38 +54,4 @@ func TestInvalidEntryIsDroppedAlone(t *testing.T) {
 	w.check()
 	w.Registry.Release(etcd, "3.4.3", 1, "1.2")
 	assert.Empty(t, w.check().Dropped, "it is told until the next poll has nothing to drop")
-}
-
-// What is too large is left out until the rest fits: first what is learnt again.
-func TestTooLargeRecordLosesItsLargestEntries(t *testing.T) {
-	t.Parallel()
-	large := strings.Repeat("x", 1000)
-	r := record.Record{
-		Sources: map[string]record.SourceRecord{"a": {Error: large}, "b": {Error: large + large}, "c": {}},
-		Holds:   map[string]record.PersonHold{velum: {Reason: large + large + large}},
-	}
-	gone := agent.DropFromRecord(&r, 4500)
-	require.Len(t, gone, 1)
-	assert.Equal(t, "record: sources b", gone[0].Entry)
-	assert.Contains(t, gone[0].Reason, "at most 4500")
-	assert.Len(t, r.Sources, 2)
-	gone = agent.DropFromRecord(&r, 500)
-	assert.Len(t, gone, 3, "the holds last")
-	assert.Equal(t, "record: holds "+velum, gone[2].Entry)
-	assert.Empty(t, agent.DropFromRecord(&record.Record{}, 500))
-}
-
-// The history is only for people: it goes before what the agent acts by.
-func TestHistoryIsDroppedBeforeHolds(t *testing.T) {
-	t.Parallel()
-	r := record.Record{Holds: record.Entries[record.PersonHold]{"*": {Reason: strings.Repeat("x", 4000)}}}
-	for range 60 {
-		r.History.Add([]status.HistoryEntry{{PodManifest: "velum.yaml"}})
-	}
-	whole, err := json.MarshalIndent(r, "", "  ")
-	require.NoError(t, err)
-	dropped := agent.DropFromRecord(&r, len(whole)-1)
-	require.Len(t, dropped, 1)
-	assert.Contains(t, dropped[0].Entry, "record: history ")
-	assert.Len(t, r.Holds, 1)
 }

@@ -125,25 +125,6 @@ func TestSourcesWithFewestFailuresAreAskedFirst(t *testing.T) {
 	assert.Equal(t, bad+":1.0.0-rev1", asked[19])
 }
 
-func TestPaceIsSavedAndRestored(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	until := w.Clock.Now().Add(time.Hour)
-	p := &pacer{pace: record.Pace{
-		Waits:  map[string]record.Wait{"m1:5000": {Until: until, Status: 429}},
-		Budget: record.Budget{PerHour: 100, Remaining: 7, At: w.Clock.Now()},
-	}}
-	w.agent.Pacer = p
-	s := w.poll()
-	assert.Equal(t, &status.BudgetStatus{PerHour: 100, Remaining: 7}, s.Budget)
-
-	w.restart()
-	again := &pacer{}
-	w.agent.Pacer = again
-	w.observe()
-	assert.Equal(t, p.pace, again.pace)
-}
-
 type pacer struct {
 	pace  record.Pace
 	tries int

@@ -13,8 +13,6 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/policy"
-	"github.com/kubic-project/image-update-agent/agent/record"
-	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
@@ -282,28 +280,6 @@ func TestDeniedReleaseDoesNotHideLowerOnes(t *testing.T) {
 		require.NotNil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
 		assert.Equal(t, second.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
 	})
-}
-
-// Denials are few, and end long after anything named them.
-func TestDenialsAreBounded(t *testing.T) {
-	t.Parallel()
-	w, first := running(t)
-	r := w.record()
-	r.Denied = map[string]record.Denial{
-		velum + "@" + first.Digest.String(): {At: w.Clock.Now().AddDate(-1, 0, 0), PodManifest: "velum.yaml"},
-	}
-	for n := range 40 {
-		r.Denied[denied(release.Release{Repository: velum, Digest: digest.FromString(strconv.Itoa(n))})] = record.Denial{At: w.Clock.Now().AddDate(0, 0, -n)}
-	}
-	r.Denied[denied(release.Release{Repository: mariadb, Digest: digest.FromString("0")})] = record.Denial{At: w.Clock.Now().AddDate(0, 0, -91)}
-	require.NoError(t, w.Disk.Save(t.Context(), r))
-	w.restart()
-	w.observe()
-	r = w.record()
-	assert.Len(t, r.Denied, 33)
-	assert.Contains(t, r.Denied, velum+"@"+first.Digest.String(), "it runs")
-	assert.Contains(t, r.Denied, denied(release.Release{Repository: velum, Digest: digest.FromString("31")}))
-	assert.NotContains(t, r.Denied, denied(release.Release{Repository: velum, Digest: digest.FromString("32")}))
 }
 
 // A trimmed tag list is asked for again when the rules allow lower tags.

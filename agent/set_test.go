@@ -312,23 +312,6 @@ func TestSetThatRunsIsWithdrawnAsOne(t *testing.T) {
 	})
 }
 
-// A member that was withdrawn before anything was applied takes the others with it.
-func TestWithdrawnMemberWithholdsItsSet(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, _, two := setWorld(t)
-		was := w.Node.PodManifest("velum.yaml")
-		w.check()
-		w.Catalog.Withdraw(two, "it loses data", "")
-		w.Policy.Auto = true
-		w.restart()
-		s := w.check()
-		i := image(s, "velum.yaml", "velum")
-		assert.Nil(t, i.Offered)
-		assert.Equal(t, was, w.Node.PodManifest("velum.yaml"))
-	})
-}
-
 // The members that the publisher has recorded count, not what happens to be listed.
 func TestSetLacksAMemberThatIsNotListedAnyMore(t *testing.T) {
 	t.Parallel()

@@ -80,13 +80,4 @@ func TestWordsForPeople(t *testing.T) {
 	} {
 		assert.Equal(t, want, step.String())
 	}
-	assert.Equal(t, "r.io/a@sha256:d", release.Release{Repository: "r.io/a", Tag: "1-rev1", Digest: "sha256:d"}.StagedName())
-	assert.Equal(t, "r.io/a@sha256:d", release.Release{Repository: "r.io/a", Tag: "l", Long: "l", Digest: "sha256:d"}.StagedName())
-	mirror := &release.SourceError{Repository: "r.io/a", Host: "m:5000", Mirror: true, Err: release.ErrNotFound}
-	assert.Equal(t, "r.io/a: mirror m:5000: not found", mirror.Error())
-	assert.Equal(t, "r.io/a: not found", (&release.SourceError{Repository: "r.io/a", Err: release.ErrNotFound}).Error())
-	for text, ok := range map[string]bool{"sles12/velum": true, "r.io/a:1": false, "R": false} {
-		_, err := release.NormalizeRepository(text)
-		assert.Equal(t, ok, err == nil, text)
-	}
 }

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release_test
+
+import (
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
+)
+
+func listed(tag, set string) release.Listed {
+	return release.Listed{Tag: tag, Set: set, Digest: digest.FromString(tag)}
+}
+
+func gone(r release.Listed) release.Listed {
+	r.Withdrawn = &release.Withdrawal{Reason: "it loses data"}
+	return r
+}
+
+func TestWhatAListingHas(t *testing.T) {
+	t.Parallel()
+	again := gone(listed("2", ""))
+	again.Tag = "2-again"
+	l := release.Listing{Images: map[string][]release.Listed{"velum": {listed("2", ""), again, listed("1", "")}}}
+	assert.True(t, l.IsListed("velum"))
+	assert.False(t, l.IsListed("db"))
+	r, is := l.Find("velum", digest.FromString("2"))
+	assert.True(t, is)
+	assert.Equal(t, "2-again", r.Tag, "a digest is withdrawn under all of its tags")
+	assert.False(t, r.IsOffered())
+	r, is = l.Find("velum", digest.FromString("1"))
+	assert.True(t, is)
+	assert.True(t, r.IsOffered())
+	assert.False(t, release.Listed{UnknownCritical: "x"}.IsOffered())
+	for _, d := range []digest.Digest{"", digest.FromString("0")} {
+		_, is = l.Find("velum", d)
+		assert.False(t, is)
+	}
+	r, at := l.ByTag(release.Reference{Repository: "velum", Tag: "1"})
+	assert.Equal(t, "1", r.Tag)
+	assert.Equal(t, 2, at)
+	_, at = l.ByTag(release.Reference{Repository: "velum", Tag: "0"})
+	assert.Equal(t, -1, at)
+}
+
+func TestMembersOfASet(t *testing.T) {
+	t.Parallel()
+	said := listed("2", "s")
+	said.Members = []release.Reference{{Repository: "velum", Tag: "2"}, {Repository: "elsewhere", Tag: "9"}}
+	l := release.Listing{Images: map[string][]release.Listed{
+		"velum": {listed("2", "s"), listed("1", "")}, "db": {listed("7", "s"), listed("6", "another")},
+	}}
+	assert.Nil(t, l.MembersOf("velum", listed("1", "")))
+	assert.Equal(t, said.Members, l.MembersOf("velum", said))
+	assert.Equal(t, []release.Reference{{Repository: "velum", Tag: "2"}, {Repository: "db", Tag: "7"}}, l.MembersOf("velum", listed("2", "s")))
+}
+
+// A set is withdrawn with one of its releases, unless a newer one is offered in its place.
+func TestWithdrawnSets(t *testing.T) {
+	t.Parallel()
+	said := func(r release.Listed, members ...string) release.Listed {
+		for _, m := range members {
+			r.Members = append(r.Members, release.Reference{Repository: m[:2], Tag: m[3:]})
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		images map[string][]release.Listed
+		want   []string // what is withdrawn beside what the publisher has withdrawn
+	}{
+		"nothing is":          {map[string][]release.Listed{"aa": {listed("1", "s")}, "bb": {listed("1", "s")}}, nil},
+		"one of a set":        {map[string][]release.Listed{"aa": {gone(listed("1", "s"))}, "bb": {listed("1", "s")}}, []string{"bb:1"}},
+		"of no set":           {map[string][]release.Listed{"aa": {gone(listed("1", ""))}, "bb": {listed("1", "s")}}, nil},
+		"a newer is offered":  {map[string][]release.Listed{"aa": {listed("2", ""), gone(listed("1", "s"))}, "bb": {listed("1", "s")}}, nil},
+		"the newer is, too":   {map[string][]release.Listed{"aa": {gone(listed("2", "")), gone(listed("1", "s"))}, "bb": {listed("1", "s")}}, []string{"bb:1"}},
+		"by what was said":    {map[string][]release.Listed{"aa": {gone(listed("1", ""))}, "bb": {said(listed("1", "s"), "aa:1", "bb:1")}}, []string{"bb:1"}},
+		"it is no member":     {map[string][]release.Listed{"aa": {gone(listed("1", "s"))}, "bb": {said(listed("1", "s"), "bb:1")}}, nil},
+		"one leads to others": {map[string][]release.Listed{"aa": {gone(listed("1", "s"))}, "bb": {listed("1", "s")}, "cc": {said(listed("1", "t"), "bb:1")}}, []string{"bb:1", "cc:1"}},
+	} {
+		l := release.Listing{Images: c.images}
+		var got []string
+		for repository, page := range l.WithWithdrawnSets().Images {
+			for n, r := range page {
+				if r.Withdrawn != nil && c.images[repository][n].Withdrawn == nil {
+					got = append(got, repository+":"+r.Tag)
+					assert.Contains(t, r.Withdrawn.Reason, "which was withdrawn: ", name)
+				}
+			}
+		}
+		assert.ElementsMatch(t, c.want, got, name)
+	}
+}
