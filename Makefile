@@ -12,8 +12,8 @@ MODULES := . e2e
 ARCHES := arm64 s390x ppc64le
 SCRIPTS := .ci/run tools/setup tools/pin tools/package packaging/health-checker/image-update-agent.sh
 
-# A release sets VERSION; a tarball without git is "devel".
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+# The newest version in CHANGELOG.md, with the commits since.
+VERSION ?= $(shell tools/package version)
 BINARY := bin/image-update-agent
 # Its own package: nodes publish nothing.
 CATALOG := bin/image-catalog

@@ -140,7 +140,7 @@ func Repack(dir string, release int, flags ...string) (Package, error) {
 	}
 	spec := strings.Replace(string(text), "Release:        0", fmt.Sprintf("Release:        %d", release), 1)
 	install := "mkdir -p %{buildroot}; cd %{buildroot}\n" +
-		"for package in " + dir + "/*0+devel*.rpm; do\n" +
+		"for package in " + dir + "/*.rpm; do\n" +
 		"  case $package in *.src.rpm) ;; *) rpm2cpio \"$package\" | cpio -idm --quiet ;; esac\ndone\n"
 	if release > 0 {
 		install += "echo \"" + NewerMark + "\" >>usr/share/" + packageName + "/config.yaml\n"

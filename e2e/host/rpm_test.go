@@ -28,6 +28,12 @@ const (
 	adminsDropIn = "etc/image-update-agent/config.d/mine.yaml"
 )
 
+// versionOf is the version of a checkout as it is.
+func versionOf(t *testing.T, checkout string) string {
+	t.Helper()
+	return strings.TrimSpace(story.Shell(t, checkout, `IUA_TREE=1 tools/package version`))
+}
+
 // The package is built from the checkout as it is, as `make rpm` builds it from a commit: with vendored modules and
 // without a network. The build is the long part, so all that is to be said of its result is said here.
 func TestRPM(t *testing.T) {
@@ -38,6 +44,7 @@ func TestRPM(t *testing.T) {
 	require.Len(t, sources, 1)
 	rpms := slices.DeleteFunc(story.Glob(t, dist, "*.rpm"), func(name string) bool { return name == sources[0] })
 	require.Len(t, rpms, 7, "the agent, completions for three shells, what is for the Salt master, the publisher, and the page in Cockpit")
+	tarball := packageName + "-" + versionOf(t, checkout) + ".tar.gz"
 	content := t.TempDir()
 	for _, file := range rpms {
 		story.Shell(t, content, `rpm2cpio "$1" | cpio -idm --quiet`, file)
@@ -66,7 +73,7 @@ func TestRPM(t *testing.T) {
 		isPositionIndependent(t, program)
 		hasOnlyMethodsThatAreCalled(t, program)
 		version := story.Shell(t, content, `usr/bin/image-update-agent version`)
-		assert.Contains(t, version, packageName+" 0+devel (")
+		assert.Contains(t, version, packageName+" "+versionOf(t, checkout)+" (")
 	})
 	t.Run("says what its programs are linked of", func(t *testing.T) {
 		t.Parallel()
@@ -97,9 +104,9 @@ func TestRPM(t *testing.T) {
 		packed := t.TempDir()
 		story.Shell(t, packed, `rpm2cpio "$1" | cpio -idm --quiet`, sources[0])
 		assert.Equal(t, []string{
-			"image-update-agent-0+devel.tar.gz", packageName + "-rpmlintrc", packageName + ".spec", "vendor.tar.gz",
+			tarball, packageName + "-rpmlintrc", packageName + ".spec", "vendor.tar.gz",
 		}, files(t, packed))
-		for _, name := range []string{"image-update-agent-0+devel.tar.gz", "vendor.tar.gz"} {
+		for _, name := range []string{tarball, "vendor.tar.gz"} {
 			assert.Equal(t, story.Read(t, dist, name), story.Read(t, packed, name), name)
 		}
 	})
@@ -107,8 +114,8 @@ func TestRPM(t *testing.T) {
 		t.Parallel()
 		// Other modes, another place, no git.
 		other := t.TempDir()
-		story.Shell(t, other, `umask 077; tar -xf "$1/image-update-agent-0+devel.tar.gz"; cd image-update-agent-0+devel; tools/package tarball ..`, dist)
-		for _, name := range []string{"image-update-agent-0+devel.tar.gz", "vendor.tar.gz", packageName + ".spec"} {
+		story.Shell(t, other, `umask 077; tar -xf "$1/$2"; cd "${2%.tar.gz}"; tools/package tarball ..`, dist, tarball)
+		for _, name := range []string{tarball, "vendor.tar.gz", packageName + ".spec"} {
 			same := story.Read(t, dist, name) == story.Read(t, other, name)
 			assert.True(t, same, name)
 		}
@@ -154,7 +161,7 @@ func hasItsModules(t *testing.T, program, bill string) {
 	}
 	require.NoError(t, json.Unmarshal(text, &got))
 	assert.Equal(t, filepath.Base(program), got.Metadata.Component.Name)
-	assert.Equal(t, "0+devel", got.Metadata.Component.Version)
+	assert.Equal(t, versionOf(t, filepath.Dir(story.WorkingDir(t))), got.Metadata.Component.Version)
 	purls := make([]string, len(got.Components))
 	for i, c := range got.Components {
 		purls[i] = c.PURL

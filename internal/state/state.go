@@ -129,7 +129,7 @@ func decodeRecord(data []byte) (record.Record, error) {
 	return rec, nil
 }
 
-// renameOld reads the fields that had other names before version 0.1.0.
+// renameOld reads the fields that had other names in builds before version 0.1.0.
 func renameOld(data []byte, rec *record.Record) error {
 	var old struct {
 		Unproved record.Entries[record.Unsigned]

@@ -194,7 +194,7 @@ func TestUnknownFieldsOfARecordAreLeftOut(t *testing.T) {
 	assert.Empty(t, log.String())
 }
 
-// Before version 0.1.0 some fields had other names.
+// Builds before version 0.1.0 had other names for some fields.
 func TestOldNamesOfARecordAreRead(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
