@@ -37,20 +37,6 @@ func TestPreviousIsWhatARollbackReturnsTo(t *testing.T) {
 	})
 }
 
-func TestPreviousIsOnlyOfWhatARollbackChanges(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	w.Registry.Release(mariadb, "10.0", 1, "1.1")
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
-	w.check()
-	w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	w.check()
-	_, s := w.apply()
-	assert.NotNil(t, image(s, "velum.yaml", "velum").Previous)
-	assert.Nil(t, image(s, "velum.yaml", "db").Previous, "a rollback leaves it as it is")
-}
-
 func TestFailureNamesItsReleases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)

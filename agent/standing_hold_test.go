@@ -11,10 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // A hold on a node that is current holds the next release, so it is shown before that comes.
@@ -43,26 +41,4 @@ func TestStandingHoldIsShownWhileNothingIsOffered(t *testing.T) {
 	_, s, err = w.agent.Unhold(t.Context(), nil, true)
 	require.NoError(t, err)
 	assert.Empty(t, s.StandingHolds)
-}
-
-func TestStandingHoldsOfTheConfigurationAreShown(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	end := w.Clock.Now().Add(time.Hour).UTC()
-	w.Policy.Freeze = end
-	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision, Hold: "migration"} }
-	w.restart()
-	by := status.Actor{Kind: status.ByConfiguration}
-	assert.Equal(t, []status.StandingHold{
-		{
-			Repository: "*", Name: "freeze", Reason: "nothing is applied before 2026-05-01T13:00:00Z", Until: &end, By: by,
-			Remedy: "wait for the date; or another apply.freeze and a reload",
-		},
-		{
-			Repository: velum, Name: "hold", Reason: "migration", By: by,
-			Remedy: "take its `hold` out of the configuration, and systemctl reload image-update-agent",
-		},
-	}, w.observe().StandingHolds)
-	w.Clock.Add(time.Hour)
-	assert.Len(t, w.observe().StandingHolds, 1)
 }

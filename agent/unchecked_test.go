@@ -4,7 +4,6 @@ package agent_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/policy"
-	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
@@ -57,44 +55,6 @@ func TestLoopPollsANewNodeSoonAfterTheClockWasSetBack(t *testing.T) {
 		assert.Equal(t, 1, l.Registry.Counts().Lists)
 		assert.Equal(t, status.StateCurrent, l.Status().State, l.Status().Reason)
 	})
-}
-
-// Never asked comes before what is staged, since there may be more; a source that
-// does not answer comes before it.
-func TestUncheckedStandsBetweenStaleAndStaged(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
-	w.Policy.Images = []release.Reference{{Repository: etcd, Tag: "3.4.3"}}
-	s := w.observe()
-	require.Equal(t, status.StateUnchecked, s.State, s.Reason)
-	assert.Equal(t, "no registry was asked yet for velum.yaml, "+etcd, s.Reason)
-	assert.Equal(t, string(status.StateUnchecked), w.Grain.Last().State, "in the grain, too")
-	w.Registry.Release(etcd, "3.4.3", 1, "1.1")
-	require.Equal(t, status.StateCurrent, w.check().State)
-
-	w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	w.Registry.Release(mariadb, "1.0.0", 1, "1.1")
-	require.Equal(t, status.StateStaged, w.check().State)
-	w.Node.PutTemplate("mariadb.yaml", podYAML("mariadb", "mariadb="+mariadb+":1.0.0-rev1"))
-	s = w.observe()
-	assert.Equal(t, status.StateUnchecked, s.State, s.Reason)
-	assert.Len(t, s.Updates, 1, "which hides no offer")
-
-	w.check()
-	w.Registry.Down(errors.New("connection refused"))
-	require.Equal(t, status.StateStale, w.poll().State)
-	w.Node.PutTemplate("other.yaml", podYAML("other", "other="+velum+"-other:1.0.0-rev1"))
-	assert.Equal(t, status.StateStale, w.observe().State)
-}
-
-// A node that follows no image says so.
-func TestNothingFollowedIsReported(t *testing.T) {
-	t.Parallel()
-	s := newWorld(t).poll()
-	assert.Equal(t, status.StateCurrent, s.State)
-	assert.Equal(t, "no image is followed", s.Reason)
 }
 
 // A poll that the daemon's end has cut short was no check.

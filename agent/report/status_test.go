@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/report"
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
+
+// timetable polls at the first retry, and observes after ten minutes.
+type timetable struct{}
+
+func (timetable) NextPoll(retries []time.Time, _ bool) time.Time {
+	return policy.Earliest(now.Add(time.Hour), retries)
+}
+func (timetable) NextObservation(status.Status) time.Time { return now.Add(10 * time.Minute) }
+
+type pacer struct{ pace record.Pace }
+
+func (p pacer) Pace() record.Pace { return p.pace }
+func (pacer) Resume(record.Pace)  {}
+func (pacer) TryAgain()           {}
+
+func TestNewStatus(t *testing.T) {
+	t.Parallel()
+	r := newReport()
+	s := r.NewStatus(status.StateCurrent, status.Reason{Text: "x"})
+	assert.Equal(t, "x", s.Reason)
+	assert.Equal(t, now, s.Since)
+	assert.Nil(t, s.NextCheck, "there is no timetable")
+	assert.Nil(t, s.Budget)
+	assert.Nil(t, s.Catalog)
+	assert.Nil(t, s.Lock)
+	later := now.Add(time.Minute)
+	r.Now = func() time.Time { return later }
+	assert.Equal(t, now, r.NewStatus(status.StateCurrent).Since, "the state is the same")
+	assert.Equal(t, later, r.NewStatus(status.StateStaged).Since)
+	r.Loaded = false
+	assert.Equal(t, later, r.NewStatus(status.StateFailed).Since)
+	assert.Equal(t, status.StateStaged, r.Record.State, "a record that is not known is not written")
+
+	r = newReport()
+	r.Timetable, r.Pacer = timetable{}, pacer{record.Pace{Budget: record.Budget{PerHour: 100, Remaining: 7}}}
+	r.Record.Sources.Set(velum, record.SourceRecord{Failures: 1, RetryAt: now.Add(5 * time.Minute)})
+	r.Catalog = release.Listing{Catalog: "c", Version: 2, Expires: now, Images: map[string][]release.Listed{velum: nil}}
+	r.Record.Sources.Set("c", record.SourceRecord{LastSuccess: now})
+	rolledBack(false)(r)
+	_, reasons := r.NodeState(current())
+	s = r.NewStatus(status.StateFailed, reasons...)
+	assert.Equal(t, now.Add(5*time.Minute), *s.NextCheck)
+	assert.Equal(t, &status.BudgetStatus{PerHour: 100, Remaining: 7}, s.Budget)
+	assert.Equal(t, &status.CatalogStatus{Catalog: "c", Version: 2, Expires: &now, Expired: true, Images: 1, LastSuccess: &now}, s.Catalog)
+	require.Len(t, s.Failures, 1)
+	f := s.Failures[0]
+	f.At, f.Reason = nil, ""
+	assert.Equal(t, status.Failure{
+		PodManifest: file, Container: "velum", Image: velum, Kind: status.KindRolledBack, From: "a", To: "b", RolledBackTo: "4.0.0-rev1", Cause: "not-up",
+	}, f)
+	r.Pacer = pacer{}
+	assert.Nil(t, r.NewStatus(status.StateFailed, status.Reason{Kind: status.KindApproval}).Budget)
+}
+
+func TestPodStatus(t *testing.T) {
+	t.Parallel()
+	r := newReport()
+	s := r.PodStatus(current().Pods[0])
+	assert.Equal(t, status.PodStatus{
+		PodManifest: file, Pod: "velum", Edits: []status.Edit{}, Untouched: []status.Untouched{}, Holds: []status.Hold{},
+	}, s)
+	rolledBack(true)(r)
+	r.Rollbacks = map[string]record.Override{file: {}}
+	r.Errs[file] = release.ErrConflict
+	p := offered().Pods[0]
+	p.Holds, p.Waits = []status.Hold{{Name: status.HoldBusy, Reason: "the grain is true"}}, []status.Hold{{Name: status.HoldWindow}}
+	s = r.PodStatus(p)
+	assert.True(t, s.CanRollBack)
+	assert.True(t, s.RolledBack.ByHand)
+	assert.Equal(t, status.ErrorConflict, s.ErrorKind)
+	require.Len(t, s.Holds, 2)
+	assert.NotEmpty(t, s.Holds[0].Remedy)
+	assert.True(t, s.Holds[1].OnlyAuto)
+}
+
+func TestImageStatus(t *testing.T) {
+	t.Parallel()
+	of := func(r *report.Report, pl plan.Plan) status.ImageStatus {
+		s := status.Status{}
+		r.AddImages(&s, pl)
+		require.Len(t, s.Images, 1)
+		return s.Images[0]
+	}
+	i := of(newReport(), current())
+	assert.Equal(t, &status.Named{Tag: "4.0.0-rev1", Digest: one}, i.Running)
+	assert.Equal(t, "4.0.0", i.Follow)
+	assert.Nil(t, i.Offered)
+	assert.Nil(t, i.Previous)
+	assert.Nil(t, i.LastGood)
+
+	r := newReport()
+	r.Record.Good.Set(record.GoodKey(file, "velum"), record.Good{Repository: velum, Running: one, Adopted: true})
+	r.Record.Releases.Set(release.Key(velum, one), release.Release{Tag: "4.0.0-rev1"})
+	r.Record.Signed.Set(release.Key(velum, two), "a key")
+	r.Rollbacks = map[string]record.Override{file: {Images: map[string]record.PinnedImage{
+		"container velum": {Pin: release.Pin{Digest: two}, Tag: "old"}, "container db": {Tag: "x"},
+	}}}
+	r.Catalog = release.Listing{Catalog: "c", Images: map[string][]release.Listed{velum: {
+		{Digest: one, Withdrawn: &release.Withdrawal{Reason: "x"}}, {Digest: two, Set: "s", Rollout: release.Rollout{From: now}},
+	}}}
+	i = of(r, offered())
+	assert.Equal(t, &status.Named{Tag: "4.0.0-rev2", Digest: two}, i.Offered)
+	assert.Equal(t, &status.Named{Tag: "4.0.0-rev1", Digest: one}, i.LastGood)
+	assert.Equal(t, &status.Named{Tag: "old", Digest: two}, i.Previous)
+	assert.True(t, i.Adopted)
+	assert.Equal(t, "a key", i.SignedBy)
+	assert.Equal(t, "s", i.Set)
+	assert.Equal(t, now, i.RolloutAt)
+	assert.Equal(t, "x", i.Withdrawn.Reason)
+	r.Rollbacks[file] = record.Override{Images: map[string]record.PinnedImage{"container velum": {Pin: release.Pin{Digest: one}}}}
+	assert.Nil(t, of(r, offered()).Previous, "a rollback leaves it as it is")
+
+	pl := offered()
+	pl.Pods[0].Images[0].Down, pl.Pods[0].Images[0].Offer.Err = &status.Down{}, away
+	i = of(newReport(), pl)
+	assert.Nil(t, i.Running)
+	assert.Equal(t, status.ErrorSource, i.ErrorKind)
+	pl.Pods[0].Holds = []status.Hold{{Name: status.HoldWithheld}}
+	assert.Nil(t, of(newReport(), pl).Offered)
+	warns := newReport()
+	warns.Policy.Rule = func(string) policy.Rule { return policy.Rule{Signatures: policy.SignaturesWarn} }
+	warns.Record.Unsigned.Set(release.Key(velum, two), record.Unsigned{Reason: "not signed"})
+	assert.Equal(t, []string{"not verified: not signed"}, of(warns, offered()).Notes)
+	tracked := image()
+	tracked.Want.Ask = release.Question{}
+	assert.Equal(t, velum, of(newReport(), plan.Plan{Tracked: []plan.ImagePlan{tracked}}).Image)
+}
+
+// A staging that failed is tried again in the next look or poll, and not before its host allows it.
+func TestRetryOfAStaging(t *testing.T) {
+	t.Parallel()
+	key := release.Key(velum, two)
+	pl := offered()
+	pl.Pods[0].Images[0].Staged = false
+	pl.Steps = []plan.Step{{Do: plan.StepStage, Release: pl.Pods[0].Images[0].Target}}
+	soon := now.Add(time.Minute)
+	for name, c := range map[string]struct {
+		err  error
+		poll *time.Time
+		want time.Duration
+	}{
+		"in the next look":      {errors.New("x"), nil, 10 * time.Minute},
+		"in the next poll":      {errors.New("x"), &soon, time.Minute},
+		"after the host's wish": {&release.SourceError{RetryAt: now.Add(time.Hour), Err: errors.New("429")}, &soon, time.Hour},
+	} {
+		r := newReport()
+		r.Timetable, r.Errs[key] = timetable{}, c.err
+		s := status.Status{NextCheck: c.poll}
+		r.AddImages(&s, pl)
+		assert.Equal(t, now.Add(c.want), *s.Images[0].RetryAt, name)
+		assert.NotEmpty(t, s.Images[0].Error)
+		r.Timetable = nil
+		s = status.Status{}
+		r.AddImages(&s, pl)
+		assert.Nil(t, s.Images[0].RetryAt, "there is no daemon")
+		s = status.Status{}
+		r.AddImages(&s, offered())
+		assert.Nil(t, s.Images[0].RetryAt, "it is not staged again")
+	}
+}
+
+func TestSourceStatus(t *testing.T) {
+	t.Parallel()
+	assert.NotNil(t, report.SourceStatus(record.Record{}))
+	got := report.SourceStatus(record.Record{Sources: record.Entries[record.SourceRecord]{
+		"b": {Host: "m:5000", Mirror: true, LastSuccess: now, Failures: 1, Error: "b: 503", Reason: "503", Cause: release.CauseServerError, HTTPStatus: 503, RetryAt: now}, "a": {Kind: record.SourceCatalog},
+	}})
+	assert.Equal(t, []status.SourceStatus{{Repository: "a", Kind: "catalog"}, {
+		Repository: "b", Host: "m:5000", Mirror: true, LastSuccess: &now, Failures: 1, Error: "b: 503", Reason: "503", Cause: "server error", HTTPStatus: 503, RetryAt: &now,
+	}}, got)
+}
+
+func TestStandingHolds(t *testing.T) {
+	t.Parallel()
+	r := newReport()
+	assert.NotNil(t, report.StandingHolds(r, current()))
+	end := now.Add(time.Hour)
+	r.Policy.Freeze = end
+	r.Policy.Rule = func(string) policy.Rule { return policy.Rule{Hold: "migration"} }
+	r.Record.Holds.Set("r.io/db", record.PersonHold{Reason: "wait", At: now, Until: end})
+	r.Record.Holds.Set("r.io/etcd", record.PersonHold{Until: now})
+	by := status.Actor{Kind: status.ByConfiguration}
+	assert.Equal(t, []status.StandingHold{
+		{Repository: "*", Name: "freeze", Reason: "nothing is applied before 2026-05-01T13:00:00Z", Until: &end, By: by, Remedy: "wait for the date; or another apply.freeze and a reload"},
+		{Repository: "r.io/db", Name: "hold", Reason: "wait", Since: &now, Until: &end, By: status.Actor{Kind: status.ByPerson}, Remedy: "image-update-agent unhold db; or wait for its end"},
+		{Repository: velum, Name: "hold", Reason: "migration", By: by, Remedy: "take its `hold` out of the configuration, and systemctl reload image-update-agent"},
+	}, report.StandingHolds(r, current()))
+	r.Now = func() time.Time { return end }
+	assert.Len(t, report.StandingHolds(r, current()), 1)
+}
