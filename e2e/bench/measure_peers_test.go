@@ -198,7 +198,7 @@ func (g *polled) await(b *testing.B, d daemon, polls int) (heads int) {
 func tool(tb testing.TB, dir, name string) string {
 	tb.Helper()
 	program := filepath.Join(dir, name)
-	out, err := exec.CommandContext(tb.Context(), "go", "build", "-o", program, "./cmd/"+name).CombinedOutput()
+	out, err := exec.CommandContext(tb.Context(), "go", "build", "-o", program, "../cmd/"+name).CombinedOutput()
 	require.NoError(tb, err, "%s", out)
 	return program
 }

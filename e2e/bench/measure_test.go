@@ -18,7 +18,7 @@ import (
 func runFloor(tb testing.TB, rounds int, host string, refs []string) time.Duration {
 	tb.Helper()
 	program := filepath.Join(tb.TempDir(), "floor")
-	out, err := exec.CommandContext(tb.Context(), "go", "build", "-o", program, "./cmd/floor").CombinedOutput()
+	out, err := exec.CommandContext(tb.Context(), "go", "build", "-o", program, "../cmd/floor").CombinedOutput()
 	require.NoError(tb, err, "%s", out)
 	args := []string{strconv.Itoa(rounds)}
 	for _, ref := range refs {

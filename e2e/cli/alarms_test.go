@@ -19,7 +19,7 @@ import (
 func TestAlarms(t *testing.T) {
 	t.Parallel()
 	const rules, trials = "image-update-agent.rules.yml", "image-update-agent.test.yml"
-	checkout := filepath.Dir(story.WorkingDir(t))
+	checkout := story.Checkout(t)
 	promtool := filepath.Join(story.Shell(t, checkout, "tools/setup where promtool"), "promtool")
 	dir := filepath.Join(checkout, "packaging/prometheus")
 	assert.Contains(t, story.Shell(t, dir, `"$1" check rules "$2"`, promtool, rules), "SUCCESS")

@@ -38,7 +38,7 @@ func versionOf(t *testing.T, checkout string) string {
 // without a network. The build is the long part, so all that is to be said of its result is said here.
 func TestRPM(t *testing.T) {
 	t.Parallel()
-	dist, checkout := t.TempDir(), filepath.Dir(story.WorkingDir(t))
+	dist, checkout := t.TempDir(), story.Checkout(t)
 	require.NoError(t, host.Built(t).Unpack(dist))
 	sources := story.Glob(t, dist, "*.src.rpm")
 	require.Len(t, sources, 1)
@@ -161,7 +161,7 @@ func hasItsModules(t *testing.T, program, bill string) {
 	}
 	require.NoError(t, json.Unmarshal(text, &got))
 	assert.Equal(t, filepath.Base(program), got.Metadata.Component.Name)
-	assert.Equal(t, versionOf(t, filepath.Dir(story.WorkingDir(t))), got.Metadata.Component.Version)
+	assert.Equal(t, versionOf(t, story.Checkout(t)), got.Metadata.Component.Version)
 	purls := make([]string, len(got.Components))
 	for i, c := range got.Components {
 		purls[i] = c.PURL

@@ -166,7 +166,7 @@ func TestHostFilesOfOthers(t *testing.T) {
 		assert.Contains(t, h.Exec("image-update-agent", "doctor").Stdout,
 			"warning  unit: "+grains+": the daemon cannot keep its group 4, so it does not write it\n")
 
-		require.Contains(t, story.Read(t, "..", "docs/operations.md"), "    "+strings.ReplaceAll(strings.TrimSuffix(othersGroup, "\n"), "\n", "\n    "))
+		require.Contains(t, story.Read(t, story.Checkout(t), "docs/operations.md"), "    "+strings.ReplaceAll(strings.TrimSuffix(othersGroup, "\n"), "\n", "\n    "))
 		h.DropIn(host.Service, othersGroup)
 		h.Must("systemctl", "restart", host.Service)
 		s = hostSays(t, h, "check")

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // checkout is the directory of the main module; the tests and the demo run somewhere inside the e2e module.
@@ -49,13 +51,34 @@ func (n *Node) build(module, name, as string, flags ...string) string {
 	argv := append([]string{"env", "CGO_ENABLED=0", "go", "-C", module, "build", "-trimpath", "-o", program}, flags...)
 	argv = append(argv, "./cmd/"+name)
 	once, _ := builds.LoadOrStore(program, sync.OnceValue(func() error {
-		_, err := output(context.Background(), argv) // the other nodes' too, so it outlives this test
+		unlock, err := lockBuilds(filepath.Dir(program))
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		_, err = output(context.Background(), argv) // the other nodes' too, so it outlives this test
 		return err
 	}))
 	if err := once.(func() error)(); err != nil {
 		n.tb.Fatalf("node: %v", err)
 	}
 	return program
+}
+
+// lockBuilds has the processes of other packages wait: one would replace the program that the other starts. The second
+// build finds it up to date.
+func lockBuilds(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return func() { _ = lock.Close() }, nil
 }
 
 // Part returns the directory of a part that tools/setup builds.

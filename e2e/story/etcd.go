@@ -40,9 +40,7 @@ type EtcdMember struct {
 // StartEtcd starts a cluster. With more flags its clients speak https.
 func StartEtcd(t testing.TB, more ...string) *EtcdCluster {
 	t.Helper()
-	checkout, err := filepath.Abs("..")
-	require.NoError(t, err)
-	c := &EtcdCluster{t: t, program: filepath.Join(Shell(t, checkout, "tools/setup where etcd"), "etcd"), more: more}
+	c := &EtcdCluster{t: t, program: filepath.Join(Shell(t, Checkout(t), "tools/setup where etcd"), "etcd"), more: more}
 	scheme := "http"
 	if len(more) > 0 {
 		scheme = "https"

@@ -90,11 +90,11 @@ func Shell(tb testing.TB, dir, script string, args ...string) string {
 	return strings.TrimSuffix(string(out), "\n")
 }
 
-// WorkingDir is the directory of the test.
-func WorkingDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	require.NoError(t, err)
+// Checkout is the directory of the project.
+func Checkout(tb testing.TB) string {
+	tb.Helper()
+	dir, err := filepath.Abs("../..")
+	require.NoError(tb, err)
 	return dir
 }
 
