@@ -4,6 +4,7 @@ package tags
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -48,17 +49,20 @@ func (d Dialect) String() string {
 	return string(d)
 }
 
-// ParseDialect reads the name of a dialect: core (or nothing), hyphen,
-// hyphen-dash, short-b or plus.
+// DialectNames lists the names of all dialects.
+func DialectNames() []string {
+	return []string{Core.String(), string(Hyphen), string(HyphenDash), string(ShortB), string(Plus)}
+}
+
+// ParseDialect reads one of [DialectNames]; nothing is core, too.
 func ParseDialect(name string) (Dialect, error) {
-	if name == Core.String() {
+	switch {
+	case name == Core.String():
 		return Core, nil
+	case name != "" && !slices.Contains(DialectNames(), name):
+		return Core, unknownDialect(Dialect(name))
 	}
-	d := Dialect(name)
-	if _, known := d.spelling(); !known {
-		return Core, unknownDialect(d)
-	}
-	return d, nil
+	return Dialect(name), nil
 }
 
 // Parse reads a tag of the dialect. Its errors are those of the function
@@ -93,6 +97,5 @@ func (d Dialect) spelling() (sp spelling, known bool) {
 }
 
 func unknownDialect(d Dialect) error {
-	return fmt.Errorf("tags: dialect %q: unknown, one of %s, %s, %s, %s, %s",
-		string(d), Core, Hyphen, HyphenDash, ShortB, Plus)
+	return fmt.Errorf("tags: dialect %q: unknown, one of %s", string(d), strings.Join(DialectNames(), ", "))
 }

@@ -19,9 +19,9 @@ func (a *app) tagsCommand() *cobra.Command {
 	var dialect string
 	cmd := group("tags", "Parse and sort image tags of SUSE's three-tag scheme, and find the newest",
 		a.tagsParseCommand(&dialect), a.tagsSortCommand(&dialect), a.tagsNewestCommand(&dialect))
-	dialects := []string{"core", "hyphen", "hyphen-dash", "short-b", "plus"}
-	cmd.PersistentFlags().StringVar(&dialect, "dialect", "core", "how the tags are spelt: "+strings.Join(dialects, ", "))
-	cli.Values(cmd, "dialect", dialects...)
+	names := tags.DialectNames()
+	cmd.PersistentFlags().StringVar(&dialect, "dialect", "core", "how the tags are spelt: "+strings.Join(names, ", "))
+	cli.Values(cmd, "dialect", names...)
 	return cmd
 }
 

@@ -30,7 +30,7 @@ var kinds = map[string]kind{
 	"duration":    duration, // the most; 0: it may be off
 	"level":       parsed(level),
 	"updates":     parsed(tags.ParseChange),
-	"dialect":     parsed(tags.ParseDialect),
+	"dialect":     parsed(dialect),
 	"time":        parsed(ParseTime),
 	"days":        parsed(days),
 	"timeofday":   parsed(window.ParseStart),
@@ -71,6 +71,13 @@ func parsed[T any](parse func(text string) (T, error)) kind {
 // checked is the kind of a text that stays one.
 func checked(check func(text string) error) kind {
 	return func(text string, _ []string) (any, error) { return text, check(text) }
+}
+
+func dialect(name string) (tags.Dialect, error) {
+	if _, err := oneOf(name, tags.DialectNames()); err != nil {
+		return tags.Core, err
+	}
+	return tags.ParseDialect(name)
 }
 
 func oneOf(text string, words []string) (any, error) {

@@ -22,7 +22,7 @@ type Repository struct {
 	Match      string        `yaml:"match" is:"match"`
 	Follow     string        `yaml:"follow,omitempty" is:"tag"`
 	Updates    *tags.Change  `yaml:"updates,omitempty" is:"updates none rebuild revision patch minor major"`
-	Dialect    *tags.Dialect `yaml:"dialect,omitempty" is:"dialect core hyphen hyphen-dash short-b plus"`
+	Dialect    *tags.Dialect `yaml:"dialect,omitempty" is:"dialect"`
 	Allow      []string      `yaml:"allow,omitempty" is:"tagpattern"`
 	Deny       []string      `yaml:"deny,omitempty" is:"denial"`
 	Max        tags.Tag      `yaml:"max,omitempty" is:"max"`

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package architecture
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The phases of long work are listed in agent/status. The page in Cockpit knows each of them, and has words for those
+// that go on.
+func TestPhasesAreKnown(t *testing.T) {
+	t.Parallel()
+	text := func(name string) string {
+		content, err := os.ReadFile(filepath.Join(root, name))
+		require.NoError(t, err)
+		return string(content)
+	}
+	ends := map[string]bool{"done": true, "failed": true, "interrupted": true}
+	phases := regexp.MustCompile(`(?m)^\tPhase\w+ += "(\w+)"$`).FindAllStringSubmatch(text("agent/status/progress.go"), -1)
+	require.Greater(t, len(phases), 10)
+	for _, phase := range phases {
+		if !ends[phase[1]] {
+			assert.True(t, strings.Contains(text("cockpit/daemon.js"), `"`+phase[1]+`"`), phase[1])
+			assert.True(t, strings.Contains(text("cockpit/status.js"), ` `+phase[1]+`: _(`), phase[1])
+		}
+	}
+}
