@@ -214,14 +214,24 @@ func TestPollChecksSpaceAgain(t *testing.T) {
 	}
 }
 
-func TestUnknownSpaceDoesNotEndTheCycle(t *testing.T) {
+// A question for the free space that failed is no answer: a full disk must not be filled by it.
+func TestAPullWaitsWhileTheFreeSpaceIsUnknown(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.big(velum, "4.0.0", 2, "1.1")
 	w.Node.SetDisk(10*gib, mib)
 	require.Equal(t, status.StateHeld, w.check().State)
 	w.Node.Unmeasured = assert.AnError
-	s := w.observe()
+	fetched := w.Node.Fetched()
+	for _, observe := range []func() status.Status{w.observe, w.check} {
+		s := observe()
+		assert.Equal(t, status.StateHeld, s.State, s.Reason)
+		assert.Contains(t, s.Reason, "free space unknown: "+assert.AnError.Error())
+	}
+	assert.Equal(t, fetched, w.Node.Fetched(), "a byte of a layer")
+	w.Node.Unmeasured = nil
+	w.Node.SetDisk(10*gib, 8*gib)
+	s := w.check()
 	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 }
 
@@ -230,7 +240,6 @@ func TestFullDiskOfUnknownSizeIsAFailure(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	w.big(velum, "4.0.0", 2, "1.1")
-	w.Node.Unmeasured = assert.AnError
 	w.Node.SetDisk(0, 0)
 	w.Node.Filled = func(release.Release) error { return release.ErrNoSpace }
 	s := w.check()

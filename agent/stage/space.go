@@ -109,8 +109,7 @@ func (s *Space) release(key string, err error) {
 	}
 }
 
-// FilesystemOf is the image filesystem; zero where it is unknown. Then releases are pulled
-// unchecked, and a pull that fills the disk cleans up after itself.
+// FilesystemOf is the image filesystem as the status shows it; zero where it is unknown.
 func FilesystemOf(ctx context.Context, images node.ImageService, log *slog.Logger) policy.Filesystem {
 	fs, err := images.Filesystem(ctx)
 	if err != nil {

@@ -87,7 +87,11 @@ func (s *Stager) pull(ctx context.Context, r release.Release) error {
 	err := s.Images.Stage(ctx, r, node.StageOptions{
 		Progress: s.Progress.Report,
 		CheckSpace: func(ctx context.Context, n policy.SpaceNeeded) error {
-			return s.Space.reserve(key, n, FilesystemOf(ctx, s.CRI, s.Log), s.Policy.Reserve)
+			fs, err := s.CRI.Filesystem(ctx)
+			if err != nil {
+				return fmt.Errorf("%w: free space unknown: %w", release.ErrHeld, err)
+			}
+			return s.Space.reserve(key, n, fs, s.Policy.Reserve)
 		},
 	})
 	stop()
