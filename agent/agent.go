@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
@@ -26,7 +27,7 @@ import (
 // serializes the calls.
 type Agent struct {
 	Source        source.Source
-	Catalog       source.Catalog // nil: the tags of the registry alone
+	Catalog       catalog.Channel // nil: the tags of the registry alone
 	Images        node.Images
 	Pods          node.Pods
 	Files         node.PodFiles

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
@@ -35,7 +36,7 @@ func catalogWorld(t *testing.T) (w *world, first release.Release) {
 }
 
 // promote lists a release in the catalog.
-func (w *world) promote(rel release.Release, edits ...func(*release.Listed)) {
+func (w *world) promote(rel release.Release, edits ...func(*catalog.Listed)) {
 	is := agenttest.ListedAs(rel)
 	for _, edit := range edits {
 		edit(&is)
@@ -181,7 +182,7 @@ func TestRolloutDelaysAutomaticAppliesOnly(t *testing.T) {
 		w.restart()
 		from := w.Clock.Now().Add(time.Hour)
 		next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-		w.promote(next, func(l *release.Listed) { l.Rollout = release.Rollout{From: from, Spread: 48 * time.Hour} })
+		w.promote(next, func(l *catalog.Listed) { l.Rollout = catalog.Rollout{From: from, Spread: 48 * time.Hour} })
 
 		s := w.check()
 		require.Equal(t, status.StateHeld, s.State, s.Reason)
@@ -197,7 +198,7 @@ func TestRolloutDelaysAutomaticAppliesOnly(t *testing.T) {
 		w.runs("velum.yaml", "velum", next.Digest)
 
 		later := w.Registry.Release(velum, "4.0.0", 1, "1.3")
-		w.promote(later, func(l *release.Listed) { l.Rollout.From = w.Clock.Now().Add(time.Hour) })
+		w.promote(later, func(l *catalog.Listed) { l.Rollout.From = w.Clock.Now().Add(time.Hour) })
 		w.check()
 		w.apply()
 		w.runs("velum.yaml", "velum", later.Digest)
@@ -239,7 +240,7 @@ func setWorld(t *testing.T) (w *world, one, two release.Release) {
 	w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0"))
 	require.Equal(t, status.StateCurrent, w.check().State)
 	one, two = w.Registry.Release(velum, "4.0.0", 1, "1.2"), w.Registry.Release(mariadb, "10.0", 1, "1.2")
-	inSet := func(l *release.Listed) { l.Set = "caasp-4.5.2" }
+	inSet := func(l *catalog.Listed) { l.Set = "caasp-4.5.2" }
 	w.promote(one, inSet)
 	w.promote(two, inSet)
 	return w, one, two
@@ -280,7 +281,7 @@ func TestWhatStopsOnePodOfASetStopsTheOther(t *testing.T) {
 		text string
 	}{
 		"needs a newer agent": {func(_ *testing.T, w *world, two release.Release) {
-			w.promote(two, func(l *release.Listed) { l.Set, l.UnknownCritical = "caasp-4.5.2", "cpu" })
+			w.promote(two, func(l *catalog.Listed) { l.Set, l.UnknownCritical = "caasp-4.5.2", "cpu" })
 		}, "needs a newer agent: " + mariadb},
 		"held by a person": {func(t *testing.T, w *world, _ release.Release) {
 			t.Helper()
@@ -317,7 +318,7 @@ func TestSetWaitsForTheLastOfItsTimes(t *testing.T) {
 		w.Policy.Auto = true
 		w.restart()
 		late := w.Clock.Now().Add(time.Hour)
-		w.promote(two, func(l *release.Listed) { l.Set, l.Rollout.From = "caasp-4.5.2", late })
+		w.promote(two, func(l *catalog.Listed) { l.Set, l.Rollout.From = "caasp-4.5.2", late })
 		was := w.Node.PodManifest("velum.yaml")
 		s := w.check()
 		require.NotEmpty(t, podOf(s, "velum.yaml").Holds)
@@ -387,13 +388,13 @@ func TestUnknownCriticalFieldRefusesItsReleaseAlone(t *testing.T) {
 	w, _ := catalogWorld(t)
 	middle, top := w.Registry.Release(velum, "4.0.0", 1, "1.2"), w.Registry.Release(velum, "4.0.0", 2, "1.1")
 	w.promote(middle)
-	w.promote(top, func(l *release.Listed) { l.UnknownCritical = "needsKernel" })
+	w.promote(top, func(l *catalog.Listed) { l.UnknownCritical = "needsKernel" })
 	s := w.check()
 	i := image(s, "velum.yaml", "velum")
 	require.NotNil(t, i.Offered, s.Reason)
 	assert.Equal(t, middle.Long, i.Offered.Tag)
 	require.NotEmpty(t, i.Refused)
-	assert.Equal(t, policy.RuleCritical, i.Refused[0].Rule)
+	assert.Equal(t, catalog.RuleCritical, i.Refused[0].Rule)
 	assert.Contains(t, i.Refused[0].Reason, "needsKernel")
 }
 

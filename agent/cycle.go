@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/node"
@@ -252,9 +253,9 @@ func (c *cycle) observe(ctx context.Context) (node.Inventory, error) {
 }
 
 // listing returns the last verified listing of the catalog.
-func (c *cycle) listing(ctx context.Context) release.Listing {
+func (c *cycle) listing(ctx context.Context) catalog.Listing {
 	if c.agent.Catalog == nil {
-		return release.Listing{}
+		return catalog.Listing{}
 	}
 	return c.agent.Catalog.Last(ctx).WithWithdrawnSets()
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/record"
@@ -25,8 +26,8 @@ import (
 )
 
 // inSetOf lists a release in a set, with the members of the set.
-func inSetOf(set string, members ...release.Release) func(*release.Listed) {
-	return func(l *release.Listed) {
+func inSetOf(set string, members ...release.Release) func(*catalog.Listed) {
+	return func(l *catalog.Listed) {
 		l.Set = set
 		for _, m := range members {
 			l.Members = append(l.Members, release.Reference{Repository: m.Repository, Tag: m.Long})

@@ -94,6 +94,11 @@ func (t Tag) Intermediate() (Tag, bool) {
 // Short gives the short tag: the application version alone.
 func (t Tag) Short() Tag { return Tag{raw: t.App(), appEnd: t.appEnd} }
 
+// IsBuildOf reports whether a long tag is a build of a floating one.
+func (t Tag) IsBuildOf(floating Tag) bool {
+	return t.App() == floating.App() && (floating.Form() == Short || t.Rev() == floating.Rev())
+}
+
 // numbers gives the application version without its v.
 func (t Tag) numbers() string { return t.raw[vLength(t.raw):t.appEnd] }
 

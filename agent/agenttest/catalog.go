@@ -9,43 +9,43 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/agent/source"
 )
 
 // CatalogName is the name of a Catalog's listing.
 const CatalogName = "registry.test/catalog:prod"
 
-// Catalog is a source.Catalog in memory. Safe for concurrent use.
+// Catalog is a catalog.Channel in memory. Safe for concurrent use.
 type Catalog struct {
 	mu        sync.Mutex
-	published release.Listing
-	read      release.Listing
+	published catalog.Listing
+	read      catalog.Listing
 	fail      error
 	asked     int
 }
 
-var _ source.Catalog = (*Catalog)(nil)
+var _ catalog.Channel = (*Catalog)(nil)
 
 // NewCatalog is a catalog of which no version was published.
 func NewCatalog() *Catalog {
-	return &Catalog{read: release.Listing{Catalog: CatalogName}, published: release.Listing{Catalog: CatalogName}}
+	return &Catalog{read: catalog.Listing{Catalog: CatalogName}, published: catalog.Listing{Catalog: CatalogName}}
 }
 
 // Publish publishes the next version, with releases of a repository before those that it has.
-func (c *Catalog) Publish(repository string, releases ...release.Listed) {
-	c.change(func(l *release.Listing) {
+func (c *Catalog) Publish(repository string, releases ...catalog.Listed) {
+	c.change(func(l *catalog.Listing) {
 		l.Images[repository] = append(slices.Clone(releases), l.Images[repository]...)
 	})
 }
 
 // Withdraw publishes the next version, in which a release is withdrawn.
 func (c *Catalog) Withdraw(rel release.Release, reason, to string) {
-	c.change(func(l *release.Listing) {
+	c.change(func(l *catalog.Listing) {
 		releases := slices.Clone(l.Images[rel.Repository])
 		for n := range releases {
 			if releases[n].Digest == rel.Digest {
-				releases[n].Withdrawn = &release.Withdrawal{Reason: reason, To: to}
+				releases[n].Withdrawn = &catalog.Withdrawal{Reason: reason, To: to}
 			}
 		}
 		l.Images[rel.Repository] = releases
@@ -53,8 +53,8 @@ func (c *Catalog) Withdraw(rel release.Release, reason, to string) {
 }
 
 // Update publishes the next version, in which a release is listed otherwise.
-func (c *Catalog) Update(rel release.Release, edit func(*release.Listed)) {
-	c.change(func(l *release.Listing) {
+func (c *Catalog) Update(rel release.Release, edit func(*catalog.Listed)) {
+	c.change(func(l *catalog.Listing) {
 		releases := slices.Clone(l.Images[rel.Repository])
 		for n := range releases {
 			if releases[n].Digest == rel.Digest {
@@ -67,14 +67,14 @@ func (c *Catalog) Update(rel release.Release, edit func(*release.Listed)) {
 }
 
 // Expire publishes the next version with a time at which it expires.
-func (c *Catalog) Expire(at time.Time) { c.change(func(l *release.Listing) { l.Expires = at }) }
+func (c *Catalog) Expire(at time.Time) { c.change(func(l *catalog.Listing) { l.Expires = at }) }
 
-func (c *Catalog) change(f func(*release.Listing)) {
+func (c *Catalog) change(f func(*catalog.Listing)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next := c.published
 	if next.Images = maps.Clone(next.Images); next.Images == nil {
-		next.Images = map[string][]release.Listed{}
+		next.Images = map[string][]catalog.Listed{}
 	}
 	f(&next)
 	next.Version++
@@ -98,8 +98,8 @@ func (c *Catalog) Asked() int {
 	return n
 }
 
-// Refresh answers as source.Catalog.
-func (c *Catalog) Refresh(context.Context, []string) (release.Listing, error) {
+// Refresh answers as catalog.Channel.
+func (c *Catalog) Refresh(context.Context, []string) (catalog.Listing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asked++
@@ -110,22 +110,22 @@ func (c *Catalog) Refresh(context.Context, []string) (release.Listing, error) {
 	return c.read, nil
 }
 
-// Last answers as source.Catalog.
-func (c *Catalog) Last(context.Context) release.Listing {
+// Last answers as catalog.Channel.
+func (c *Catalog) Last(context.Context) catalog.Listing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.read
 }
 
-// Forget answers as source.Catalog.
+// Forget answers as catalog.Channel.
 func (c *Catalog) Forget(context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.read = release.Listing{Catalog: CatalogName}
+	c.read = catalog.Listing{Catalog: CatalogName}
 	return nil
 }
 
 // ListedAs is a release as a catalog lists it.
-func ListedAs(rel release.Release) release.Listed {
-	return release.Listed{Tag: rel.Name(), Digest: rel.Digest, Created: rel.Created}
+func ListedAs(rel release.Release) catalog.Listed {
+	return catalog.Listed{Tag: rel.Name(), Digest: rel.Digest, Created: rel.Created}
 }

@@ -5,6 +5,7 @@ package follow
 import (
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
@@ -15,7 +16,7 @@ import (
 // readBound sets the images that the pod manifest on disk binds to digests because a catalog
 // lists them. In a pod manifest without a template, a digest that the agent did not write is a
 // person's.
-func (v *PodView) readBound(l release.Listing, rec record.Record, p policy.Policy) {
+func (v *PodView) readBound(l catalog.Listing, rec record.Record, p policy.Policy) {
 	if l.Catalog == "" || v.Disk == nil || v.Disk.Err != nil {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -34,7 +35,7 @@ type Inventory struct {
 	// are the containers that kubelet does not start.
 	Missing   map[string]time.Time
 	Unstarted []Waiting
-	Catalog   release.Listing // the last verified one
+	Catalog   catalog.Listing // the last verified one
 	// Gated is what kubelet gets for tags of registries whose first host is the node's own.
 	Gated map[release.Reference]digest.Digest
 }

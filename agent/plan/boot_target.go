@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -36,7 +36,7 @@ func (f *facts) bootTarget(w follow.Want) (target release.Release, moves bool) {
 		target.Tag = known.Tag
 	}
 	ref := release.Reference{Repository: target.Repository, Tag: target.Tag}
-	if is, ok := source.NewestListed(f.inv.Catalog, ref, rule.Dialect); ok {
+	if is, ok := f.inv.Catalog.Newest(ref, rule.Dialect, catalog.Listed.IsOffered); ok {
 		target.Digest, target.Long = is.Digest, is.Tag
 		return target, true
 	}

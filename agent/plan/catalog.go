@@ -19,7 +19,7 @@ import (
 
 // refuses returns why a release is not offered, whatever runs.
 func (f *facts) refuses(rel release.Release, rule policy.Rule) (policy.Refusal, bool) {
-	if no, refused := f.policy.Catalog.RefusesListed(f.inv.Catalog, rel); refused {
+	if no, refused := f.policy.RefusesListed(f.inv.Catalog, rel); refused {
 		return no, true
 	}
 	return f.rec.Refuses(rel, rule)
@@ -75,7 +75,7 @@ func bind(p *PodPlan, file *manifests.File) (*manifests.File, error) {
 func (f *facts) addCatalogWaits(p *PodPlan) {
 	l := f.inv.Catalog
 	follows := slices.ContainsFunc(p.Images, func(i ImagePlan) bool { return l.IsListed(i.Target.Repository) })
-	if follows && policy.IsExpired(l, f.now) && !f.policy.Catalog.IgnoreExpiry {
+	if follows && l.IsExpired(f.now) && !f.policy.Catalog.IgnoreExpiry {
 		p.Waits = append(p.Waits, status.Hold{
 			Name: status.HoldCatalog, Reason: l.Catalog + " has expired at " + l.Expires.UTC().Format(time.RFC3339),
 		})

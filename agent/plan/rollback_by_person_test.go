@@ -8,6 +8,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -46,7 +47,7 @@ func TestWhichPodsRunAReleaseOfASet(t *testing.T) {
 		f := &facts{
 			inv: node.Inventory{
 				PodManifests: []node.PodFile{{Name: c.file}},
-				Catalog: release.Listing{Images: map[string][]release.Listed{velum: {
+				Catalog: catalog.Listing{Images: map[string][]catalog.Listed{velum: {
 					{Tag: "4.0.0-rev1-build1.2", Digest: set}, {Tag: "4.0.0-rev1-build1.1", Digest: old},
 				}}},
 			},

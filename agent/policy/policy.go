@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/manifests"
@@ -49,7 +50,7 @@ type Policy struct {
 	// Reserve is what stays free of the image filesystem.
 	Reserve Reserve
 	Prune   Prune
-	Catalog Catalog // what it means where the node has one
+	Catalog catalog.Policy // what it means where the node has one
 	// ServePrivate: the own host answers for images that a registry gives only with a login.
 	ServePrivate bool
 	// Auto applies staged releases without an approval, while Window is open.

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/catalog"
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // Setting identifies the setting that would allow the tag.
@@ -46,7 +49,7 @@ func (r Refusal) IsAwaited(now time.Time) bool {
 	return false
 }
 
-// The rules that refuse a release. They are part of the machine interface.
+// The rules that refuse a release; package catalog has those of a catalog. They are part of the machine interface.
 const (
 	RuleUpdates    = "updates"      // a larger change than the policy allows
 	RuleAllow      = "allow"        // matches none of the allowed patterns
@@ -61,10 +64,13 @@ const (
 	RulePublishing = "publishing"   // the long tag is there, its floating tag does not name it yet
 	RuleConfirm    = "confirmAfter" // the second reading named another digest
 	RuleFailed     = "failed"       // it did not come up on this node, or a person rolled it back
-	RuleUnlisted   = "unlisted"     // the catalog does not list it
-	RuleWithdrawn  = "withdrawn"    // the catalog has withdrawn it
-	RuleCritical   = "critical"     // the catalog says something about it that this agent does not know
 )
+
+// RefusesListed refuses a release that the catalog withholds, or does not list.
+func (p Policy) RefusesListed(l catalog.Listing, rel release.Release) (Refusal, bool) {
+	rule, reason, key := p.Catalog.Refuses(l, rel)
+	return Refusal{Tag: rel.Name(), Rule: rule, Reason: reason, Key: key}, rule != ""
+}
 
 // ByConfiguration returns the first refusal for each setting that would allow it.
 func ByConfiguration(refused []Refusal) []Refusal {

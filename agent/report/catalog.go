@@ -6,23 +6,20 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/plan"
-	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // catalogStatus is the status of the node's catalog; nil: it has none.
-func (r *Report) catalogStatus() *status.CatalogStatus {
-	l := r.Catalog
-	if l.Catalog == "" {
-		return nil
+func (r *Report) catalogStatus() *catalog.Status {
+	out := r.Catalog.Status(r.Now())
+	if out != nil {
+		s := r.Record.Sources[out.Catalog]
+		out.LastSuccess, out.RetryAt = when(s.LastSuccess), when(s.RetryAt)
+		out.Failures, out.Error, out.Cause = s.Failures, s.Error, s.Cause
 	}
-	s := r.Record.Sources[l.Catalog]
-	return &status.CatalogStatus{
-		Catalog: l.Catalog, Version: l.Version, Digest: l.Digest, Created: when(l.Created), Expires: when(l.Expires),
-		Expired: policy.IsExpired(l, r.Now()), Images: len(l.Images), LastSuccess: when(s.LastSuccess),
-		Failures: s.Failures, Error: s.Error, Cause: s.Cause, RetryAt: when(s.RetryAt),
-	}
+	return out
 }
 
 // refusedCatalog is the reason of the state failed where a newer catalog must not be used.
@@ -40,7 +37,7 @@ func (r *Report) refusedCatalog() []status.Reason {
 // expiredCatalog is the reason of the state stale where the catalog should have been published again.
 func (r *Report) expiredCatalog() []status.Reason {
 	l := r.Catalog
-	if !policy.IsExpired(l, r.Now()) || r.Policy.Catalog.IgnoreExpiry {
+	if !l.IsExpired(r.Now()) || r.Policy.Catalog.IgnoreExpiry {
 		return nil
 	}
 	return []status.Reason{{
@@ -57,13 +54,10 @@ func (r *Report) withdrawn(pl plan.Plan) []status.Reason {
 		if !listed || is.Withdrawn == nil {
 			return
 		}
-		text := fmt.Sprintf("%s: %s runs and was withdrawn: %s", file, is.Tag, is.Withdrawn.Reason)
-		if is.Withdrawn.To != "" {
-			text += " (instead: " + is.Withdrawn.To + ")"
-		}
 		out = append(out, status.Reason{
 			Kind: status.KindWithdrawn, PodManifest: file, Container: i.Want.Image.Container, Image: i.Offer.Repository,
-			Tag: is.Tag, Digest: is.Digest, Since: is.Withdrawn.At.UTC(), Text: text,
+			Tag: is.Tag, Digest: is.Digest, Since: is.Withdrawn.At.UTC(),
+			Text: fmt.Sprintf("%s: %s runs and was withdrawn: %s", file, is.Tag, is.Withdrawn),
 		})
 	})
 	return status.Sorted(out)

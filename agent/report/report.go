@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
-	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -35,7 +35,7 @@ type Report struct {
 	Pacer     record.Pacer // nil: none
 	Timetable Timetable    // nil: the agent runs without a loop
 	Unasked   bool         // see Timetable.NextPoll
-	Catalog   release.Listing
+	Catalog   catalog.Listing
 	OwnHost   *ownhost.Status // nil: no hosts.toml names the node's own host
 	// Rollbacks are what a rollback by a person would return to, by pod manifest.
 	Rollbacks map[string]record.Override

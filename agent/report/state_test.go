@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
@@ -72,8 +73,8 @@ func TestNodeState(t *testing.T) {
 	approval := status.Reason{Kind: status.KindApproval, PodManifest: file, Change: "revision"}
 	none := status.Reason{Kind: status.KindNone}
 	key := release.Key(velum, one)
-	withdrawn := release.Listing{Catalog: "r.io/catalog:prod", Version: 1, Images: map[string][]release.Listed{
-		velum: {{Tag: "4.0.0-rev1", Digest: one, Withdrawn: &release.Withdrawal{Reason: "it leaks", To: "4.0.0-rev2"}}},
+	withdrawn := catalog.Listing{Catalog: "r.io/catalog:prod", Version: 1, Images: map[string][]catalog.Listed{
+		velum: {{Tag: "4.0.0-rev1", Digest: one, Withdrawn: &catalog.Withdrawal{Reason: "it leaks", To: "4.0.0-rev2"}}},
 	}}
 	withdrawal := status.Reason{Kind: status.KindWithdrawn, PodManifest: file, Container: "velum", Image: velum, Tag: "4.0.0-rev1"}
 	stale := func(r *report.Report) {
@@ -151,14 +152,14 @@ func TestNodeState(t *testing.T) {
 			{Kind: status.KindDenied, PodManifest: file, Container: "velum", Image: velum, Tag: "4.0.0-rev1"},
 		}},
 		"a catalog that has expired": {current(), func(r *report.Report) {
-			r.Catalog = release.Listing{Catalog: "r.io/catalog:prod", Version: 1, Expires: now}
+			r.Catalog = catalog.Listing{Catalog: "r.io/catalog:prod", Version: 1, Expires: now}
 		}, "stale", []status.Reason{{Kind: status.KindCatalog, Image: "r.io/catalog:prod"}}},
 		"whose end is ignored": {current(), func(r *report.Report) {
-			r.Catalog = release.Listing{Catalog: "r.io/catalog:prod", Version: 1, Expires: now}
+			r.Catalog = catalog.Listing{Catalog: "r.io/catalog:prod", Version: 1, Expires: now}
 			r.Policy.Catalog.IgnoreExpiry = true
 		}, "current", []status.Reason{none}},
 		"a catalog that was refused": {current(), func(r *report.Report) {
-			r.Catalog = release.Listing{Catalog: "r.io/catalog:prod", Version: 1}
+			r.Catalog = catalog.Listing{Catalog: "r.io/catalog:prod", Version: 1}
 			r.Record.Sources.Set("r.io/catalog:prod", record.SourceRecord{Refused: true, Failures: 1, Error: "older"})
 		}, "failed", []status.Reason{{Kind: status.KindCatalog, Image: "r.io/catalog:prod", ErrorKind: status.ErrorCatalog}}},
 		"a lock that is not taken back": {current(), func(r *report.Report) {
@@ -217,8 +218,8 @@ func rolledBack(byHand bool) func(*report.Report) {
 func TestTextsOfReasons(t *testing.T) {
 	t.Parallel()
 	r := newReport()
-	r.Catalog = release.Listing{Images: map[string][]release.Listed{
-		velum: {{Tag: "4.0.0-rev1", Digest: one, Withdrawn: &release.Withdrawal{Reason: "it leaks", To: "4.0.0-rev2"}}},
+	r.Catalog = catalog.Listing{Images: map[string][]catalog.Listed{
+		velum: {{Tag: "4.0.0-rev1", Digest: one, Withdrawn: &catalog.Withdrawal{Reason: "it leaks", To: "4.0.0-rev2"}}},
 	}}
 	_, reasons := r.NodeState(offered())
 	assert.Equal(t, "velum.yaml: 4.0.0-rev1 runs and was withdrawn: it leaks (instead: 4.0.0-rev2); waiting for approval: velum.yaml (revision)", status.SentenceOf(reasons))

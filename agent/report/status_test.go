@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
@@ -53,14 +54,14 @@ func TestNewStatus(t *testing.T) {
 	r = newReport()
 	r.Timetable, r.Pacer = timetable{}, pacer{record.Pace{Budget: record.Budget{PerHour: 100, Remaining: 7}}}
 	r.Record.Sources.Set(velum, record.SourceRecord{Failures: 1, RetryAt: now.Add(5 * time.Minute)})
-	r.Catalog = release.Listing{Catalog: "c", Version: 2, Expires: now, Images: map[string][]release.Listed{velum: nil}}
+	r.Catalog = catalog.Listing{Catalog: "c", Version: 2, Expires: now, Images: map[string][]catalog.Listed{velum: nil}}
 	r.Record.Sources.Set("c", record.SourceRecord{LastSuccess: now})
 	rolledBack(false)(r)
 	_, reasons := r.NodeState(current())
 	s = r.NewStatus(status.StateFailed, reasons...)
 	assert.Equal(t, now.Add(5*time.Minute), *s.NextCheck)
 	assert.Equal(t, &status.BudgetStatus{PerHour: 100, Remaining: 7}, s.Budget)
-	assert.Equal(t, &status.CatalogStatus{Catalog: "c", Version: 2, Expires: &now, Expired: true, Images: 1, LastSuccess: &now}, s.Catalog)
+	assert.Equal(t, &catalog.Status{Catalog: "c", Version: 2, Expires: &now, Expired: true, Images: 1, LastSuccess: &now}, s.Catalog)
 	require.Len(t, s.Failures, 1)
 	f := s.Failures[0]
 	f.At, f.Reason = nil, ""
@@ -114,8 +115,8 @@ func TestImageStatus(t *testing.T) {
 	r.Rollbacks = map[string]record.Override{file: {Images: map[string]record.PinnedImage{
 		"container velum": {Pin: release.Pin{Digest: two}, Tag: "old"}, "container db": {Tag: "x"},
 	}}}
-	r.Catalog = release.Listing{Catalog: "c", Images: map[string][]release.Listed{velum: {
-		{Digest: one, Withdrawn: &release.Withdrawal{Reason: "x"}}, {Digest: two, Set: "s", Rollout: release.Rollout{From: now}},
+	r.Catalog = catalog.Listing{Catalog: "c", Images: map[string][]catalog.Listed{velum: {
+		{Digest: one, Withdrawn: &catalog.Withdrawal{Reason: "x"}}, {Digest: two, Set: "s", Rollout: catalog.Rollout{From: now}},
 	}}}
 	i = of(r, offered())
 	assert.Equal(t, &status.Named{Tag: "4.0.0-rev2", Digest: two}, i.Offered)

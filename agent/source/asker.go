@@ -10,6 +10,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -33,7 +34,7 @@ const (
 // Asker asks the source and stores the answers in the record.
 type Asker struct {
 	Source   Source
-	Catalog  Catalog // nil: there is none
+	Catalog  catalog.Channel // nil: there is none
 	Policy   policy.Policy
 	Record   *record.Record
 	Meter    FailureMeter // nil: failures are not counted

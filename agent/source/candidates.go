@@ -79,7 +79,7 @@ func (l *lookup) noteList(o *Offer, err error) {
 
 // refuses returns why a release is not offered, whatever runs.
 func (l *lookup) refuses(rel release.Release) (policy.Refusal, bool) {
-	if no, refused := l.asker.Policy.Catalog.RefusesListed(l.listing, rel); refused {
+	if no, refused := l.asker.Policy.RefusesListed(l.listing, rel); refused {
 		return no, true
 	}
 	return l.asker.Record.Refuses(rel, l.rule)
@@ -131,7 +131,7 @@ func (l *lookup) refuseUnpublished(o *Offer, list []tags.Tag, from tags.Tag) {
 	}
 	for _, t := range ofForm(list, tags.Long) {
 		wasPublished := isRunning(t.Wire()) || l.asker.Record.HasFailed(repository, t.Wire())
-		if isBuildOf(t, from) && tags.Compare(t, now) > 0 && !wasPublished {
+		if t.IsBuildOf(from) && tags.Compare(t, now) > 0 && !wasPublished {
 			o.refuse(t.Wire(), policy.RulePublishing, "%s does not name it (yet)", o.Follow.Tag)
 			return
 		}

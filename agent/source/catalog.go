@@ -10,24 +10,13 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
-
-// Catalog is the list of releases that a publisher has promoted.
-type Catalog interface {
-	// Refresh asks for a newer version, with one HEAD request where there is none, and returns
-	// the newest verified listing of these images. The error says why there is no newer one: ErrNotFound,
-	// ErrUnsigned, ErrForged, ErrCatalog, or a SourceError.
-	Refresh(ctx context.Context, images []string) (release.Listing, error)
-	// Last returns the last verified listing without a request. Its Catalog is always set.
-	Last(ctx context.Context) release.Listing
-	// Forget removes what was verified, so that the next Refresh takes any verified version.
-	Forget(ctx context.Context) error
-}
 
 // refreshCatalog reads the catalog, at most once a round.
 func (r *Round) refreshCatalog(ctx context.Context, qs []release.Question) {
@@ -63,7 +52,7 @@ func repositoriesOf(qs []release.Question) []string {
 }
 
 // isCatalogDue reports whether a poll asks for the catalog.
-func (a *Asker) isCatalogDue(last release.Listing, poll Poll) bool {
+func (a *Asker) isCatalogDue(last catalog.Listing, poll Poll) bool {
 	if poll != PollFailed {
 		return poll != PollNone
 	}
@@ -72,7 +61,7 @@ func (a *Asker) isCatalogDue(last release.Listing, poll Poll) bool {
 }
 
 // recordCatalog records how the catalog's source answered.
-func (a *Asker) recordCatalog(l release.Listing, err error) {
+func (a *Asker) recordCatalog(l catalog.Listing, err error) {
 	if err == nil {
 		a.Record.Sources.Set(l.Catalog, record.SourceRecord{
 			Kind: record.SourceCatalog, Host: l.By.Host, Mirror: l.By.Mirror, Insecure: l.By.Insecure,

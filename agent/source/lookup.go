@@ -265,5 +265,5 @@ func (l *lookup) longTag(ctx context.Context, tag string, want digest.Digest, fo
 	if err != nil {
 		return "", ctx.Err() // an interruption must not record that there is none
 	}
-	return l.findTag(ctx, want, list, tags.Long, func(long tags.Tag) bool { return isBuildOf(long, t) })
+	return l.findTag(ctx, want, list, tags.Long, func(long tags.Tag) bool { return long.IsBuildOf(t) })
 }

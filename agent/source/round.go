@@ -13,6 +13,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -31,7 +32,7 @@ type Round struct {
 	began    time.Time
 	resolved map[release.Reference]resolution
 	lists    *tagLists
-	listing  release.Listing // of the catalog
+	listing  catalog.Listing // of the catalog
 	// catalogAsked: the catalog was asked for in this round.
 	catalogAsked bool
 	missing      map[string]error // listed releases (repository@digest) that the registry lacks

@@ -237,7 +237,7 @@ func trimTags(list []tags.Tag, follows []followed) []tags.Tag {
 			return tags.SamePrecision(from.Tag, t) && change > tags.Same && !refused
 		})
 		for _, form := range []tags.Form{tags.Intermediate, tags.Long} {
-			choose(func(t tags.Tag) bool { return t.Form() == form && isBuildOf(t, from.Tag) })
+			choose(func(t tags.Tag) bool { return t.Form() == form && t.IsBuildOf(from.Tag) })
 		}
 	}
 	out := make([]tags.Tag, 0, len(keep))
@@ -274,9 +274,4 @@ func ofForm(list []tags.Tag, f tags.Form) []tags.Tag {
 // sameApp returns a filter for the tags of one application version.
 func sameApp(short tags.Tag) func(tags.Tag) bool {
 	return func(t tags.Tag) bool { return t.App() == short.App() }
-}
-
-// isBuildOf reports whether the long tag is a build of the floating one.
-func isBuildOf(long, floating tags.Tag) bool {
-	return long.App() == floating.App() && (floating.Form() == tags.Short || long.Rev() == floating.Rev())
 }

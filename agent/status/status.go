@@ -8,6 +8,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/policy"
@@ -54,7 +55,7 @@ type Status struct {
 	Budget      *BudgetStatus  `json:"budget"` // null: it is full, or there is none
 	Sources     []SourceStatus `json:"sources" dbus:"Sources"`
 	// Catalog is what the node knows of its catalog; absent: none is configured.
-	Catalog *CatalogStatus `json:"catalog,omitempty"`
+	Catalog *catalog.Status `json:"catalog,omitempty"`
 	// OwnHost is the node's own host; absent: no hosts.toml names it.
 	OwnHost *ownhost.Status `json:"ownHost,omitempty"`
 	// Lock is the lock of the fleet; absent: none is configured.
@@ -155,7 +156,7 @@ type ImageStatus struct {
 	RebuildsOnly *RebuildsOnly         `json:"rebuildsOnly"` // null: the followed tag can be parsed
 	Shortage     *policy.ShortageError `json:"shortage"`     // null: there is enough space
 	// Withdrawn: the catalog has withdrawn what runs.
-	Withdrawn *release.Withdrawal `json:"withdrawn,omitempty"`
+	Withdrawn *catalog.Withdrawal `json:"withdrawn,omitempty"`
 	// RolloutAt is when this node applies the offer automatically; absent: the release is not
 	// rolled out by time.
 	RolloutAt time.Time `json:"rolloutAt,omitzero"`

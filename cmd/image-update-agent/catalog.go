@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/internal/catalog/channel"
 	"github.com/kubic-project/image-update-agent/internal/signature"
 )
@@ -20,7 +20,7 @@ const catalogDir = "catalog"
 
 // catalogOf is the configured release catalog; nil: there is none. A rewrite does not change its
 // name: it says what it was published as.
-func catalogOf(s settings, from origin, log *slog.Logger) (source.Catalog, error) {
+func catalogOf(s settings, from origin, log *slog.Logger) (catalog.Channel, error) {
 	if s.Catalog.Repository == "" {
 		return nil, nil //nolint:nilnil // an agent without a catalog has none
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/outside"
@@ -55,7 +55,7 @@ version was verified yet.`,
 				return fmt.Errorf("catalog: %w", err)
 			}
 			listing := known.Last(cmd.Context())
-			view := statuspage.NewCatalogView(listing, policy.Catalog{MachineID: s.machineID()}.RolloutTime)
+			view := statuspage.NewCatalogView(listing, catalog.Policy{MachineID: s.machineID()}.RolloutTime)
 			if err := a.show(view, func() error { return statuspage.Catalog(a.page(), view) }); err != nil {
 				return err
 			}

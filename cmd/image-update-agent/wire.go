@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/source"
@@ -211,7 +212,7 @@ func policyOf(ctx context.Context, s settings, log *slog.Logger) (policy.Policy,
 		Lock: s.lock(), Rule: s.Rules(), MaxParallelStages: s.Staging.Images,
 		Reserve: policy.Reserve{Bytes: s.Disk.Reserve, Percent: s.Disk.ReservePercent, HighMark: s.Disk.HighMark},
 		Prune:   policy.Prune{Keep: s.Prune.Keep, Foreign: s.Prune.Foreign},
-		Catalog: policy.Catalog{
+		Catalog: catalog.Policy{
 			MachineID: s.machineID(), OnlyListed: s.Catalog.Unlisted == "refuse",
 			IgnoreExpiry: s.Catalog.Expired == "warn", AllowLower: s.Catalog.AllowLower,
 		},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
@@ -22,14 +23,14 @@ type Wave struct {
 	Spread   time.Duration // of the rollout, from its publication
 	Edit     time.Duration // after the publication; 0: there is none
 	// Change is what the edit makes of the release.
-	Change func(*release.Listed)
+	Change func(*catalog.Listed)
 }
 
 // Pause moves the rollout beyond every day that is simulated; Withdraw withdraws the release.
-func Pause(r *release.Listed) { r.Rollout.From = r.Rollout.From.AddDate(1, 0, 0) }
+func Pause(r *catalog.Listed) { r.Rollout.From = r.Rollout.From.AddDate(1, 0, 0) }
 
 // Withdraw withdraws the release.
-func Withdraw(r *release.Listed) { r.Withdrawn = &release.Withdrawal{Reason: "broken"} }
+func Withdraw(r *catalog.Listed) { r.Withdrawn = &catalog.Withdrawal{Reason: "broken"} }
 
 // Waves are those of docs/fleets.md.
 func Waves() []Wave {
@@ -54,7 +55,7 @@ const waveImage = "registry.example.com/velum"
 // Begin simulates a wave, and returns the nodes that begin, in their order.
 func (w Wave) Begin() []Begun {
 	published := Epoch()
-	first := release.Listed{Tag: "4.0.0-rev1-build1.2", Digest: digest.FromString(w.Name)}
+	first := catalog.Listed{Tag: "4.0.0-rev1-build1.2", Digest: digest.FromString(w.Name)}
 	first.Rollout.From, first.Rollout.Spread = published, w.Spread
 	edited := first
 	if w.Change != nil {
@@ -63,7 +64,7 @@ func (w Wave) Begin() []Begun {
 	var out []Begun
 	for i := range w.Nodes {
 		id := nodeID(i)
-		at, told := policy.Catalog{MachineID: id}, time.Time{}
+		at, told := catalog.Policy{MachineID: id}, time.Time{}
 		may := beginsAt(at, first, policy.NextSlot(published, w.Interval, id))
 		if w.Edit > 0 {
 			if told = policy.NextSlot(published.Add(w.Edit), w.Interval, id); !may.Before(told) {
@@ -84,9 +85,9 @@ func (w Wave) Begin() []Begun {
 }
 
 // beginsAt is when a node that has learnt of a release at a time applies it by itself; zero: never.
-func beginsAt(c policy.Catalog, r release.Listed, learns time.Time) time.Time {
-	listing := release.Listing{Catalog: "c", Version: 1, Images: map[string][]release.Listed{waveImage: {r}}}
-	if _, refused := c.RefusesListed(listing, release.Release{Repository: waveImage, Digest: r.Digest}); refused {
+func beginsAt(c catalog.Policy, r catalog.Listed, learns time.Time) time.Time {
+	listing := catalog.Listing{Catalog: "c", Version: 1, Images: map[string][]catalog.Listed{waveImage: {r}}}
+	if rule, _, _ := c.Refuses(listing, release.Release{Repository: waveImage, Digest: r.Digest}); rule != "" {
 		return time.Time{}
 	}
 	if at := c.RolloutTime(r); at.After(learns) {

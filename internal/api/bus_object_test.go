@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
 )
@@ -38,7 +38,7 @@ func someStatus() status.Status {
 			{
 				Image: "a/velum", Container: "velum", PodManifest: "velum.yaml", Holds: []status.Hold{{Name: "hold", Reason: "everything"}},
 				Running: &status.Named{Tag: "1", Digest: "sha256:01"}, Previous: &status.Named{Tag: "0", Digest: "sha256:00"},
-				Withdrawn: &release.Withdrawal{Reason: "broken", To: "2"},
+				Withdrawn: &catalog.Withdrawal{Reason: "broken", To: "2"},
 			},
 			{Image: "a/tracked", Holds: []status.Hold{{Name: "disk", Reason: "full"}}},
 		},

@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/policy"
@@ -74,7 +75,7 @@ func full() Readings {
 			offer("dns.yaml", "dns", "dns:2", "minor", 70, false),
 			{PodManifest: "a.yaml", Holds: []status.Hold{{Name: status.HoldDisk}}}, // as its pod manifest
 			{Holds: []status.Hold{{Name: status.HoldDisk}}},
-			{Image: "r/velum", PodManifest: "velum.yaml", Withdrawn: &release.Withdrawal{Reason: "broken"}},
+			{Image: "r/velum", PodManifest: "velum.yaml", Withdrawn: &catalog.Withdrawal{Reason: "broken"}},
 		}
 		s.OwnHost = &ownhost.Status{
 			Registries: []ownhost.RegistryStatus{{
@@ -87,7 +88,7 @@ func full() Readings {
 		}
 		published, expires := noon.Add(-time.Hour), noon.Add(time.Hour)
 		s.Lock = &fleet.LockStatus{State: fleet.LockHeld, Since: published, Kept: true}
-		s.Catalog = &status.CatalogStatus{Version: 12, Created: &published, Expires: &expires}
+		s.Catalog = &catalog.Status{Version: 12, Created: &published, Expires: &expires}
 		s.PodManifests = []status.PodStatus{
 			{PodManifest: "a.yaml", Holds: []status.Hold{{Name: status.HoldDisk}, {Name: status.HoldDisk, Reason: "2nd"}, {Name: "reboot"}}},
 			{PodManifest: "b.yaml", Holds: []status.Hold{{Name: status.HoldDisk}}},

@@ -5,12 +5,12 @@ package statuspage
 import (
 	"fmt"
 
-	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
 // catalogLine is the verified catalog in one sentence.
-func (p *page) catalogLine(c status.CatalogStatus) string {
+func (p *page) catalogLine(c catalog.Status) string {
 	if c.Version == 0 {
 		return c.Catalog + ": no version was verified yet" + because(c.Error)
 	}

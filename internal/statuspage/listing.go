@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
@@ -35,12 +35,12 @@ type ListedRelease struct {
 	Created   *time.Time          `json:"created"`
 	Set       string              `json:"set"`
 	RolloutAt *time.Time          `json:"rolloutAt"` // of this node; null: at once
-	Withdrawn *release.Withdrawal `json:"withdrawn"`
+	Withdrawn *catalog.Withdrawal `json:"withdrawn"`
 	Critical  string              `json:"critical"` // what this agent does not know and must not ignore
 }
 
 // NewCatalogView returns the view of a listing; rolloutTime is that of this node.
-func NewCatalogView(l release.Listing, rolloutTime func(release.Listed) time.Time) CatalogView {
+func NewCatalogView(l catalog.Listing, rolloutTime func(catalog.Listed) time.Time) CatalogView {
 	out := CatalogView{
 		Catalog: l.Catalog, Version: l.Version, Digest: l.Digest.String(), Created: orNull(l.Created),
 		Expires: orNull(l.Expires), Images: []ListedImage{},
@@ -52,7 +52,7 @@ func NewCatalogView(l release.Listing, rolloutTime func(release.Listed) time.Tim
 				Tag: r.Tag, Digest: r.Digest.String(), Created: orNull(r.Created), Set: r.Set, Withdrawn: r.Withdrawn,
 				Critical: r.UnknownCritical,
 			}
-			if r.Rollout != (release.Rollout{}) {
+			if r.Rollout != (catalog.Rollout{}) {
 				shown.RolloutAt = orNull(rolloutTime(r))
 			}
 			releases = append(releases, shown)
@@ -99,10 +99,8 @@ func Catalog(p *terminal.Page, c CatalogView) error {
 // marksOf says why a release is not offered, or not yet automatically.
 func marksOf(p *terminal.Page, r ListedRelease) string {
 	switch {
-	case r.Withdrawn != nil && r.Withdrawn.To != "":
-		return "withdrawn: " + r.Withdrawn.Reason + " (instead: " + r.Withdrawn.To + ")"
 	case r.Withdrawn != nil:
-		return "withdrawn: " + r.Withdrawn.Reason
+		return "withdrawn: " + r.Withdrawn.String()
 	case r.Critical != "":
 		return "not offered: this agent does not know " + r.Critical
 	case r.RolloutAt != nil:

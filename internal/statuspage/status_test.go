@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -94,8 +95,8 @@ func neverAsked(s *status.Status) {
 	}
 }
 
-func catalogOf(version uint64, edit func(*status.CatalogStatus)) *status.CatalogStatus {
-	c := &status.CatalogStatus{
+func catalogOf(version uint64, edit func(*catalog.Status)) *catalog.Status {
+	c := &catalog.Status{
 		Catalog: "registry.example.com/releases/catalog:prod", Version: version, Expires: before(-90 * 24 * time.Hour), Images: 2,
 	}
 	edit(c)
@@ -154,16 +155,16 @@ func pages() map[string]status.Status {
 			}
 		}),
 		"staged-withdrawn": node(status.StateStaged, "waiting for approval: velum.yaml (revision)", func(s *status.Status) {
-			s.Catalog = catalogOf(12, func(*status.CatalogStatus) {})
+			s.Catalog = catalogOf(12, func(*catalog.Status) {})
 			for n := 1; n < 3; n++ {
 				s.Images[n].Bound = true
-				s.Images[n].Withdrawn = &release.Withdrawal{Reason: "bsc#1199876: loses its session secret", To: "4.0.0-rev2-build2.1"}
+				s.Images[n].Withdrawn = &catalog.Withdrawal{Reason: "bsc#1199876: loses its session secret", To: "4.0.0-rev2-build2.1"}
 			}
 		}),
 		"held-withdrawn": node(status.StateHeld, "velum.yaml: older", func(s *status.Status) {
 			nothingOffered(s)
-			s.Catalog = catalogOf(12, func(*status.CatalogStatus) {})
-			s.Images[1].Withdrawn = &release.Withdrawal{Reason: "loses its session secret", To: "4.0.0-rev1-build1.1"}
+			s.Catalog = catalogOf(12, func(*catalog.Status) {})
+			s.Images[1].Withdrawn = &catalog.Withdrawal{Reason: "loses its session secret", To: "4.0.0-rev1-build1.1"}
 			s.Images[1].Refused = []policy.Refusal{{
 				Tag: "4.0.0-rev1-build1.1", Rule: policy.RuleOlder, Reason: "what runs is newer", Key: "older: true", Holds: true,
 			}}
@@ -172,24 +173,24 @@ func pages() map[string]status.Status {
 		"failed-withdrawn": node(status.StateFailed, "velum.yaml: 4.0.0-rev1-build1.3 runs and was withdrawn: loses its session "+
 			"secret (instead: 4.0.0-rev1-build1.1)", func(s *status.Status) {
 			nothingOffered(s)
-			s.Catalog = catalogOf(12, func(*status.CatalogStatus) {})
-			s.Images[1].Withdrawn = &release.Withdrawal{Reason: "loses its session secret", To: "4.0.0-rev1-build1.1"}
+			s.Catalog = catalogOf(12, func(*catalog.Status) {})
+			s.Images[1].Withdrawn = &catalog.Withdrawal{Reason: "loses its session secret", To: "4.0.0-rev1-build1.1"}
 			s.Reasons = []status.Reason{{Kind: status.KindWithdrawn, PodManifest: "velum.yaml"}}
 		}),
 		"failed-catalog": node(status.StateFailed, "catalog registry.example.com/releases/catalog:prod: version 11 is older than 12",
 			func(s *status.Status) {
 				nothingOffered(s)
-				s.Catalog = catalogOf(12, func(c *status.CatalogStatus) { c.Error = "version 11 is older than 12" })
+				s.Catalog = catalogOf(12, func(c *catalog.Status) { c.Error = "version 11 is older than 12" })
 				s.Reasons = []status.Reason{{Kind: status.KindCatalog}}
 			}),
 		"stale-catalog": node(status.StateStale, "registry.example.com/releases/catalog:prod version 12 has expired at 2026-11-20T11:00:00Z",
 			func(s *status.Status) {
-				s.Catalog = catalogOf(12, func(c *status.CatalogStatus) { c.Expires, c.Expired = before(24*time.Hour), true })
+				s.Catalog = catalogOf(12, func(c *catalog.Status) { c.Expires, c.Expired = before(24*time.Hour), true })
 				s.Reasons = []status.Reason{{Kind: status.KindCatalog}}
 			}),
 		"unchecked-catalog": node(status.StateUnchecked, "no registry was asked yet for velum.yaml", func(s *status.Status) {
 			neverAsked(s)
-			s.Catalog = catalogOf(0, func(c *status.CatalogStatus) { c.Error = "connection refused" })
+			s.Catalog = catalogOf(0, func(c *catalog.Status) { c.Error = "connection refused" })
 		}),
 		"failed": node(status.StateFailed, "velum.yaml: 4.0.0-rev2-build2.1 was rolled back: pod velum: not running after 5m0s: "+
 			"velum does not run (exit code 1)", nothingOffered),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package channel reads one channel of a release catalog for a node: it implements
-// source.Catalog. An unchanged channel costs one HEAD request; of a new version it fetches the
+// agentcatalog.Channel. An unchanged channel costs one HEAD request; of a new version it fetches the
 // manifest, its signature, and the pages of the images that the node runs.
 //
 // A version is taken as a whole or not at all: signature, format, name, channel, version, time
@@ -21,9 +21,9 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	agentcatalog "github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
@@ -69,7 +69,7 @@ type Channel struct {
 	refused refusal
 }
 
-var _ source.Catalog = (*Channel)(nil)
+var _ agentcatalog.Channel = (*Channel)(nil)
 
 // refusal is a manifest that was refused for what it is, whatever the time, so that it is not fetched again.
 type refusal struct {
@@ -86,7 +86,7 @@ func New(o Options) *Channel {
 }
 
 // Last returns the last verified listing.
-func (c *Channel) Last(ctx context.Context) release.Listing {
+func (c *Channel) Last(ctx context.Context) agentcatalog.Listing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.load(ctx)
@@ -105,7 +105,7 @@ func (c *Channel) Forget(context.Context) error {
 }
 
 // Refresh asks for a newer version, and for the pages of images that are not known yet.
-func (c *Channel) Refresh(ctx context.Context, images []string) (release.Listing, error) {
+func (c *Channel) Refresh(ctx context.Context, images []string) (agentcatalog.Listing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.load(ctx)

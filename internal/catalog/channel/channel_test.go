@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	agentcatalog "github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 )
@@ -323,10 +324,10 @@ func TestMarksOfAReleaseReachTheNode(t *testing.T) {
 	w.publish(m, pages)
 	l, err := w.refresh()
 	require.NoError(t, err)
-	assert.Equal(t, []release.Listed{{
+	assert.Equal(t, []agentcatalog.Listed{{
 		Tag: r.Tag, Digest: r.Digest, Created: noon, Set: "caasp-4.5.2",
-		Rollout:   release.Rollout{From: noon, Spread: 48 * time.Hour},
-		Withdrawn: &release.Withdrawal{At: noon, Reason: "bsc#1", To: "4.0.0-rev1-build1.2"}, UnknownCritical: "kernel",
+		Rollout:   agentcatalog.Rollout{From: noon, Spread: 48 * time.Hour},
+		Withdrawn: &agentcatalog.Withdrawal{At: noon, Reason: "bsc#1", To: "4.0.0-rev1-build1.2"}, UnknownCritical: "kernel",
 	}}, l.Images[velum])
 }
 

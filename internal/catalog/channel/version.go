@@ -7,6 +7,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	agentcatalog "github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 )
@@ -44,16 +45,16 @@ func (v version) has(images []string) bool {
 }
 
 // listing returns the version for the agent. name is the catalog's.
-func (v version) listing(name string) release.Listing {
+func (v version) listing(name string) agentcatalog.Listing {
 	if v.Images == nil { // none is known, or its key is not trusted any more
-		return release.Listing{Catalog: name}
+		return agentcatalog.Listing{Catalog: name}
 	}
-	out := release.Listing{
+	out := agentcatalog.Listing{
 		Catalog: name, Version: v.Version, Digest: v.Digest, Created: v.Created, Expires: v.Expires, By: v.by,
-		Images: map[string][]release.Listed{},
+		Images: map[string][]agentcatalog.Listed{},
 	}
 	for image, page := range v.pages {
-		listed := make([]release.Listed, 0, len(page.releases))
+		listed := make([]agentcatalog.Listed, 0, len(page.releases))
 		for _, r := range page.releases {
 			listed = append(listed, listedOf(r))
 		}
@@ -62,8 +63,8 @@ func (v version) listing(name string) release.Listing {
 	return out
 }
 
-func listedOf(r catalog.Release) release.Listed {
-	out := release.Listed{
+func listedOf(r catalog.Release) agentcatalog.Listed {
+	out := agentcatalog.Listed{
 		Tag: r.Tag, Digest: r.Digest, Created: r.Created, Set: r.Set, UnknownCritical: r.UnknownCritical(),
 	}
 	for _, m := range r.Members {
@@ -71,10 +72,10 @@ func listedOf(r catalog.Release) release.Listed {
 		out.Members = append(out.Members, release.Reference{Repository: image, Tag: tag})
 	}
 	if r.Rollout != nil {
-		out.Rollout = release.Rollout{From: r.Rollout.From, Spread: time.Duration(r.Rollout.Hours) * time.Hour}
+		out.Rollout = agentcatalog.Rollout{From: r.Rollout.From, Spread: time.Duration(r.Rollout.Hours) * time.Hour}
 	}
 	if w := r.Withdrawn; w != nil {
-		out.Withdrawn = &release.Withdrawal{At: w.At, Reason: w.Reason, To: w.To}
+		out.Withdrawn = &agentcatalog.Withdrawal{At: w.At, Reason: w.Reason, To: w.To}
 	}
 	return out
 }

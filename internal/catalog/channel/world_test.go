@@ -24,6 +24,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
+	agentcatalog "github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
@@ -113,7 +114,7 @@ func (w *world) restart() {
 	})
 }
 
-func (w *world) refresh(images ...string) (release.Listing, error) {
+func (w *world) refresh(images ...string) (agentcatalog.Listing, error) {
 	if images == nil {
 		images = []string{velum}
 	}

@@ -1,12 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package release
+package catalog
 
 import (
+	"context"
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
+
+// Channel is a channel of a release catalog.
+type Channel interface {
+	// Refresh asks for a newer version, with one HEAD request where there is none, and returns
+	// the newest verified listing of these images. The error says why there is no newer one: ErrNotFound,
+	// ErrUnsigned, ErrForged, ErrCatalog, or a SourceError of package release.
+	Refresh(ctx context.Context, images []string) (Listing, error)
+	// Last returns the last verified listing without a request. Its Catalog is always set.
+	Last(ctx context.Context) Listing
+	// Forget removes what was verified, so that the next Refresh takes any verified version.
+	Forget(ctx context.Context) error
+}
 
 // Listing is what a verified catalog lists. The zero value is a node without a catalog.
 type Listing struct {
@@ -20,7 +35,7 @@ type Listing struct {
 	// Expires is when the publisher has to have published again; zero: never.
 	Expires time.Time
 	// By is the host that served it last.
-	By Resolved
+	By release.Resolved
 	// Images are the releases by repository, the newest first. An image of the node without an
 	// entry is not listed.
 	Images map[string][]Listed
@@ -34,7 +49,7 @@ type Listed struct {
 	Set     string // releases that are applied together; empty: none
 	// Members are all releases of the set, this one among them; empty: the publisher did not say, and what is listed
 	// with the same Set belongs to it.
-	Members []Reference
+	Members []release.Reference
 	Rollout Rollout // zero: at once
 	// Withdrawn is why no node is to run it; nil: it is offered.
 	Withdrawn *Withdrawal
@@ -54,6 +69,19 @@ type Withdrawal struct {
 	Reason string    `json:"reason"`
 	// To is the long tag of the release to run instead; empty: none is named.
 	To string `json:"to,omitempty"`
+}
+
+// String is as in "broken (instead: 4.0.0-rev2-build2.1)".
+func (w Withdrawal) String() string {
+	if w.To == "" {
+		return w.Reason
+	}
+	return w.Reason + " (instead: " + w.To + ")"
+}
+
+// IsExpired reports whether the publisher should have published again by now.
+func (l Listing) IsExpired(now time.Time) bool {
+	return l.Version > 0 && !l.Expires.IsZero() && !now.Before(l.Expires)
 }
 
 // IsListed reports whether the catalog has a page for a repository.

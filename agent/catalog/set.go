@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package release
+package catalog
 
 import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
 // MembersOf returns the releases of the set of a listed release, this one among them; nil: it is in no set.
-func (l Listing) MembersOf(repository string, r Listed) []Reference {
+func (l Listing) MembersOf(repository string, r Listed) []release.Reference {
 	if r.Set == "" {
 		return nil
 	}
 	if len(r.Members) > 0 {
 		return r.Members
 	}
-	out := []Reference{{Repository: repository, Tag: r.Tag}}
+	out := []release.Reference{{Repository: repository, Tag: r.Tag}}
 	for _, other := range slices.Sorted(maps.Keys(l.Images)) {
 		for _, is := range l.Images[other] {
-			if ref := (Reference{Repository: other, Tag: is.Tag}); is.Set == r.Set && !slices.Contains(out, ref) {
+			if ref := (release.Reference{Repository: other, Tag: is.Tag}); is.Set == r.Set && !slices.Contains(out, ref) {
 				out = append(out, ref)
 			}
 		}
@@ -29,7 +31,7 @@ func (l Listing) MembersOf(repository string, r Listed) []Reference {
 
 // ByTag returns the entry of a tag, and its place in the page of its repository, the newest first; -1: it is not
 // listed.
-func (l Listing) ByTag(ref Reference) (Listed, int) {
+func (l Listing) ByTag(ref release.Reference) (Listed, int) {
 	at := slices.IndexFunc(l.Images[ref.Repository], func(r Listed) bool { return r.Tag == ref.Tag })
 	if at < 0 {
 		return Listed{}, -1
@@ -66,7 +68,7 @@ func (l Listing) withdrawSets() (out Listing, changed bool) {
 }
 
 // withdrawnWith returns the withdrawal of a release whose set has a withdrawn one; nil: it has none.
-func (l Listing) withdrawnWith(r Listed, gone []Reference) *Withdrawal {
+func (l Listing) withdrawnWith(r Listed, gone []release.Reference) *Withdrawal {
 	if r.Withdrawn != nil || r.Set == "" {
 		return nil
 	}
@@ -82,15 +84,15 @@ func (l Listing) withdrawnWith(r Listed, gone []Reference) *Withdrawal {
 }
 
 // withdrawn returns the withdrawn releases for which no newer one is offered.
-func (l Listing) withdrawn() []Reference {
-	var out []Reference
+func (l Listing) withdrawn() []release.Reference {
+	var out []release.Reference
 	for _, repository := range slices.Sorted(maps.Keys(l.Images)) {
 		for _, r := range l.Images[repository] {
 			if r.IsOffered() {
 				break
 			}
 			if r.Withdrawn != nil {
-				out = append(out, Reference{Repository: repository, Tag: r.Tag})
+				out = append(out, release.Reference{Repository: repository, Tag: r.Tag})
 			}
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package release_test
+package catalog_test
 
 import (
 	"testing"
@@ -8,15 +8,16 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-func listed(tag, set string) release.Listed {
-	return release.Listed{Tag: tag, Set: set, Digest: digest.FromString(tag)}
+func listed(tag, set string) catalog.Listed {
+	return catalog.Listed{Tag: tag, Set: set, Digest: digest.FromString(tag)}
 }
 
-func gone(r release.Listed) release.Listed {
-	r.Withdrawn = &release.Withdrawal{Reason: "it loses data"}
+func gone(r catalog.Listed) catalog.Listed {
+	r.Withdrawn = &catalog.Withdrawal{Reason: "it loses data"}
 	return r
 }
 
@@ -24,7 +25,7 @@ func TestWhatAListingHas(t *testing.T) {
 	t.Parallel()
 	again := gone(listed("2", ""))
 	again.Tag = "2-again"
-	l := release.Listing{Images: map[string][]release.Listed{"velum": {listed("2", ""), again, listed("1", "")}}}
+	l := catalog.Listing{Images: map[string][]catalog.Listed{"velum": {listed("2", ""), again, listed("1", "")}}}
 	assert.True(t, l.IsListed("velum"))
 	assert.False(t, l.IsListed("db"))
 	r, is := l.Find("velum", digest.FromString("2"))
@@ -34,7 +35,7 @@ func TestWhatAListingHas(t *testing.T) {
 	r, is = l.Find("velum", digest.FromString("1"))
 	assert.True(t, is)
 	assert.True(t, r.IsOffered())
-	assert.False(t, release.Listed{UnknownCritical: "x"}.IsOffered())
+	assert.False(t, catalog.Listed{UnknownCritical: "x"}.IsOffered())
 	for _, d := range []digest.Digest{"", digest.FromString("0")} {
 		_, is = l.Find("velum", d)
 		assert.False(t, is)
@@ -50,7 +51,7 @@ func TestMembersOfASet(t *testing.T) {
 	t.Parallel()
 	said := listed("2", "s")
 	said.Members = []release.Reference{{Repository: "velum", Tag: "2"}, {Repository: "elsewhere", Tag: "9"}}
-	l := release.Listing{Images: map[string][]release.Listed{
+	l := catalog.Listing{Images: map[string][]catalog.Listed{
 		"velum": {listed("2", "s"), listed("1", "")}, "db": {listed("7", "s"), listed("6", "another")},
 	}}
 	assert.Nil(t, l.MembersOf("velum", listed("1", "")))
@@ -61,26 +62,26 @@ func TestMembersOfASet(t *testing.T) {
 // A set is withdrawn with one of its releases, unless a newer one is offered in its place.
 func TestWithdrawnSets(t *testing.T) {
 	t.Parallel()
-	said := func(r release.Listed, members ...string) release.Listed {
+	said := func(r catalog.Listed, members ...string) catalog.Listed {
 		for _, m := range members {
 			r.Members = append(r.Members, release.Reference{Repository: m[:2], Tag: m[3:]})
 		}
 		return r
 	}
 	for name, c := range map[string]struct {
-		images map[string][]release.Listed
+		images map[string][]catalog.Listed
 		want   []string // what is withdrawn beside what the publisher has withdrawn
 	}{
-		"nothing is":          {map[string][]release.Listed{"aa": {listed("1", "s")}, "bb": {listed("1", "s")}}, nil},
-		"one of a set":        {map[string][]release.Listed{"aa": {gone(listed("1", "s"))}, "bb": {listed("1", "s")}}, []string{"bb:1"}},
-		"of no set":           {map[string][]release.Listed{"aa": {gone(listed("1", ""))}, "bb": {listed("1", "s")}}, nil},
-		"a newer is offered":  {map[string][]release.Listed{"aa": {listed("2", ""), gone(listed("1", "s"))}, "bb": {listed("1", "s")}}, nil},
-		"the newer is, too":   {map[string][]release.Listed{"aa": {gone(listed("2", "")), gone(listed("1", "s"))}, "bb": {listed("1", "s")}}, []string{"bb:1"}},
-		"by what was said":    {map[string][]release.Listed{"aa": {gone(listed("1", ""))}, "bb": {said(listed("1", "s"), "aa:1", "bb:1")}}, []string{"bb:1"}},
-		"it is no member":     {map[string][]release.Listed{"aa": {gone(listed("1", "s"))}, "bb": {said(listed("1", "s"), "bb:1")}}, nil},
-		"one leads to others": {map[string][]release.Listed{"aa": {gone(listed("1", "s"))}, "bb": {listed("1", "s")}, "cc": {said(listed("1", "t"), "bb:1")}}, []string{"bb:1", "cc:1"}},
+		"nothing is":          {map[string][]catalog.Listed{"aa": {listed("1", "s")}, "bb": {listed("1", "s")}}, nil},
+		"one of a set":        {map[string][]catalog.Listed{"aa": {gone(listed("1", "s"))}, "bb": {listed("1", "s")}}, []string{"bb:1"}},
+		"of no set":           {map[string][]catalog.Listed{"aa": {gone(listed("1", ""))}, "bb": {listed("1", "s")}}, nil},
+		"a newer is offered":  {map[string][]catalog.Listed{"aa": {listed("2", ""), gone(listed("1", "s"))}, "bb": {listed("1", "s")}}, nil},
+		"the newer is, too":   {map[string][]catalog.Listed{"aa": {gone(listed("2", "")), gone(listed("1", "s"))}, "bb": {listed("1", "s")}}, []string{"bb:1"}},
+		"by what was said":    {map[string][]catalog.Listed{"aa": {gone(listed("1", ""))}, "bb": {said(listed("1", "s"), "aa:1", "bb:1")}}, []string{"bb:1"}},
+		"it is no member":     {map[string][]catalog.Listed{"aa": {gone(listed("1", "s"))}, "bb": {said(listed("1", "s"), "bb:1")}}, nil},
+		"one leads to others": {map[string][]catalog.Listed{"aa": {gone(listed("1", "s"))}, "bb": {listed("1", "s")}, "cc": {said(listed("1", "t"), "bb:1")}}, []string{"bb:1", "cc:1"}},
 	} {
-		l := release.Listing{Images: c.images}
+		l := catalog.Listing{Images: c.images}
 		var got []string
 		for repository, page := range l.WithWithdrawnSets().Images {
 			for n, r := range page {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package status
+package catalog
 
 import (
 	"time"
@@ -10,8 +10,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// CatalogStatus is the node's last verified catalog, and why there is no newer one.
-type CatalogStatus struct {
+// Status is the node's last verified catalog, and why there is no newer one.
+type Status struct {
 	Catalog string `json:"catalog"` // repository:channel
 	// Version: 0: none was read yet.
 	Version uint64        `json:"version" metric:"catalog_version" help:"The version of the release catalog that was verified last; 0 before the first."`
@@ -27,4 +27,23 @@ type CatalogStatus struct {
 	Error       string        `json:"error"`
 	Cause       release.Cause `json:"cause"`
 	RetryAt     *time.Time    `json:"retryAt"`
+}
+
+// Status returns the status of a listing, without how its source answered; nil: the node has no catalog.
+func (l Listing) Status(now time.Time) *Status {
+	if l.Catalog == "" {
+		return nil
+	}
+	return &Status{
+		Catalog: l.Catalog, Version: l.Version, Digest: l.Digest, Created: when(l.Created), Expires: when(l.Expires),
+		Expired: l.IsExpired(now), Images: len(l.Images),
+	}
+}
+
+func when(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
 }

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/kubic-project/image-update-agent/agent/catalog"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
+)
+
+var now = time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
+
+func TestWhatACatalogRefuses(t *testing.T) {
+	t.Parallel()
+	d := digest.FromString("a release")
+	rel := release.Release{Repository: "r.io/velum", Tag: "4.0.0-rev1", Long: "4.0.0-rev1-build1.1", Digest: d}
+	lists := func(l catalog.Listed) catalog.Listing {
+		l.Digest = d
+		return catalog.Listing{Catalog: "r.io/catalog:prod", Version: 7, Images: map[string][]catalog.Listed{"r.io/velum": {l}}}
+	}
+	other := catalog.Listing{Catalog: "r.io/catalog:prod", Version: 7, Images: map[string][]catalog.Listed{"r.io/velum": {{}}}}
+	none := catalog.Listing{Catalog: "r.io/catalog:prod", Version: 7}
+	gone := catalog.Withdrawal{Reason: "it loses data"}
+	for name, c := range map[string]struct {
+		policy catalog.Policy
+		lists  catalog.Listing
+		want   policy.Refusal // without its tag; zero: it is not refused
+	}{
+		"no catalog":       {catalog.Policy{OnlyListed: true}, catalog.Listing{}, policy.Refusal{}},
+		"it was not read":  {catalog.Policy{}, catalog.Listing{Catalog: "r.io/catalog:prod"}, policy.Refusal{Rule: "unlisted", Reason: "r.io/catalog:prod was not read yet"}},
+		"no page, allowed": {catalog.Policy{}, none, policy.Refusal{}},
+		"no page": {catalog.Policy{OnlyListed: true}, none, policy.Refusal{
+			Rule: "unlisted", Reason: "r.io/catalog:prod does not list r.io/velum", Key: "catalog.unlisted: ask",
+		}},
+		"listed":         {catalog.Policy{OnlyListed: true}, lists(catalog.Listed{}), policy.Refusal{}},
+		"another digest": {catalog.Policy{}, other, policy.Refusal{Rule: "unlisted", Reason: "r.io/catalog:prod does not list it"}},
+		"withdrawn":      {catalog.Policy{}, lists(catalog.Listed{Withdrawn: &gone}), policy.Refusal{Rule: "withdrawn", Reason: "withdrawn: it loses data"}},
+		"withdrawn for another": {
+			catalog.Policy{},
+			lists(catalog.Listed{Withdrawn: &catalog.Withdrawal{Reason: "it leaks", To: "4.0.0-rev2-build1.1"}}),
+			policy.Refusal{Rule: "withdrawn", Reason: "withdrawn: it leaks (instead: 4.0.0-rev2-build1.1)"},
+		},
+		"critical": {catalog.Policy{}, lists(catalog.Listed{UnknownCritical: "needsKernel"}), policy.Refusal{
+			Rule: "critical", Reason: `r.io/catalog:prod needs an agent that knows "needsKernel"`,
+		}},
+	} {
+		got, refused := policy.Policy{Catalog: c.policy}.RefusesListed(c.lists, rel)
+		assert.Equal(t, c.want.Rule != "", refused, name)
+		if refused {
+			c.want.Tag = rel.Long
+			assert.Equal(t, c.want, got, name)
+		}
+	}
+	withdrawn := lists(catalog.Listed{Withdrawn: &gone})
+	assert.True(t, catalog.Policy{AllowLower: true}.AllowsLower(withdrawn, rel))
+	assert.False(t, catalog.Policy{}.AllowsLower(withdrawn, rel))
+	assert.False(t, catalog.Policy{AllowLower: true}.AllowsLower(lists(catalog.Listed{}), rel))
+	assert.False(t, catalog.Policy{AllowLower: true}.AllowsLower(other, rel))
+}
+
+func TestWhenACatalogHasExpired(t *testing.T) {
+	t.Parallel()
+	assert.True(t, catalog.Listing{Version: 1, Expires: now}.IsExpired(now))
+	assert.False(t, catalog.Listing{Version: 1, Expires: now.Add(1)}.IsExpired(now))
+	assert.False(t, catalog.Listing{Version: 1}.IsExpired(now), "it never does")
+	assert.False(t, catalog.Listing{Expires: now}.IsExpired(now), "none was read")
+}
+
+func TestSetHasOneTimeInARollout(t *testing.T) {
+	t.Parallel()
+	c, from := catalog.Policy{MachineID: "a machine"}, time.Unix(1e9, 0)
+	at := func(set, digestOf string) time.Time {
+		return c.RolloutTime(catalog.Listed{
+			Set: set, Digest: digest.FromString(digestOf), Rollout: catalog.Rollout{From: from, Spread: 48 * time.Hour},
+		})
+	}
+	assert.Equal(t, at("caasp-4.5.2", "velum"), at("caasp-4.5.2", "mariadb"))
+	assert.NotEqual(t, at("caasp-4.5.2", "velum"), at("caasp-4.5.3", "velum"))
+	assert.NotEqual(t, at("", "velum"), at("", "mariadb"))
+}
+
+func TestRolloutWithoutASpreadHasItsTime(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, now, catalog.Policy{}.RolloutTime(catalog.Listed{Rollout: catalog.Rollout{From: now}}))
+	for _, machine := range []string{"a", "b", "c"} {
+		at := catalog.Policy{MachineID: machine}.RolloutTime(catalog.Listed{Rollout: catalog.Rollout{From: now, Spread: time.Hour}})
+		assert.WithinRange(t, at, now, now.Add(time.Hour))
+	}
+}
+
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	assert.Nil(t, catalog.Listing{}.Status(now))
+	l := catalog.Listing{Catalog: "c:prod", Version: 7, Expires: now, Images: map[string][]catalog.Listed{"r.io/velum": nil}}
+	assert.Equal(t, &catalog.Status{Catalog: "c:prod", Version: 7, Expires: &now, Images: 1}, l.Status(now.Add(-1)))
+	assert.True(t, l.Status(now).Expired)
+}
