@@ -25,10 +25,13 @@ func TestPhasesAreKnown(t *testing.T) {
 	ends := map[string]bool{"done": true, "failed": true, "interrupted": true}
 	phases := regexp.MustCompile(`(?m)^\tPhase\w+ += "(\w+)"$`).FindAllStringSubmatch(text("agent/status/progress.go"), -1)
 	require.Greater(t, len(phases), 10)
+	var unknown []string
 	for _, phase := range phases {
-		if !ends[phase[1]] {
-			assert.True(t, strings.Contains(text("cockpit/daemon.js"), `"`+phase[1]+`"`), phase[1])
-			assert.True(t, strings.Contains(text("cockpit/status.js"), ` `+phase[1]+`: _(`), phase[1])
+		isKnown := strings.Contains(text("cockpit/daemon.js"), `"`+phase[1]+`"`) &&
+			strings.Contains(text("cockpit/status.js"), ` `+phase[1]+`: _(`)
+		if !ends[phase[1]] && !isKnown {
+			unknown = append(unknown, phase[1])
 		}
 	}
+	assert.Empty(t, unknown)
 }
