@@ -4,7 +4,6 @@ package tags
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -49,20 +48,47 @@ func (d Dialect) String() string {
 	return string(d)
 }
 
+// dialects is the one list of them, in the order in which people are told of them.
+var dialects = []struct {
+	dialect  Dialect
+	spelling spelling
+}{
+	{Core, spelling{rev: coreRev, build: coreBuild}},
+	{Hyphen, spelling{rev: "-", build: "."}},
+	{HyphenDash, spelling{rev: "-", build: "-"}},
+	{ShortB, spelling{rev: coreRev, build: "-b"}},
+	{Plus, spelling{rev: coreRev, build: coreBuild}}, // and + as a build, see Parse
+}
+
 // DialectNames lists the names of all dialects.
 func DialectNames() []string {
-	return []string{Core.String(), string(Hyphen), string(HyphenDash), string(ShortB), string(Plus)}
+	out := make([]string, len(dialects))
+	for i, is := range dialects {
+		out[i] = is.dialect.String()
+	}
+	return out
+}
+
+// DialectOf returns the first dialect that takes a tag; false: none does.
+func DialectOf(text string) (Dialect, bool) {
+	for _, is := range dialects {
+		if _, err := is.dialect.Parse(text); err == nil {
+			return is.dialect, true
+		}
+	}
+	return Core, false
 }
 
 // ParseDialect reads one of [DialectNames]; nothing is core, too.
 func ParseDialect(name string) (Dialect, error) {
-	switch {
-	case name == Core.String():
+	if name == Core.String() {
 		return Core, nil
-	case name != "" && !slices.Contains(DialectNames(), name):
-		return Core, unknownDialect(Dialect(name))
 	}
-	return Dialect(name), nil
+	d := Dialect(name)
+	if _, known := d.spelling(); !known {
+		return Core, unknownDialect(d)
+	}
+	return d, nil
 }
 
 // Parse reads a tag of the dialect. Its errors are those of the function
@@ -83,15 +109,10 @@ func (d Dialect) Parse(text string) (Tag, error) {
 }
 
 func (d Dialect) spelling() (sp spelling, known bool) {
-	switch d {
-	case Core, Plus:
-		return spelling{rev: coreRev, build: coreBuild}, true
-	case Hyphen:
-		return spelling{rev: "-", build: "."}, true
-	case HyphenDash:
-		return spelling{rev: "-", build: "-"}, true
-	case ShortB:
-		return spelling{rev: coreRev, build: "-b"}, true
+	for _, is := range dialects {
+		if is.dialect == d {
+			return is.spelling, true
+		}
 	}
 	return spelling{}, false
 }

@@ -12,8 +12,6 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-var allDialects = []tags.Dialect{tags.Core, tags.Hyphen, tags.HyphenDash, tags.ShortB, tags.Plus}
-
 // dialectTags are the RFC's spellings of one release, by dialect.
 var dialectTags = map[tags.Dialect]struct{ intermediate, long string }{
 	tags.Core:       {"v2.6.1-rev1", "v2.6.1-rev1-build5.1"},
@@ -112,18 +110,33 @@ func TestPlusNeverGoesOnTheWire(t *testing.T) {
 	}
 }
 
+func TestDialectOf(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]tags.Dialect{
+		"2.6.1": tags.Core, "2.6.1-rev1": tags.Core, "2.6.1-1.5.1": tags.Hyphen, "2.6.1-1-5.1": tags.HyphenDash,
+		"2.6.1-rev1-b5.1": tags.ShortB, "2.6.1-rev1+5.1": tags.Plus,
+	} {
+		got, is := tags.DialectOf(text)
+		assert.True(t, is, text)
+		assert.Equal(t, want, got, text)
+	}
+	_, is := tags.DialectOf("latest")
+	assert.False(t, is)
+}
+
 func TestDialectNames(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range allDialects {
-		parsed, err := tags.ParseDialect(dialect.String())
+	for _, name := range tags.DialectNames() {
+		parsed, err := tags.ParseDialect(name)
 		require.NoError(t, err)
-		assert.Equal(t, dialect, parsed)
+		assert.Equal(t, name, parsed.String())
+		assert.Contains(t, dialectTags, parsed, "%s: no tag of it is tried", name)
 	}
 	parsed, err := tags.ParseDialect("")
 	require.NoError(t, err)
 	assert.Equal(t, tags.Core, parsed)
 
-	const message = `tags: dialect "Hyphen": unknown, one of core, hyphen, hyphen-dash, short-b, plus`
+	message := `tags: dialect "Hyphen": unknown, one of ` + strings.Join(tags.DialectNames(), ", ")
 	_, err = tags.ParseDialect("Hyphen")
 	require.EqualError(t, err, message)
 	_, err = tags.Dialect("Hyphen").Parse("2.6.1")

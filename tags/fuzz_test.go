@@ -17,7 +17,8 @@ func seeds(f *testing.F) []string {
 	all := slices.Concat(
 		slices.Sorted(maps.Keys(goodTags)), slices.Sorted(maps.Keys(malformedTags)),
 		foreignTags, invalidTags, ascendingTags, corpus(f))
-	for _, dialect := range allDialects {
+	for _, name := range tags.DialectNames() {
+		dialect, _ := tags.ParseDialect(name)
 		all = append(all, dialectTags[dialect].intermediate, dialectTags[dialect].long)
 	}
 	for _, refusal := range dialectRefusals {
@@ -32,7 +33,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		checkAgainstGrammar(t, text)
-		for _, dialect := range allDialects {
+		for dialect := range dialectTags {
 			checkDialect(t, dialect, text)
 		}
 	})

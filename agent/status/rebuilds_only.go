@@ -27,11 +27,9 @@ func RebuildsOnlyOf(tag string, d tags.Dialect) *RebuildsOnly {
 		return nil
 	}
 	only := &RebuildsOnly{Tag: tag}
-	for _, other := range []tags.Dialect{tags.Core, tags.Hyphen, tags.HyphenDash, tags.ShortB} {
-		if _, err := other.Parse(tag); err == nil {
-			only.Dialect = other.String()
-			return only
-		}
+	if other, is := tags.DialectOf(tag); is {
+		only.Dialect = other.String()
+		return only
 	}
 	if part := versionOf(tag); part != "" {
 		if _, err := d.Parse(part); err == nil {

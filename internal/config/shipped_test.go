@@ -14,6 +14,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/kubic-project/image-update-agent/internal/platform"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 func shipped(t *testing.T) string {
@@ -127,5 +128,21 @@ func TestEntriesSayWhereValuesAreFrom(t *testing.T) {
 		{"tagFiles[1]", "/usr/share/suse-containermetadata-images", "default"},
 	} {
 		assert.Equal(t, want, at[want.Key])
+	}
+}
+
+// The file names each dialect with a long tag of it.
+func TestTheShippedFileNamesEveryDialect(t *testing.T) {
+	t.Parallel()
+	text := regexp.MustCompile(`
+# +`).ReplaceAllString(shipped(t), " ")
+	for _, name := range tags.DialectNames() {
+		found := regexp.MustCompile(` ` + name + ` \((\S+?)\)`).FindStringSubmatch(text)
+		require.NotNil(t, found, name)
+		d, err := tags.ParseDialect(name)
+		require.NoError(t, err)
+		tag, err := d.Parse(found[1])
+		require.NoError(t, err, name)
+		assert.Equal(t, tags.Long, tag.Form(), name)
 	}
 }
