@@ -122,36 +122,6 @@ func (w *world) rollback(names ...string) ([]status.Outcome, status.Status) {
 	return out, s
 }
 
-// Neighbours that define another pod, or none, keep nothing.
-func TestPodOfOneFileIsNotHeld(t *testing.T) {
-	t.Parallel()
-	for name, put := range map[string]func(w *world){
-		"another namespace": func(w *world) {
-			putText(velumWith("  name: velum", "  name: velum\n  namespace: kube-system"))(w, "velum.yaml.bak")
-		},
-		"later document": func(w *world) {
-			w.Node.PutPodManifest("z.yaml", append(podYAML("z", "z="+mariadb+":1"), "---\n"+string(velumWith("", ""))...))
-		},
-		"list of it": func(w *world) {
-			w.Node.PutPodManifest("z.yaml", []byte("apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: velum}\n"))
-		},
-		"directory":             func(w *world) { w.Node.PutFollowed("velum.yaml.d", errors.New("unsafe: directory"), nil) },
-		"unreadable and others": func(w *world) { w.Node.PutBroken("velum-db.yaml", errors.New("input/output error")) },
-		"text":                  func(w *world) { w.Node.PutPodManifest("velum.txt", []byte("kind: Pod\n")) },
-		"name that begins so":   func(w *world) { w.Node.PutPodManifest("z.yaml", podYAML("velum-node", "a="+mariadb+":1")) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w, _ := running(t)
-			w.Registry.Release(velum, "4.0.0", 2, "2.1")
-			put(w)
-			s := w.check()
-			assert.Empty(t, podOf(s, "velum.yaml").Holds)
-			assert.NotNil(t, image(s, "velum.yaml", "velum").Offered)
-		})
-	}
-}
-
 // A template would be written beside what a person wrote.
 func TestTemplateBesideAHandWrittenPodIsHeld(t *testing.T) {
 	t.Parallel()
@@ -274,22 +244,4 @@ func TestFilesThatKubeletFollowsOrPassesOver(t *testing.T) {
 		passed = append(passed, f.File)
 	}
 	assert.Equal(t, []string{"README", "archive.gz", "comment.yaml", "config.yaml", "empty.yaml", "gone.yaml", "list.yaml", "old"}, passed)
-}
-
-// A file that defined a pod before, or that has a template, is missed.
-func TestPodThatKubeletPassesOverIsMissed(t *testing.T) {
-	t.Parallel()
-	for name, text := range map[string]string{"empty": "", "list": "kind: List\n", "garbage": "\t: x"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.Registry.Release(velum, "4.0.0", 1, "1.1")
-			w.Node.PutPodManifest("velum", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
-			w.check()
-			w.Node.PutPodManifest("velum", []byte(text))
-			s := w.check()
-			assert.Equal(t, status.StateFailed, s.State, s.Reason)
-			assert.NotEmpty(t, podOf(s, "velum").Error)
-		})
-	}
 }

@@ -80,29 +80,6 @@ func (w *world) plans() (cached, anew plan.Plan) {
 	return cached, anew
 }
 
-func TestParsedPodsOfRemovedFilesAreDropped(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Registry.Release(mariadb, "4.0.0", 1, "1.1")
-	w.Node.PutTemplate("db.yaml", annotated("one", mariadb+":4.0.0-rev1"))
-	w.check()
-	w.observe()
-	w.observe()
-	one := w.agent.ParsedPods()
-	for n := range 5 {
-		w.Node.PutTemplate("db.yaml", annotated(fmt.Sprint("edit", n), mariadb+":4.0.0-rev1"))
-		w.observe()
-	}
-	w.observe()
-	w.observe()
-	assert.Equal(t, one, w.agent.ParsedPods(), "what five edits left")
-	w.Node.PutTemplate("db.yaml", nil)
-	w.Node.PutPodManifest("db.yaml", nil)
-	w.observe()
-	w.observe()
-	assert.Zero(t, w.agent.ParsedPods())
-}
-
 // BenchmarkSteadyCycle is a poll of twenty images on a node on which nothing
 // moves, over the fakes: what the core itself costs.
 func BenchmarkSteadyCycle(b *testing.B) {

@@ -4,7 +4,6 @@ package agent_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -34,26 +33,5 @@ func TestPreviousIsWhatARollbackReturnsTo(t *testing.T) {
 		out, _, err = w.agent.Rollback(t.Context(), plan.Named("velum"))
 		require.NoError(t, err)
 		assert.Equal(t, status.ResultNothing, out[0].Result)
-	})
-}
-
-func TestFailureNamesItsReleases(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, _ := running(t)
-		assert.Empty(t, w.observe().Failures)
-		w.bad(1, "9.9")
-		w.apply()
-		w.restart()
-		s := w.observe()
-		require.Len(t, s.Failures, 1)
-		f := s.Failures[0]
-		require.NotNil(t, f.At)
-		assert.WithinDuration(t, w.Clock.Now(), *f.At, time.Second)
-		f.At, f.Reason = nil, ""
-		assert.Equal(t, status.Failure{
-			PodManifest: "velum.yaml", Container: "velum", Image: velum, Kind: status.KindRolledBack,
-			From: "4.0.0-rev1-build1.1", To: "4.0.0-rev1-build9.9", RolledBackTo: "4.0.0-rev1-build1.1",
-			Cause: status.ErrorNotUp,
-		}, f)
 	})
 }

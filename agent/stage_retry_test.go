@@ -178,13 +178,3 @@ func TestStagingThatWaitsForSpaceHasNoRetry(t *testing.T) {
 		assert.Nil(t, l.again())
 	})
 }
-
-func TestStatusWithoutADaemonHasNoRetry(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	w.Node.OnStage = func(context.Context, release.Release) error { return tooSlow(time.Time{}) }
-	s := w.check()
-	assert.Equal(t, status.StateFailed, s.State)
-	assert.Nil(t, image(s, "velum.yaml", "velum").RetryAt)
-}

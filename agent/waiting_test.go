@@ -165,33 +165,3 @@ func TestWhatWaitsIsSaidDuringTheApplyOfAnother(t *testing.T) {
 		})
 	}
 }
-
-// What mode auto leaves to a person waits for approval, whatever else has failed.
-func TestWhatAutoLeavesToAPersonIsSaidWhereAnotherPodFailed(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Policy.Auto = true
-	w.Policy.Manage = map[string]bool{"etcd.yaml": true}
-	w.Registry.Release(etcd, "3.4.13", 1, "1.1")
-	w.Node.PutTemplate("etcd.yaml", podYAML("etcd", "etcd="+etcd+":3.4.13-rev1"))
-	w.Node.PutPodManifest("etcd.yaml", rendered("etcd", "etcd="+etcd+":3.4.13-rev1"))
-	w.check()
-	w.Registry.Release(etcd, "3.4.13", 1, "1.2")
-	s := w.check()
-	require.Equal(t, status.StateHeld, s.State, s.Reason)
-	assert.NotContains(t, s.Reason, "waiting for approval", "its hold says it")
-	w.Node.PutPodManifest("typo.yaml", podYAML("typo", "main="+velum+":9"))
-	s = w.check()
-	require.Equal(t, status.StateFailed, s.State)
-	assert.Contains(t, s.Reason, "waiting for approval: etcd.yaml (rebuild)")
-}
-
-// Neither a record that cannot be written nor another failure stands before what must not run.
-func TestAFailureOfTheAgentDoesNotHideWhatMustNotRun(t *testing.T) {
-	t.Parallel()
-	s := status.Status{State: status.StateHeld, Reasons: []status.Reason{
-		{Kind: status.KindWithdrawn, Text: "w"}, {Kind: status.KindHold, Text: "h"}, {Kind: status.KindApproval, PodManifest: "a.yaml", Change: "patch"},
-	}}
-	s.SetFailed(status.Reason{Kind: status.KindRecord, Text: "no space"})
-	assert.Equal(t, "w; no space; h; waiting for approval: a.yaml (patch)", s.Reason)
-}
