@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"strings"
 	"unicode"
 
 	"gopkg.in/yaml.v3"
@@ -60,7 +61,7 @@ func isJSON(data []byte) bool {
 
 func definedByJSON(data []byte) (name, namespace string) {
 	var pod, metadata lastJSON
-	if json.Unmarshal(data, &pod) != nil || pod.text("kind") != "Pod" {
+	if json.Unmarshal(data, &pod) != nil || !pod.isPod() {
 		return "", ""
 	}
 	for _, part := range pod["metadata"] {
@@ -97,6 +98,17 @@ func (l *lastJSON) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// isPod reports whether kubelet may take the object for a Pod. It minds the case of every key but that of the kind, for
+// which it asks encoding/json (k8s.io/apimachinery/pkg/runtime/serializer/json, Interpret).
+func (l lastJSON) isPod() bool {
+	for key := range l {
+		if strings.EqualFold(key, "kind") && l.text(key) == "Pod" {
+			return true
+		}
+	}
+	return false
+}
+
 // text is the last value of a key that is not null; "" where that is no text.
 func (l lastJSON) text(key string) (text string) {
 	for _, value := range l[key] {
@@ -111,11 +123,22 @@ func definedByYAML(data []byte) (name, namespace string) {
 		return "", ""
 	}
 	root := doc.Content[0]
-	if lastText(root, "kind") != "Pod" {
+	if lastText(root, "kind") != "Pod" && !hasPodKind(root) {
 		return "", ""
 	}
 	metadata := lastField(root, "metadata", mergeDepth)
 	return lastText(metadata, "name"), lastText(metadata, "namespace")
+}
+
+// hasPodKind reports whether a key that differs from "kind" by case at most says Pod: see isPod.
+func hasPodKind(root *yaml.Node) bool {
+	for i := 0; root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
+		key, value := yamledit.Resolve(root.Content[i]), yamledit.Resolve(root.Content[i+1])
+		if strings.EqualFold(key.Value, "kind") && value.Value == "Pod" {
+			return true
+		}
+	}
+	return false
 }
 
 // mergeDepth bounds merge keys inside merge keys: the file was not checked for circles.
@@ -123,10 +146,15 @@ const mergeDepth = 8
 
 func lastText(n *yaml.Node, name string) string {
 	value := lastField(n, name, mergeDepth)
-	if value == nil || value.Kind != yaml.ScalarNode {
+	return scalarText(value)
+}
+
+// scalarText is the text of a scalar; "" for null, which kubelet takes for a field that is not there.
+func scalarText(n *yaml.Node) string {
+	if n == nil || n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
 		return ""
 	}
-	return value.Value
+	return n.Value
 }
 
 // lastField is the value of the last key of that name, also of one that a merge key gives.

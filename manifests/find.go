@@ -90,7 +90,7 @@ func (f *finder) add(kind Kind, name string, owner *yaml.Node, path string) {
 		Line: owner.Line, Column: owner.Column,
 	}
 	if field, ok := yamledit.Get(owner, policy); ok {
-		s.policy, img.PullPolicy = field.Value, yamledit.Resolve(field.Value).Value
+		s.policy, img.PullPolicy = field.Value, scalarText(yamledit.Resolve(field.Value))
 	}
 	if field, ok := yamledit.Get(owner, reference); ok {
 		s.key, s.value, s.merged = field.Key, field.Value, field.Merged

@@ -71,6 +71,8 @@ func (f *File) header(root *yaml.Node) error {
 	switch {
 	case kind == "List" || kind == "PodList":
 		return &NotPodError{yamledit.ErrorAt(root, "kind %s: kubelet runs one Pod per file, not a list", kind)}
+	case kind == "" && hasPodKind(root):
+		return yamledit.ErrorAt(root, "not a Pod for the agent, and one for kubelet: write the key of its kind in lower case")
 	case kind == "":
 		return &NotPodError{yamledit.ErrorAt(root, "not a Pod: no kind")}
 	case kind != "Pod":
