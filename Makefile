@@ -250,9 +250,9 @@ node: packages
 	@tools/setup containerd containerd17 distribution registry26 kubelet
 
 # What the demo does not need: systems with systemd as process 1 and Cockpit, a browser, what tries the alarms, etcd, and
-# what copies images to mirrors.
+# what copies images to mirrors, and kubelet as the judge of what the agent reads.
 hosts: packages
-	@tools/setup host host-new browser promtool etcd peers
+	@tools/setup kubelet-reads host host-new browser promtool etcd peers
 
 # Asked before anything is built: containerd mounts images, kubelet makes cgroups.
 root:
