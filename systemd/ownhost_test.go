@@ -40,6 +40,9 @@ func TestWhatAnswersForTheOwnHost(t *testing.T) {
 	assert.Equal(t, []string{"5"}, o["Service.RuntimeMaxSec"])
 	assert.Equal(t, []string{"1"}, o["Service.TimeoutStopSec"], "else a program that hangs has 90 s more")
 	assert.Equal(t, []string{"0"}, o["Unit.StartLimitIntervalSec"], "it starts once a second where somebody asks as often")
+	for _, file := range []string{ownHostFile, againFile} {
+		assert.Equal(t, []string{"0"}, options(t, file)["Unit.StartLimitIntervalSec"], "%s starts after each failure", file)
+	}
 	assert.Equal(t, []string{againFile}, o["Unit.OnFailure"])
 	assert.Equal(t, []string{ownHostFile}, o["Unit.PartOf"])
 	assert.NotContains(t, o, "Service.Restart", "the socket starts it")

@@ -67,7 +67,7 @@ func TestHostOwnHostFails(t *testing.T) {
 		} {
 			h.DropIn(story.OwnService, "[Service]\n"+"ExecStart=\n"+"ExecStart="+program+"\n")
 			h.Await(story.OwnService, "ActiveState", "inactive") // the process that answered last was well
-			for range 3 {
+			for range 7 {                                        // systemd's default ends what is started six times in ten seconds
 				open := h.Show(story.OwnSocket, "InvocationID")
 				assert.NotContains(t, h.Exec("perl", "/usr/bin/asks").Stdout, "HTTP", fault)
 				h.Await(story.OwnService, "ActiveState", "failed")

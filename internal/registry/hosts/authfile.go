@@ -19,12 +19,6 @@ var (
 	errNoSCC      = errors.New("no lines username= and password=")
 )
 
-// logins are those of one file.
-type logins interface {
-	// find returns the login for a repository; the zero Login and nil: there is none.
-	find(host, repository string) (Login, error)
-}
-
 // authFile has the logins of a containers-auth.json(5) or of docker's
 // config.json, by host or host/path.
 type authFile map[string]authEntry
@@ -34,8 +28,8 @@ type authEntry struct {
 	problem error
 }
 
-// find gives the login with the longest key. An entry that cannot be used does
-// not hide a shorter one.
+// find gives the login with the longest key; the zero Login and nil: there is none. An
+// entry that cannot be used does not hide a shorter one.
 func (f authFile) find(host, repository string) (Login, error) {
 	var problem error
 	key := authKey(host) + "/" + repository
@@ -62,22 +56,13 @@ type authJSONEntry struct {
 	IdentityToken string `json:"identitytoken"`
 }
 
-// kubelet is the login that kubelet takes: auth, if there is one; never an identity token. The zero entry: none.
-func (a authJSONEntry) kubelet() authEntry {
-	if a.Auth != "" {
-		login, err := decodeAuth(a.Auth)
-		return authEntry{login: login, problem: err}
-	}
-	return authEntry{login: Login{User: a.Username, Secret: a.Password}}
-}
-
 type authJSON struct {
 	Auths   map[string]authJSONEntry `json:"auths"`
 	Helpers map[string]string        `json:"credHelpers"`
 	Store   string                   `json:"credsStore"`
 }
 
-func parseAuthFile(data []byte) (logins, error) {
+func parseAuthFile(data []byte) (authFile, error) {
 	var read authJSON
 	if json.Unmarshal(data, &read) != nil {
 		return nil, errNoAuthFile

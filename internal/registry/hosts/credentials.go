@@ -46,13 +46,14 @@ const (
 	maxSCCFile  = 4 << 10
 )
 
-// Credentials are the logins of a node, from the files that podman, docker and
-// kubelet have: the first file with a login for a repository wins, and in it the
-// longest key. Files are read again when they change.
+// Credentials are the logins of a node. The first file of podman and docker with a
+// login for a repository wins, and in it the longest key; without one, the first file
+// that kubelet reads counts, by kubelet's rules. Files are read again when they change.
 type Credentials struct {
-	files []*nodefile.Cached[logins]
-	scc   *nodefile.Cached[Login]
-	log   *slog.Logger
+	files   []*nodefile.Cached[authFile]
+	kubelet []*nodefile.Cached[keyring]
+	scc     *nodefile.Cached[Login]
+	log     *slog.Logger
 }
 
 // NewCredentials knows the places; nothing is read yet.
@@ -80,8 +81,12 @@ func NewCredentials(o CredentialOptions) *Credentials {
 		}
 	}
 	for _, path := range o.Kubelet {
+		parse := parseConfigJSON
+		if filepath.Base(path) == ".dockercfg" {
+			parse = parseDockercfg
+		}
 		path = filepath.Join("/", o.Root, path)
-		c.files = append(c.files, &nodefile.Cached[logins]{Path: path, Limit: maxAuthFile, Parse: parseKeyring})
+		c.kubelet = append(c.kubelet, &nodefile.Cached[keyring]{Path: path, Limit: maxAuthFile, Parse: parse})
 	}
 	c.scc = &nodefile.Cached[Login]{
 		Path: filepath.Join("/", o.Root, "/etc/zypp/credentials.d/SCCcredentials"), Limit: maxSCCFile, Parse: parseSCC,
@@ -89,8 +94,8 @@ func NewCredentials(o CredentialOptions) *Credentials {
 	return c
 }
 
-func authFileAt(path string) *nodefile.Cached[logins] {
-	return &nodefile.Cached[logins]{Path: path, Limit: maxAuthFile, Parse: parseAuthFile}
+func authFileAt(path string) *nodefile.Cached[authFile] {
+	return &nodefile.Cached[authFile]{Path: path, Limit: maxAuthFile, Parse: parseAuthFile}
 }
 
 // For gives the login for a repository on a host (with its port, where it has
@@ -110,6 +115,11 @@ func (c *Credentials) For(host, repository string) (Login, error) {
 		}
 		problems = append(problems, c.logged(changed, err))
 	}
+	login, err := c.kubelets(host, repository)
+	if login != (Login{}) {
+		return login, nil
+	}
+	problems = append(problems, err)
 	if host == sccHost {
 		login, changed, err := c.scc.Get()
 		if login != (Login{}) {
@@ -121,6 +131,23 @@ func (c *Credentials) For(host, repository string) (Login, error) {
 		return Login{}, fmt.Errorf("credentials: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return Login{}, nil
+}
+
+// kubelets is the login of the only file that kubelet uses: the first that it can read. Behind a file that kubelet may
+// read and the agent must not, no login is known.
+func (c *Credentials) kubelets(host, repository string) (Login, error) {
+	var problems []error
+	for _, file := range c.kubelet {
+		found, changed, err := file.Get()
+		problems = append(problems, c.logged(changed, err))
+		if err == nil && found != nil {
+			return found.find(host, repository), errors.Join(problems...)
+		}
+		if err != nil && !errors.Is(err, errNoAuthFile) && !errors.Is(err, errNoAuth) {
+			break
+		}
+	}
+	return Login{}, errors.Join(problems...)
 }
 
 // logged logs a problem once for each change of its file.

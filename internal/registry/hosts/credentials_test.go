@@ -264,7 +264,7 @@ func FuzzAuthFile(f *testing.F) {
 		if login != (Login{}) {
 			assert.NotEmpty(t, login.Secret)
 		}
-		for key := range file.(authFile) {
+		for key := range file {
 			assert.Equal(t, key, authKey(key), "keys are normal")
 		}
 	})

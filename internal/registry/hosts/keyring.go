@@ -3,14 +3,17 @@
 package hosts
 
 import (
+	"encoding/base64"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // keyring has the logins of a file that kubelet reads, by kubelet's own rules
@@ -19,31 +22,38 @@ import (
 type keyring []keyringEntry
 
 type keyringEntry struct {
-	key  string // host and path, without scheme
-	at   *url.URL
-	auth authEntry
+	key   string // host and path, without scheme
+	at    *url.URL
+	login Login
 }
 
 // dockerHub is the key that docker and kubelet use for Docker Hub.
 const dockerHub = "index.docker.io"
 
-// find returns the first login of a key that matches.
-func (k keyring) find(host, repository string) (Login, error) {
+// find returns the first login of a key that matches, for Docker Hub also that of its old key where no other does. A
+// login without a user is passed over: kubelet asks as nobody with it, and then with the next. The zero Login: there is
+// none.
+func (k keyring) find(host, repository string) Login {
 	image, err := url.Parse("https://" + imageHost(host) + "/" + repository)
 	if err != nil {
-		return Login{}, nil //nolint:nilerr // a name that is no URL has no login in this file
+		return Login{} // a name that is no URL has no login in this file
 	}
-	var problem error
+	var found, hub []Login
 	for _, e := range k {
-		if !matches(e.at, image) && (e.key != dockerHub || image.Host != "docker.io") {
-			continue
+		switch {
+		case matches(e.at, image):
+			found = append(found, e.login)
+		case e.key == dockerHub && image.Host == "docker.io":
+			hub = append(hub, e.login)
 		}
-		if e.auth.problem == nil {
-			return e.auth.login, nil
-		}
-		problem = errors.Join(problem, errors.New(e.key+": "+e.auth.problem.Error()))
 	}
-	return Login{}, problem
+	if len(found) == 0 {
+		found = hub
+	}
+	if at := slices.IndexFunc(found, func(l Login) bool { return l.User != "" }); at >= 0 {
+		return found[at]
+	}
+	return Login{}
 }
 
 // imageHost is the host in the name of an image.
@@ -79,27 +89,67 @@ func splitHost(u *url.URL) (parts []string, port string) {
 	return strings.Split(host, "."), port
 }
 
-// parseKeyring reads a config.json with auths, or the older .dockercfg, which is the map alone.
-func parseKeyring(data []byte) (logins, error) {
+// keyringLogin is an entry of a file, in the fields that kubelet decodes. With one field of a wrong type, or one auth
+// that is none, kubelet reads nothing of the file (credentialprovider, config.go).
+type keyringLogin struct {
+	Username string `json:"username"`
+	Password string `json:"password"`
+	Email    string `json:"email"`
+	Auth     string `json:"auth"`
+}
+
+// parseConfigJSON reads docker's config.json as kubelet does.
+func parseConfigJSON(data []byte) (keyring, error) {
 	var file struct {
-		Auths map[string]authJSONEntry `json:"auths"`
+		Auths   map[string]keyringLogin `json:"auths"`
+		Headers map[string]string       `json:"HttpHeaders"`
 	}
 	if json.Unmarshal(data, &file) != nil {
 		return nil, errNoAuthFile
 	}
-	if file.Auths == nil && json.Unmarshal(data, &file.Auths) != nil {
+	return newKeyring(file.Auths)
+}
+
+// parseDockercfg reads the older .dockercfg as kubelet does: it is the map alone.
+func parseDockercfg(data []byte) (keyring, error) {
+	var entries map[string]keyringLogin
+	if json.Unmarshal(data, &entries) != nil {
 		return nil, errNoAuthFile
 	}
-	var k keyring
-	for _, name := range slices.Sorted(maps.Keys(file.Auths)) {
-		key, at, ok := keyringKey(name)
-		auth := file.Auths[name].kubelet()
-		if ok && auth != (authEntry{}) {
-			k = append(k, keyringEntry{key: key, at: at, auth: auth})
+	return newKeyring(entries)
+}
+
+// newKeyring is not nil without an error.
+func newKeyring(entries map[string]keyringLogin) (keyring, error) {
+	k := keyring{}
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		login, err := entries[name].login()
+		if err != nil {
+			return nil, fmt.Errorf("kubelet reads nothing of it: %s: %w", outside.Text(name), err)
+		}
+		if key, at, ok := keyringKey(name); ok {
+			k = append(k, keyringEntry{key: key, at: at, login: login})
 		}
 	}
 	slices.SortStableFunc(k, func(a, b keyringEntry) int { return strings.Compare(b.key, a.key) })
 	return k, nil
+}
+
+// login decodes auth, which counts before user and password, as kubelet does (decodeDockerConfigFieldAuth).
+func (l keyringLogin) login() (Login, error) {
+	if l.Auth == "" {
+		return Login{User: l.Username, Secret: l.Password}, nil
+	}
+	encoding := base64.RawStdEncoding
+	if strings.HasSuffix(strings.TrimSpace(l.Auth), "=") {
+		encoding = base64.StdEncoding
+	}
+	pair, err := encoding.DecodeString(l.Auth)
+	user, secret, ok := strings.Cut(string(pair), ":")
+	if err != nil || !ok {
+		return Login{}, errNoAuth
+	}
+	return Login{User: user, Secret: secret}, nil
 }
 
 // keyringKey is what kubelet makes of a key: without scheme, and without the version of an API before a path.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -48,29 +49,79 @@ func TestKeyringIsReadAsKubeletReadsIt(t *testing.T) {
 		{"regi[stry.example.com", "registry.example.com", "team/app", false},
 		{"%zz", "registry.example.com", "team/app", false},
 	} {
-		k, err := parseKeyring(fmt.Appendf(nil, `{"auths": {%q: {"username": "u", "password": "p"}}}`, c.key))
+		k, err := parseConfigJSON(fmt.Appendf(nil, `{"auths": {%q: {"username": "u", "password": "p"}}}`, c.key))
 		require.NoError(t, err, c.key)
-		login, err := k.find(c.host, c.repository)
-		require.NoError(t, err, c.key)
-		assert.Equal(t, c.want, login == Login{User: "u", Secret: "p"}, "%s for %s/%s", c.key, c.host, c.repository)
+		assert.Equal(t, c.want, k.find(c.host, c.repository) == Login{User: "u", Secret: "p"}, "%s for %s/%s", c.key, c.host, c.repository)
 	}
 }
 
 func TestKeyringTakesTheLongestPath(t *testing.T) {
 	t.Parallel()
-	k, err := parseKeyring([]byte(`{"auths": {
+	k, err := parseConfigJSON([]byte(`{"auths": {
 		"registry.example.com": {"username": "host", "password": "p"},
 		"registry.example.com/team": {"username": "team", "password": "p"},
 		"*.example.com": {"username": "glob", "password": "p"},
-		"registry.example.com/team/app": {"auth": "bm8gY29sb24"}
+		"index.docker.io": {"username": "hub", "password": "p"},
+		"docker.io/library": {"username": "library", "password": "p"}
 	}}`))
 	require.NoError(t, err)
-	login, err := k.find("registry.example.com", "team/app")
-	require.NoError(t, err, "an entry that cannot be used does not hide a shorter one")
-	assert.Equal(t, "team", login.User)
-	login, err = k.find("other.example.com", "team/app")
-	require.NoError(t, err)
-	assert.Equal(t, "glob", login.User)
+	for image, want := range map[string]string{
+		"registry.example.com/team/app": "team", "registry.example.com/app": "host", "other.example.com/team/app": "glob",
+		"docker.io/library/nginx": "library", "docker.io/team/app": "hub", "quay.io/team/app": "",
+	} {
+		host, repository, _ := strings.Cut(image, "/")
+		assert.Equal(t, want, k.find(host, repository).User, image)
+	}
+}
+
+// kubelet takes the first file that it can read, and no other; of one with a single entry that it cannot decode it reads
+// nothing (k8s.io/kubernetes v1.34.4, ReadDockerConfigFile; e2e/neighbours asks it about many more).
+func TestKubeletUsesOneFile(t *testing.T) {
+	t.Parallel()
+	const a, b = `{"auths": {"a.io": {"auth": "dXNlci1hOnNlY3JldC1vZi1h"}}}`, `{"auths": {"b.io": {"auth": "dXNlci1iOnNlY3JldC1vZi1i"}}}`
+	for name, c := range map[string]struct {
+		files []string // in kubelet's order; "-": none
+		mode  os.FileMode
+		want  string // hosts with a login
+		err   string
+	}{
+		"the first":               {files: []string{a, b}, want: "a.io"},
+		"the first that is there": {files: []string{"-", b}, want: "b.io"},
+		"the older form":          {files: []string{"-", "-", `{"a.io": {"auth": "dXNlci1hOnNlY3JldC1vZi1h"}}`}, want: "a.io"},
+		"config.json in the older form has no login": {files: []string{`{"a.io": {"auth": "dXNlci1hOnNlY3JldC1vZi1h"}}`, b}},
+		"an empty one":            {files: []string{"{}", b}},
+		"no JSON":                 {files: []string{"{", b}, want: "b.io", err: "no JSON with auths"},
+		"one bad entry":           {files: []string{`{"auths": {"a.io": {"auth": "dXNlci1hOnNlY3JldC1vZi1h"}, "c.io": {"auth": "YQ=="}}}`, b}, want: "b.io", err: "kubelet reads nothing of it: c.io"},
+		"base64 of another kind":  {files: []string{`{"auths": {"a.io": {"auth": "YTo_Pz8-Pj4="}}}`}, err: "a.io: auth is not the base64"},
+		"an entry that is a text": {files: []string{`{"auths": {"a.io": "x"}}`}, err: "no JSON with auths"},
+		"written by others":       {files: []string{a, b}, mode: 0o666, err: "others may write"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := t.TempDir()
+			for n, text := range c.files {
+				path := filepath.Join(root, kubeletFiles[n])
+				require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+				if text != "-" {
+					require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+				}
+				if n == 0 && c.mode != 0 {
+					require.NoError(t, os.Chmod(path, c.mode))
+				}
+			}
+			logins := newCredentials(t, CredentialOptions{Root: root, Getenv: func(string) string { return "" }})
+			var with []string
+			for _, host := range []string{"a.io", "b.io", "c.io"} {
+				login, err := logins.For(host, "app")
+				if login != (Login{}) {
+					with = append(with, host)
+				} else if c.err != "" {
+					require.ErrorContains(t, err, c.err)
+				}
+			}
+			assert.Equal(t, c.want, strings.Join(with, " "))
+		})
+	}
 }
 
 func TestAuthIsReadWithAndWithoutPadding(t *testing.T) {
@@ -92,12 +143,15 @@ func TestAuthIsReadWithAndWithoutPadding(t *testing.T) {
 
 func TestKubeletsFilesAreSearched(t *testing.T) {
 	t.Parallel()
-	const dockercfg = `{"*.example.com": {"auth": "dXNlcjpzZWNyZXQtcGFzc3dvcmQ"}}`
+	const entry = `{"*.example.com": {"auth": "dXNlcjpzZWNyZXQtcGFzc3dvcmQ"}}`
 	for _, name := range kubeletFiles {
-		root := t.TempDir()
+		root, text := t.TempDir(), entry
+		if filepath.Base(name) == "config.json" {
+			text = `{"auths": ` + entry + "}"
+		}
 		path := filepath.Join(root, name)
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		require.NoError(t, os.WriteFile(path, []byte(dockercfg), 0o600))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		c := newCredentials(t, CredentialOptions{Root: root, Getenv: func(string) string { return "" }})
 		login, err := c.For("registry.example.com", "team/app")
 		require.NoError(t, err, name)
@@ -109,11 +163,10 @@ func FuzzKeyring(f *testing.F) {
 	f.Add([]byte(`{"auths": {"*.example.com": {"auth": "dTpw"}}}`), "registry.example.com", "app")
 	f.Add([]byte(`{"https://index.docker.io/v1/": {"auth": "dTpw"}}`), "docker.io", "library/busybox")
 	f.Fuzz(func(t *testing.T, data []byte, host, repository string) {
-		k, err := parseKeyring(data)
-		if err != nil {
-			return
+		for _, parse := range []func([]byte) (keyring, error){parseConfigJSON, parseDockercfg} {
+			if k, err := parse(data); err == nil {
+				assert.False(t, k.find(host, repository).Optional)
+			}
 		}
-		login, _ := k.find(host, repository)
-		assert.False(t, login.Optional)
 	})
 }

@@ -12,17 +12,19 @@ import (
 	"io"
 	"os"
 	"time"
+	"unsafe"
 
+	apitypes "k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/credentialprovider"
-	"k8s.io/kubernetes/pkg/kubelet/config"
+	_ "k8s.io/kubernetes/pkg/kubelet/config" // newSourceFile
 	"k8s.io/kubernetes/pkg/kubelet/types"
 )
 
 // request asks one thing.
 type request struct {
 	Pods   string   `json:"pods,omitempty"`   // a directory of static pod files
-	Logins string   `json:"logins,omitempty"` // a directory with config.json or .dockercfg
+	Logins []string `json:"logins,omitempty"` // directories with config.json or .dockercfg, in the order of the search
 	Images []string `json:"images,omitempty"` // those whose logins are wanted: HOST/REPOSITORY
 }
 
@@ -71,9 +73,12 @@ func serve(in io.Reader, out io.Writer) error {
 		}
 		var a answer
 		if r.Pods != "" {
-			a.Pods = pods(r.Pods)
+			var err error
+			if a.Pods, err = pods(r.Pods); err != nil {
+				return err
+			}
 		}
-		if r.Logins != "" {
+		if len(r.Logins) > 0 {
 			a.Logins = logins(r.Logins, r.Images)
 		}
 		if err := answers.Encode(a); err != nil {
@@ -82,10 +87,21 @@ func serve(in io.Reader, out io.Writer) error {
 	}
 }
 
-// pods are those that kubelet would run. Its source of files goes on watching the directory, as it cannot be ended.
-func pods(dir string) []pod {
+// newSourceFile and listConfig are what config.NewSourceFile begins with. It goes on watching the directory and cannot be
+// ended, and a user has few instances of inotify.
+//
+//go:linkname newSourceFile k8s.io/kubernetes/pkg/kubelet/config.newSourceFile
+func newSourceFile(path string, node apitypes.NodeName, period time.Duration, updates chan<- any) unsafe.Pointer
+
+//go:linkname listConfig k8s.io/kubernetes/pkg/kubelet/config.(*sourceFile).listConfig
+func listConfig(source unsafe.Pointer) error
+
+// pods are those that kubelet would run.
+func pods(dir string) ([]pod, error) {
 	updates := make(chan any, 1)
-	config.NewSourceFile(dir, "node", 24*time.Hour, updates)
+	if err := listConfig(newSourceFile(dir, "node", time.Hour, updates)); err != nil {
+		return nil, err
+	}
 	found := []pod{}
 	for _, p := range (<-updates).(types.PodUpdate).Pods {
 		is := pod{Namespace: p.Namespace, Name: p.Name}
@@ -94,14 +110,14 @@ func pods(dir string) []pod {
 		}
 		found = append(found, is)
 	}
-	return found
+	return found, nil
 }
 
-// logins are those of the files of one directory, as the provider of kubelet reads them.
-func logins(dir string, images []string) [][]login {
-	files, err := credentialprovider.ReadDockerConfigJSONFile([]string{dir})
+// logins are those of the first file that kubelet can read, as its provider does (ReadDockerConfigFile).
+func logins(dirs, images []string) [][]login {
+	files, err := credentialprovider.ReadDockerConfigJSONFile(dirs)
 	if err != nil {
-		files, _ = credentialprovider.ReadDockercfgFile([]string{dir}) // neither: no login
+		files, _ = credentialprovider.ReadDockercfgFile(dirs) // neither: no login
 	}
 	keyring := &credentialprovider.BasicDockerKeyring{}
 	keyring.Add(nil, files)
