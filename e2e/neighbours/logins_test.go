@@ -71,7 +71,8 @@ func (f loginFile) text(name string, n int) string {
 	for i := range 1 + f.r.IntN(4) {
 		// Of two spellings of one key kubelet takes either, by chance.
 		key := loginKeys[f.r.IntN(len(loginKeys))]
-		bare := strings.TrimSuffix(regexp.MustCompile(`^https?://|/v[12]/|\?.*`).ReplaceAllString(key, ""), "/")
+		bare := regexp.MustCompile(`^https?://|\?.*`).ReplaceAllString(key, "")
+		bare = strings.TrimSuffix(regexp.MustCompile(`/v[12]/`).ReplaceAllString(bare, "/"), "/")
 		if !seen[bare] {
 			auths[key], seen[bare] = f.entry(n*10+i), true
 		}
