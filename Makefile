@@ -119,7 +119,7 @@ bench: ## the benchmarks, beside the peers, and the size of the binary
 	@tools/setup peers
 	@go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
 	@if grep -rqs --include='*_test.go' '^func Benchmark' e2e; then \
-		$(MAKE) root node hosts && go -C e2e test -run '^$$' -bench '$(BENCH)' -benchmem ./...; \
+		$(MAKE) root node hosts && go -C e2e test -timeout 6h -run '^$$' -bench '$(BENCH)' -benchmem ./...; \
 	fi
 
 fleet: ## draw docs/dev/fleet*.svg and the tables of docs/dev/performance.md from the simulation
