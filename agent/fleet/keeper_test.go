@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/fleet"
+	"github.com/kubic-project/image-update-agent/agent/release"
+)
+
+var (
+	lock    = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+	taken   = &fleet.LockError{Server: "lock", Status: 409, Value: "all slots are taken"}
+	lost    = &fleet.LockError{Server: "lock", Err: errors.New("the answer was lost")}
+	errFull = errors.New("no space left on device")
+)
+
+// node is a node's keeper of the lock, with the lock server that answers it and the record's disk.
+type node struct {
+	*fleet.Keeper
+	answer      fleet.LockAnswer
+	err, unlock error
+	full        error    // of the disk
+	did         []string // requests, and the states that were saved
+}
+
+func newNode() *node {
+	n := &node{}
+	n.Keeper = &fleet.Keeper{
+		Server: asker{n}, Lock: lock, Hold: "lock", Record: &fleet.LockRecord{}, Worked: &fleet.LockWorked{}, Records: n,
+		Heartbeat: func() func() { return func() {} }, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return now },
+		Jitter: func() float64 { return 0.5 },
+	}
+	return n
+}
+
+func (n *node) Save(context.Context) error {
+	n.did = append(n.did, "save "+string(n.Record.State))
+	return n.full
+}
+
+func (n *node) TrySave(ctx context.Context, _ string) { _ = n.Save(ctx) }
+
+// asker is the lock server as the node sees it.
+type asker struct{ *node }
+
+func (a asker) Lock(context.Context) (fleet.LockAnswer, error) {
+	a.did = append(a.did, "lock")
+	return a.answer, a.err
+}
+
+func (a asker) Unlock(context.Context) error {
+	a.did = append(a.did, "unlock")
+	return a.unlock
+}
+
+// Doctor's trial takes the lock and gives it back, once for a configuration. The record says that it is to be given back
+// before it is asked for, and keeps what may not have been given back.
+func TestTryLock(t *testing.T) {
+	t.Parallel()
+	works := []string{"save releasing", "lock", "save releasing", "unlock"}
+	for title, c := range map[string]struct {
+		set   func(*node)
+		err   string
+		is    error
+		did   []string
+		state fleet.LockState
+	}{
+		"it works":               {func(*node) {}, "", nil, works, ""},
+		"it has worked":          {func(n *node) { *n.Worked = fleet.LockWorked{At: now, Server: "https://lock", Group: "g", ID: "me"} }, "", nil, nil, ""},
+		"another one has worked": {func(n *node) { *n.Worked = fleet.LockWorked{At: now, Server: "https://lock", Group: "h", ID: "me"} }, "", nil, works, ""},
+		"another node has it":    {func(n *node) { n.err = taken }, "held: lock: lock server lock: 409: all slots are taken", release.ErrHeld, works[:2], ""},
+		"the id has it already":  {func(n *node) { n.answer.Retained = true }, fleet.ErrRetained.Error(), fleet.ErrRetained, works[:2], ""},
+		"there is no connection": {func(n *node) { n.err = &fleet.LockError{Server: "lock", Err: lost.Err, Unsent: true} }, "lock server lock: the answer was lost", nil, works[:2], ""},
+		"the server refuses":     {func(n *node) { n.err = &fleet.LockError{Server: "lock", Status: 400, Kind: "bad"} }, "lock server lock: 400: bad", nil, works[:2], ""},
+		"the answer is lost":     {func(n *node) { n.err = lost }, "lock server lock: the answer was lost", nil, works, ""},
+		"it is not given back":   {func(n *node) { n.unlock = lost }, "lock server lock: the answer was lost", nil, works, fleet.LockReleasing},
+		"neither is answered":    {func(n *node) { n.err, n.unlock = lost, lost }, "lock server lock: the answer was lost", nil, works, fleet.LockReleasing},
+		"the disk is full":       {func(n *node) { n.full = errFull }, errFull.Error(), errFull, works[:1], ""},
+		"the node waits for it":  {func(n *node) { n.Record.Ask("a.yaml", lock, now) }, "not tried: waiting since 2026-05-01T12:00:00Z", release.ErrHeld, nil, fleet.LockWaiting},
+	} {
+		n := newNode()
+		c.set(n)
+		err := n.Try(t.Context())
+		assert.Equal(t, c.did, n.did, title)
+		assert.Equal(t, c.state, n.Record.State, title)
+		if c.err == "" {
+			require.NoError(t, err, title)
+			assert.Equal(t, now, n.Worked.Since(lock), title)
+			continue
+		}
+		require.ErrorContains(t, err, c.err, title)
+		if c.is != nil {
+			require.ErrorIs(t, err, c.is, title)
+			continue
+		}
+		trial := &fleet.TrialError{}
+		require.ErrorAs(t, err, &trial, title)
+	}
+}
+
+// The record says that the lock is asked for before the request, and that the node has it before anything is done.
+func TestTakeAndUnlock(t *testing.T) {
+	t.Parallel()
+	for title, c := range map[string]struct {
+		set   func(*node)
+		err   string
+		did   []string
+		state fleet.LockState
+	}{
+		"it is given":         {func(*node) {}, "", []string{"save waiting", "show", "lock", "save held", "show"}, fleet.LockHeld},
+		"another node has it": {func(n *node) { n.err = taken }, "lock: lock server lock: 409", []string{"save waiting", "show", "lock", "save waiting"}, fleet.LockWaiting},
+		"the answer is lost":  {func(n *node) { n.err = lost }, "lock: lock server lock: the answer", []string{"save waiting", "show", "lock", "save waiting"}, fleet.LockWaiting},
+		"the disk is full":    {func(n *node) { n.full = errFull }, "lock: no space left", []string{"save waiting"}, fleet.LockWaiting},
+	} {
+		n := newNode()
+		c.set(n)
+		err := n.Take(t.Context(), "a.yaml", func() { n.did = append(n.did, "show") })
+		assert.Equal(t, c.did, n.did, title)
+		assert.Equal(t, c.state, n.Record.State, title)
+		assert.Equal(t, []string{"a.yaml"}, n.Record.Pods, title)
+		if c.err == "" {
+			require.NoError(t, err, title)
+			continue
+		}
+		require.ErrorIs(t, err, release.ErrHeld, title)
+		require.ErrorContains(t, err, c.err, title)
+	}
+
+	n := newNode()
+	n.answer = fleet.LockAnswer{Holders: []fleet.LockHolder{{ID: "me"}, {ID: "other", Since: now}}, Slots: 1}
+	require.NoError(t, n.Take(t.Context(), "a.yaml", func() {}))
+	require.NoError(t, n.Take(t.Context(), "b.yaml", func() {}), "it is kept for another pod")
+	assert.Equal(t, []string{"a.yaml", "b.yaml"}, n.Record.Pods)
+	s := n.Record.LockStatus(lock, *n.Worked, []string{"a.yaml"})
+	assert.Equal(t, &fleet.LockStatus{
+		Server: "https://lock", Group: "g", ID: "me", Pods: "all", State: fleet.LockHeld, Since: now, Kept: true,
+		PodManifests: []string{"a.yaml", "b.yaml"}, Holders: []fleet.LockHolder{},
+		Warning: "the lock server gave the lock to another node, too (holder other since 2026-05-01T12:00:00Z)",
+	}, s)
+	assert.False(t, s.IsStuck())
+
+	n.unlock = &fleet.LockError{Server: "lock", Status: 500, Value: "error uncordoning node"}
+	require.ErrorIs(t, n.Unlock(t.Context()), release.ErrHeld)
+	assert.True(t, n.Record.IsStuck())
+	s = n.Record.LockStatus(lock, *n.Worked, nil)
+	assert.True(t, s.IsStuck())
+	assert.Equal(t, "lock server lock: 500: error uncordoning node", s.Error)
+	assert.Equal(t, now.Add(time.Minute), s.RetryAt)
+	n.full = errFull
+	require.ErrorIs(t, n.Unlock(t.Context()), errFull)
+	n.full, n.unlock = nil, nil
+	require.NoError(t, n.Unlock(t.Context()))
+	assert.Equal(t, fleet.LockRecord{}, *n.Record)
+	assert.Equal(t, now, n.Worked.Since(lock))
+	assert.Equal(t, fleet.LockFree, n.Record.LockStatus(lock, *n.Worked, nil).State)
+	assert.Nil(t, n.Record.LockStatus(fleet.Lock{}, *n.Worked, nil), "none is configured")
+
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	n.err = lost
+	require.Error(t, n.Take(gone, "a.yaml", func() {}))
+	assert.Zero(t, n.Record.Failures, "the request was ended")
+}
+
+// A lock that is configured no more cannot be given back.
+func TestForgottenLock(t *testing.T) {
+	t.Parallel()
+	for title, c := range map[string]struct {
+		set  func(*node)
+		want fleet.LockState
+	}{
+		"as it is configured": {func(*node) {}, fleet.LockWaiting},
+		"of another group":    {func(n *node) { n.Lock.Group = "h" }, ""},
+		"of another server":   {func(n *node) { n.Lock.Server = "https://other" }, ""},
+		"none":                {func(n *node) { n.Server = nil }, ""},
+		"nothing to forget":   {func(n *node) { *n.Record = fleet.LockRecord{} }, ""},
+	} {
+		n := newNode()
+		n.Record.Ask("a.yaml", lock, now)
+		c.set(n)
+		n.Forget()
+		assert.Equal(t, c.want, n.Record.State, title)
+	}
+}
+
+func TestLockErrors(t *testing.T) {
+	t.Parallel()
+	holders := fleet.LockAnswer{Holders: []fleet.LockHolder{{ID: "a"}}}
+	for want, c := range map[string]struct {
+		err   fleet.LockError
+		taken bool
+	}{
+		"lock server l: 409: refused (holder a)":       {fleet.LockError{Server: "l", Status: 409, Answer: holders}, true},
+		"lock server l: 423: refused":                  {fleet.LockError{Server: "l", Status: 423}, true},
+		"lock server l: 500: semaphore currently full": {fleet.LockError{Server: "l", Status: 500, Value: "semaphore currently full"}, true},
+		"lock server l: 500: reboot: currently locked": {fleet.LockError{Server: "l", Status: 500, Value: "reboot: currently locked"}, true},
+		"lock server l: 500: internal":                 {fleet.LockError{Server: "l", Status: 500, Kind: "internal"}, false},
+		"lock server l: 409: no space left on device":  {fleet.LockError{Server: "l", Status: 409, Err: errFull}, false},
+	} {
+		require.EqualError(t, &c.err, want)
+		assert.Equal(t, c.taken, c.err.IsTaken(), want)
+		require.ErrorIs(t, &c.err, release.ErrHeld, want)
+	}
+	two := fleet.LockAnswer{Holders: []fleet.LockHolder{{ID: "a"}, {ID: "me"}}}
+	assert.Len(t, two.Others("me"), 1)
+	two.Slots = 2
+	assert.Empty(t, two.Others("me"), "there is room for both")
+}
