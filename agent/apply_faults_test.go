@@ -184,20 +184,6 @@ func TestUnsavedRecordDuringAnApplyDeniesNothing(t *testing.T) {
 	})
 }
 
-// S5c: Stop fails.
-func TestStopThatFailsDeniesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, _ := running(t)
-		w.Registry.Release(velum, "4.0.0", 1, "1.2")
-		w.check()
-		w.Node.OnStop = func(string) error { w.Node.OnStop = nil; return errors.New("deadline exceeded") }
-		out, _ := w.apply()
-		t.Log(out)
-		assert.NotContains(t, w.Disk.JSON(), `"denied"`)
-		assert.Equal(t, 1, w.Node.Starts("velum.yaml", "velum"))
-	})
-}
-
 // containerd does not answer during the whole proof.
 func TestUnobservableApplyIsNotAFailure(t *testing.T) {
 	bubble(t, func(t *testing.T) {

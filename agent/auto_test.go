@@ -13,7 +13,6 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/policy"
-	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
@@ -72,43 +71,19 @@ func TestAutoAppliesInsideAWindowOnly(t *testing.T) {
 	})
 }
 
-func TestPersonMayApplyOutsideTheWindow(t *testing.T) {
+func TestAutoWaitsForTheRegistry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w, _ := auto(t)
-		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w, first := auto(t)
+		w.Policy.Window = nil
+		w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w.Against = []status.Hold{{Name: "kubelet", Reason: "just started"}}
+		w.restart()
 		w.check()
-		out, _ := w.apply()
-		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
-		w.runs("velum.yaml", "velum", second.Digest)
+		w.Against = nil
+		w.Registry.Down(agenttest.ErrRefused)
+		w.observe()
+		w.runs("velum.yaml", "velum", first.Digest)
 	})
-}
-
-func TestAutoIsHeldBy(t *testing.T) {
-	for name, hold := range map[string]func(w *world){
-		"a person": func(w *world) {
-			_, _, err := w.agent.Hold(w.t.Context(), nil, true, record.PersonHold{})
-			require.NoError(w.t, err)
-		},
-		"the node":   func(w *world) { w.Against = []status.Hold{{Name: "reboot", Reason: "scheduled"}} },
-		"an update":  func(w *world) { w.Grain.SetBusy("update_in_progress") },
-		"a freeze":   func(w *world) { w.Policy.Freeze = w.Clock.Now().Add(time.Hour); w.restart() },
-		"a registry": func(w *world) { w.Registry.Down(agenttest.ErrRefused) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w, first := auto(t)
-				w.Policy.Window = nil
-				w.Registry.Release(velum, "4.0.0", 1, "1.2")
-				w.Against = []status.Hold{{Name: "kubelet", Reason: "just started"}}
-				w.restart()
-				w.check()
-				w.Against = nil
-				hold(w)
-				w.observe()
-				w.runs("velum.yaml", "velum", first.Digest)
-			})
-		})
-	}
 }
 
 func TestFreezeHoldsApplyRequests(t *testing.T) {

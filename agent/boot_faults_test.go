@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
-	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -16,7 +14,6 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
-	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/manifests"
@@ -28,38 +25,6 @@ func (w *world) boots() []plan.BootStep {
 	steps, err := w.Agent().Boot(w.t.Context())
 	require.NoError(w.t, err)
 	return steps
-}
-
-func TestBootRemovesNoHeldPod(t *testing.T) {
-	for name, c := range map[string]struct {
-		hold   func(w *world)
-		reason string
-	}{
-		"everything": {func(w *world) {
-			_, _, err := w.agent.Hold(t.Context(), nil, true, record.PersonHold{Reason: "wait"})
-			require.NoError(w.t, err)
-		}, "hold: everything: wait"},
-		"its image": {func(w *world) {
-			_, _, err := w.agent.Hold(t.Context(), []string{"velum"}, false, record.PersonHold{Reason: "wait"})
-			require.NoError(w.t, err)
-		}, "hold: " + velum + ": wait"},
-		"frozen": {func(w *world) { w.Policy.Freeze = w.Clock.Now().Add(time.Hour) }, "freeze: nothing is applied before"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w, first := running(t)
-				w.Node.PutTemplate("other.yaml", []byte("kind: [Pod")) // or nothing is concluded
-				c.hold(w)
-				w.Node.PutTemplate("velum.yaml", nil)
-				steps := w.boots()
-				require.Len(t, steps, 2)
-				becomes(t, steps[1:], "", c.reason)
-				w.Node.SetKubelet(true)
-				w.Node.Sync()
-				w.runs("velum.yaml", "velum", first.Digest)
-			})
-		})
-	}
 }
 
 // What could not be written has ended no override, also not by the next file's
@@ -117,89 +82,6 @@ func TestBootWithASignedTemplate(t *testing.T) {
 		w.brings("4.0.0-rev2")
 		becomes(t, w.reboot(), plan.StepWrite, "its template is another")
 		w.runs("velum.yaml", "velum", second.Digest)
-	})
-}
-
-// Somebody who edits a pod that was rolled back has another idea.
-func TestBootKeepsTheEditOfARolledBackPod(t *testing.T) {
-	for name, edit := range map[string]func(string) string{
-		"beside the image": func(text string) string { return text + "  hostNetwork: true\n" },
-		"the image":        func(text string) string { return string(rendered("velum", "velum="+velum+":4.0.0-rev7")) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w, _ := rolledBackOnce(t)
-				edited := edit(w.Node.PodManifest("velum.yaml"))
-				w.Node.PutPodManifest("velum.yaml", []byte(edited))
-				becomes(t, w.boots(), "", "it is not what the agent wrote last")
-				assert.Equal(t, edited, w.Node.PodManifest("velum.yaml"))
-				w.restart()
-				w.observe() // before kubelet has started anything
-				assert.Equal(t, edited, w.Node.PodManifest("velum.yaml"))
-			})
-		})
-	}
-}
-
-// Changes of the configuration alone wait for approval, as without a boot: they may be a
-// mistake.
-func TestBootChangesNoOtherConfiguration(t *testing.T) {
-	for name, c := range map[string]struct {
-		set    func(w *world)
-		reason string
-	}{
-		"a rewrite": {func(w *world) {
-			w.Policy.Rewrites = []manifests.Rewrite{{From: "registry.suse.com", To: "mirror.example.com/suse"}}
-		}, "mirror.example.com/suse/caasp/v4/velum:4.0.0-rev1: of another registry than " + velum},
-		"the pull policy": {func(w *world) { w.Policy.PullPolicy = "IfNotPresent" }, "only its pull policy is another"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.Registry.Release(velum, "4.0.0", 1, "1.1")
-				w.brings("4.0.0-rev1")
-				w.check()
-				was := w.Node.PodManifest("velum.yaml")
-				c.set(w)
-				becomes(t, w.boots(), "", c.reason)
-				assert.Equal(t, was, w.Node.PodManifest("velum.yaml"))
-			})
-		})
-	}
-}
-
-// The new system's images are in another namespace of the registry.
-func TestBootIntoAnotherRepository(t *testing.T) {
-	const next = "registry.suse.com/caasp/v4.5/velum"
-	for tag, c := range map[string]struct {
-		do     plan.Verb
-		reason string
-	}{
-		"4.0.1-rev1": {plan.StepWrite, "its template is another"},
-		"4.0.0-rev1": {plan.StepWrite, "its template is another"},
-		"3.9.9-rev1": {"", next + ":3.9.9-rev1: lower than 4.0.0-rev1"},
-	} {
-		t.Run(tag, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w, _ := running(t)
-				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+next+":"+tag))
-				becomes(t, w.boots(), c.do, c.reason)
-			})
-		})
-	}
-}
-
-// A container that the template adds keeps the others from starting where its image
-// is not there.
-func TestBootAddsNoContainerWhoseImageIsMissing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.Policy.PullPolicy = "IfNotPresent"
-		w.Registry.Release(velum, "4.0.0", 1, "1.1")
-		w.brings("4.0.0-rev1")
-		w.check()
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1", "init:db="+mariadb+":10.0-rev1"))
-		becomes(t, w.boots(), "", mariadb+":10.0-rev1: not on the node")
 	})
 }
 
@@ -302,24 +184,6 @@ func TestKilledBootBeforeItsWriteContinues(t *testing.T) {
 	})
 }
 
-// The images on disk are held, whatever the template has in their place.
-func TestBootDropsNoHeldImage(t *testing.T) {
-	for name, template := range map[string][]byte{
-		"from another repository": podYAML("velum", "velum=registry.suse.com/caasp/v4.5/velum:4.0.1-rev1"),
-		"another container":       podYAML("velum", "db="+mariadb+":10.0-rev1"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w, _ := running(t)
-				_, _, err := w.agent.Hold(t.Context(), []string{"velum"}, false, record.PersonHold{Reason: "wait"})
-				require.NoError(t, err)
-				w.Node.PutTemplate("velum.yaml", template)
-				becomes(t, w.boots(), "", "hold: "+velum+": wait")
-			})
-		})
-	}
-}
-
 // A template that moves on in one place leaves the digest of the other.
 func TestBootEndsAPartOfAnOverride(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -383,118 +247,6 @@ func TestBootEndsAnApprovalOfAnotherDigest(t *testing.T) {
 				assert.Equal(t, starts, w.Node.Starts("velum.yaml", "velum"))
 				w.observe()
 				w.idle()
-			})
-		})
-	}
-}
-
-// What has a template and is not ours to change stays without a word, and so does what
-// is right while another operation owns the node.
-func TestBootWithoutChangesReportsNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, _ := running(t)
-		w.Node.PutTemplate("etcd.yaml", podYAML("etcd", "etcd="+etcd+":4.0.1"))
-		w.Node.PutPodManifest("etcd.yaml", podYAML("etcd", "etcd="+etcd+":4.0.0"))
-		w.Node.PutPodManifest("foreign.yaml", podYAML("foreign", "db="+mariadb+":10.0"))
-		w.Grain.SetBusy("the grain is true")
-		assert.Empty(t, w.boots())
-	})
-}
-
-// Under IfNotPresent kubelet starts what the node has by the template's tag, under Always what the registry has.
-func TestBootDoesNotStartADeniedDigestUnderAnotherName(t *testing.T) {
-	for _, policy := range []string{manifests.PullAlways, manifests.PullIfNotPresent} {
-		t.Run(policy, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.Policy.PullPolicy = policy
-				w.Registry.Release(velum, "4.0.0", 1, "1.1")
-				w.brings("4.0.0-rev1")
-				w.check()
-				bad := w.bad(2, "2.1")
-				w.apply()
-				mended := w.Registry.Release(velum, "4.0.0", 2, "2.2")
-				w.check()
-				r := w.record()
-				r.Denied = map[string]record.Denial{denied(bad): {At: w.Clock.Now(), PodManifest: "velum.yaml"}}
-				require.NoError(t, w.Disk.Save(t.Context(), r))
-				w.Node.Hold(velum+":4.0.0-rev2", bad.Digest)
-				w.brings("4.0.0-rev2")
-				if policy == manifests.PullIfNotPresent {
-					becomes(t, w.boots(), "", "refused by failed")
-					return
-				}
-				becomes(t, w.reboot(), plan.StepWrite, "its template is another")
-				w.runs("velum.yaml", "velum", mended.Digest)
-			})
-		})
-	}
-}
-
-// A template may name a digest itself: nothing of it follows a tag.
-func TestBootWithATemplateThatNamesADigest(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, first := running(t)
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+"@"+first.Digest.String()))
-		becomes(t, w.boots(), plan.StepWrite, "its template is another")
-		assert.Contains(t, w.Node.PodManifest("velum.yaml"), velum+"@"+first.Digest.String())
-	})
-}
-
-// The same with a pod manifest that still follows a short tag: its intermediate one names what is denied.
-func TestBootWithAnOlderEtcAndADenialBehindAShortTag(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
-		short := rendered("velum", "velum="+velum+":4.0.0")
-		w.Node.PutPodManifest("velum.yaml", short)
-		w.brings("4.0.0")
-		w.check()
-		w.bad(1, "9.9")
-		w.Node.Restart("velum.yaml", "velum")
-		w.observe()
-		w.runs("velum.yaml", "velum", first.Digest)
-		w.Node.PutPodManifest("velum.yaml", short)
-		becomes(t, w.boots(), plan.StepWrite, "")
-		w.isPinned("4.0.0-rev1-build1.1", first.Digest)
-	})
-}
-
-// Two questions have the same tag in their answers: the last answer counts.
-func TestBootUsesTheLastAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, first := running(t)
-		bad := w.Registry.Release(velum, "4.0.1", 1, "1.1")
-		r := w.record()
-		then := release.Release{Repository: velum, Tag: "4.0.1-rev1", Digest: first.Digest}
-		now := release.Release{Repository: velum, Tag: "4.0.1-rev1", Digest: bad.Digest}
-		r.Offers[velum+":4.0.1-rev1 (as written)"] = record.Answer{At: w.Clock.Now().Add(-time.Hour), Follow: then}
-		r.Offers[velum+":4.0.1-rev1"] = record.Answer{At: w.Clock.Now(), Follow: now}
-		r.Denied = map[string]record.Denial{denied(bad): {At: w.Clock.Now(), PodManifest: "velum.yaml"}}
-		require.NoError(t, w.Disk.Save(t.Context(), r))
-		w.brings("4.0.1-rev1")
-		becomes(t, w.boots(), "", "refused by failed")
-	})
-}
-
-// A correct pod manifest counts as the agent's only if the agent would write the same bytes and has written it before.
-func TestBootAdoptsNoForeignFile(t *testing.T) {
-	for name, c := range map[string]struct{ wrote, comment string }{
-		"never written by the agent": {"", ""},
-		"with a person's comment":    {"something older", "# a comment\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w, _ := running(t)
-				r := w.record()
-				delete(r.Wrote, "velum.yaml")
-				if c.wrote != "" {
-					r.Wrote["velum.yaml"] = digest.FromString(c.wrote)
-				}
-				require.NoError(t, w.Disk.Save(t.Context(), r))
-				w.Node.PutPodManifest("velum.yaml", []byte(w.Node.PodManifest("velum.yaml")+c.comment))
-				assert.Empty(t, w.boots())
-				assert.Equal(t, r.Wrote["velum.yaml"], w.record().Wrote["velum.yaml"])
 			})
 		})
 	}

@@ -7,10 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent/plan"
-	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
@@ -66,40 +63,4 @@ func TestBootStartsAllOfASetOrNone(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestBootStartsTheRestOfASet: what runs a release of the set already, or a higher one, holds back no other.
-func TestBootStartsTheRestOfASet(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, one, two := systemSet(t)
-		higher := w.Registry.Release(mariadb, "10.1", 1, "1.2")
-		w.promote(higher)
-		w.check()
-		w.bringsDB() // its newest release is in no set
-		becomes(t, w.reboot(), plan.StepWrite, "its template is another")
-		w.runs("db.yaml", "db", higher.Digest)
-		w.check()
-		w.bringsVelum()
-		becomes(t, w.reboot(), plan.StepWrite, "its template is another")
-		w.runs("velum.yaml", "velum", one.Digest)
-		assert.NotEqual(t, two.Digest, higher.Digest)
-	})
-}
-
-// TestBootThatHoldsOneOfASetKeepsTheOther: a person holds one of the two.
-func TestBootThatHoldsOneOfASetKeepsTheOther(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, _, _ := systemSet(t)
-		oneBefore, _ := w.Node.Container("velum.yaml", "velum")
-		twoBefore, _ := w.Node.Container("db.yaml", "db")
-		_, _, err := w.agent.Hold(t.Context(), []string{"db.yaml"}, false, record.PersonHold{})
-		require.NoError(t, err)
-		w.bringsVelum()
-		w.bringsDB()
-		w.reboot()
-		w.runs("velum.yaml", "velum", oneBefore.Digests[0])
-		w.runs("db.yaml", "db", twoBefore.Digests[0])
-	})
 }

@@ -6,15 +6,12 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
-	"github.com/kubic-project/image-update-agent/agent/policy"
-	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -79,101 +76,6 @@ func TestBootAppliesNoOffer(t *testing.T) {
 	})
 }
 
-// Another template of the same images.
-func TestBootWritesATemplateThatChangesNoImage(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, first := running(t)
-		w.Node.PutTemplate("velum.yaml", append(podYAML("velum", "velum="+velum+":__TAG__"), "  hostNetwork: true\n"...))
-		becomes(t, w.reboot(), plan.StepWrite, "its template is another")
-		assert.Contains(t, w.Node.PodManifest("velum.yaml"), "hostNetwork")
-		assert.Contains(t, w.Node.PodManifest("velum.yaml"), velum+":4.0.0-rev1\n")
-		w.runs("velum.yaml", "velum", first.Digest)
-	})
-}
-
-// Whatever a boot must leave as it is, and why.
-func TestBootLeavesPodManifests(t *testing.T) {
-	for name, c := range map[string]struct {
-		set    func(w *world)
-		reason string
-	}{
-		"the template is older": {func(w *world) { w.brings("3.9.9-rev1") }, ""},
-		"a comment": {func(w *world) {
-			w.Node.PutTemplate("velum.yaml", append([]byte("# new\n"), podYAML("velum", "velum="+velum+":__TAG__")...))
-		}, ""},
-		"somebody edited the pod manifest": {func(w *world) {
-			w.Node.PutPodManifest("velum.yaml", append([]byte(w.Node.PodManifest("velum.yaml")), "  hostNetwork: true\n"...))
-		}, "it is not what the agent wrote last"},
-		"another operation": {func(w *world) { w.brings("4.0.1-rev1"); w.Grain.SetBusy("the grain is true") }, "the grain is true"},
-		"a person's hold": {func(w *world) {
-			_, _, err := w.agent.Hold(t.Context(), nil, true, record.PersonHold{Reason: "wait"})
-			require.NoError(w.t, err)
-			w.brings("4.0.1-rev1")
-		}, "hold: everything: wait"},
-		"frozen": {func(w *world) {
-			w.Policy.Freeze = w.Clock.Now().Add(time.Hour)
-			w.brings("4.0.1-rev1")
-		}, "freeze"},
-		"a denied tag": {func(w *world) {
-			w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Deny: []string{"4.0.1*"}} }
-			w.brings("4.0.1-rev1")
-		}, "4.0.1-rev1 refused by deny"},
-		"signatures are required": {func(w *world) {
-			w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Signatures: policy.SignaturesRequire} }
-			w.brings("4.0.1-rev1")
-		}, "not known to be signed"},
-		"the configuration follows another tag": {func(w *world) {
-			w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Follow: "4.0.1-rev1"} }
-		}, ""},
-		"a template that is none": {func(w *world) { w.Node.PutTemplate("velum.yaml", []byte("kind: [Pod")) }, "template"},
-		"not on the node": {func(w *world) {
-			w.Policy.PullPolicy = "IfNotPresent"
-			w.brings("4.0.1-rev1")
-		}, velum + ":4.0.1-rev1: not on the node"},
-		"nobody says what is on the node": {func(w *world) {
-			w.Policy.PullPolicy = "IfNotPresent"
-			w.brings("4.0.1-rev1")
-			w.Node.Blind(errors.New("containerd is away"))
-		}, "not on the node"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w, _ := running(t)
-				w.Registry.Release(velum, "4.0.1", 1, "1.1")
-				was := w.Node.PodManifest("velum.yaml")
-				c.set(w)
-				if now := w.Node.PodManifest("velum.yaml"); now != was {
-					was = now
-				}
-				w.Node.PowerOff()
-				steps, err := w.Agent().Boot(t.Context())
-				require.NoError(t, err)
-				becomes(t, steps, "", c.reason)
-				assert.Equal(t, was, w.Node.PodManifest("velum.yaml"))
-			})
-		})
-	}
-}
-
-// With IfNotPresent what is on the node by that name starts without a registry.
-func TestBootWithIfNotPresent(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.Policy.PullPolicy = "IfNotPresent"
-		w.Registry.Release(velum, "4.0.0", 1, "1.1")
-		w.brings("4.0.0-rev1")
-		w.check()
-		second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
-		w.Node.Hold(velum+":4.0.1-rev1", second.Digest)
-		w.Registry.Down(errors.New("away"))
-		w.brings("4.0.1-rev1")
-		becomes(t, w.reboot(), plan.StepWrite, "its template is another")
-		w.runs("velum.yaml", "velum", second.Digest)
-		w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0-rev1"))
-		becomes(t, w.boots(), plan.StepWrite, "its template is new") // a pod that is not there starts late, and not worse
-	})
-}
-
 // The packages bring a pod, or take one away.
 func TestBootWithNewAndRemovedPods(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -192,27 +94,6 @@ func TestBootWithNewAndRemovedPods(t *testing.T) {
 		becomes(t, w.reboot(), "", "no tag is known for __TAG__")
 		assert.Empty(t, w.Node.PodManifest("more.yaml"))
 	})
-}
-
-// A short tag becomes its intermediate tag where the last poll has found that.
-func TestBootWithAShortTag(t *testing.T) {
-	for name, polled := range map[string]bool{"known": true, "not known": false} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w, _ := running(t)
-				second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
-				w.brings("4.0.1")
-				want := velum + ":4.0.1\n"
-				if polled {
-					w.check()
-					want = velum + ":4.0.1-rev1\n"
-				}
-				becomes(t, w.reboot(), plan.StepWrite, "its template is another")
-				assert.Contains(t, w.Node.PodManifest("velum.yaml"), want)
-				w.runs("velum.yaml", "velum", second.Digest)
-			})
-		})
-	}
 }
 
 // A rolled back pod stays until a template brings another release. Then the daemon's first

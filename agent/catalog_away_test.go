@@ -10,25 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
-	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
-
-func TestNothingIsAskedBeforeACatalogWasRead(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Catalog = agenttest.NewCatalog()
-	w.Catalog.Fail(&release.SourceError{Repository: agenttest.CatalogName, Host: agenttest.Host, Cause: release.CauseRefused, Err: agenttest.ErrRefused})
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-	s := w.check()
-	assert.Equal(t, status.StateStale, s.State, s.Reason)
-	assert.Zero(t, w.Registry.Counts())
-	assert.Empty(t, w.Node.PodManifest("velum.yaml"))
-	assert.Equal(t, 1, s.Catalog.Failures)
-}
 
 func TestCatalogThatIsNotRefreshed(t *testing.T) {
 	t.Parallel()
@@ -63,17 +47,4 @@ func TestCatalogThatIsNotRefreshed(t *testing.T) {
 			assert.Equal(t, status.StateStaged, w.check().State)
 		})
 	}
-}
-
-func TestFailedCatalogIsAskedAgainAfterItsBackoff(t *testing.T) {
-	t.Parallel()
-	w, _ := catalogWorld(t)
-	w.Catalog.Fail(&release.SourceError{Host: agenttest.Host, Err: agenttest.ErrRefused})
-	w.check()
-	w.Catalog.Asked()
-	w.cycle(source.PollFailed)
-	assert.Zero(t, w.Catalog.Asked())
-	w.Clock.Add(policy.MaxBackoff)
-	w.cycle(source.PollFailed)
-	assert.Equal(t, 1, w.Catalog.Asked())
 }

@@ -3,7 +3,6 @@
 package agent_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -12,12 +11,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/plan"
-	"github.com/kubic-project/image-update-agent/agent/policy"
-	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
@@ -63,16 +59,6 @@ func TestPodIsBoundToWhatTheCatalogLists(t *testing.T) {
 	w.idle()
 }
 
-func TestPollOfAnUnchangedCatalogIsOneRequest(t *testing.T) {
-	t.Parallel()
-	w, _ := catalogWorld(t)
-	w.Registry.Counts()
-	w.Catalog.Asked()
-	w.poll()
-	assert.Zero(t, w.Registry.Counts())
-	assert.Equal(t, 1, w.Catalog.Asked())
-}
-
 func TestPromotionSkipsReleases(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,35 +80,6 @@ func TestPromotionSkipsReleases(t *testing.T) {
 		assert.Equal(t, string(rendered("velum", "velum="+bound(last))), w.Node.PodManifest("velum.yaml"))
 		w.idle()
 	})
-}
-
-func TestNodeWhoseReleaseTheCatalogNoLongerListsIsOfferedTheNewest(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Catalog = agenttest.NewCatalog()
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
-	w.promote(w.Registry.Release(velum, "4.0.0", 2, "1.1"))
-
-	s := w.check()
-
-	require.Equal(t, status.StateStaged, s.State, s.Reason)
-	assert.Equal(t, "4.0.0-rev2-build1.1", image(s, "velum.yaml", "velum").Offered.Tag)
-}
-
-func TestNewPodStartsWithThePromotedRelease(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Catalog = agenttest.NewCatalog()
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	promoted := w.Registry.Release(velum, "4.0.0", 2, "1.1")
-	w.Registry.Release(velum, "4.0.0", 3, "1.1")
-	w.promote(promoted)
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
-	s := w.check()
-	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
-	w.runs("velum.yaml", "velum", promoted.Digest)
 }
 
 func TestWithdrawnRelease(t *testing.T) {
@@ -148,29 +105,6 @@ func TestWithdrawnRelease(t *testing.T) {
 		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 		assert.Nil(t, image(s, "velum.yaml", "velum").Withdrawn)
 		w.runs("velum.yaml", "velum", next.Digest)
-	})
-}
-
-func TestLowerReleaseReplacesAWithdrawnOneOnlyIfAllowed(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, first := catalogWorld(t)
-		next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-		w.promote(next)
-		w.check()
-		w.apply()
-		w.runs("velum.yaml", "velum", next.Digest)
-		w.Catalog.Withdraw(next, "bsc#1", first.Long)
-
-		s := w.check()
-		assert.Equal(t, status.StateHeld, s.State, s.Reason)
-		assert.Nil(t, image(s, "velum.yaml", "velum").Offered)
-		w.Policy.Catalog.AllowLower = true
-		w.restart()
-		s = w.check()
-		require.Equal(t, status.StateStaged, s.State, s.Reason)
-		w.apply()
-		w.runs("velum.yaml", "velum", first.Digest)
 	})
 }
 
@@ -244,187 +178,6 @@ func setWorld(t *testing.T) (w *world, one, two release.Release) {
 	w.promote(one, inSet)
 	w.promote(two, inSet)
 	return w, one, two
-}
-
-func TestSetIsOfferedWhenAllOfItIsStaged(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, one, two := setWorld(t)
-		w.Node.OnStage = func(_ context.Context, rel release.Release) error {
-			if rel.Digest == two.Digest {
-				return agenttest.ErrRefused
-			}
-			return nil
-		}
-		s := w.check()
-		assert.Equal(t, status.HoldSet, podOf(s, "velum.yaml").Holds[0].Name)
-		assert.Contains(t, podOf(s, "velum.yaml").Holds[0].Reason, "caasp-4.5.2: not staged: "+mariadb+":10.0-rev1-build1.2")
-		assert.Empty(t, w.Grain.Last().Updates)
-
-		w.Node.OnStage = nil
-		s = w.check()
-		assert.Equal(t, status.StateStaged, s.State, s.Reason)
-		assert.Len(t, w.Grain.Last().Updates, 2)
-		assert.Equal(t, "caasp-4.5.2", image(s, "db.yaml", "db").Set)
-		w.apply()
-		w.runs("velum.yaml", "velum", one.Digest)
-		w.runs("db.yaml", "db", two.Digest)
-		assert.Equal(t, status.StateCurrent, w.check().State)
-	})
-}
-
-// A set is applied as a whole or not at all: what stops one of its pods stops both.
-func TestWhatStopsOnePodOfASetStopsTheOther(t *testing.T) {
-	t.Parallel()
-	for title, c := range map[string]struct {
-		stop func(t *testing.T, w *world, two release.Release)
-		text string
-	}{
-		"needs a newer agent": {func(_ *testing.T, w *world, two release.Release) {
-			w.promote(two, func(l *catalog.Listed) { l.Set, l.UnknownCritical = "caasp-4.5.2", "cpu" })
-		}, "needs a newer agent: " + mariadb},
-		"held by a person": {func(t *testing.T, w *world, _ release.Release) {
-			t.Helper()
-			_, _, err := w.agent.Hold(t.Context(), []string{mariadb}, false, record.PersonHold{Reason: "backup"})
-			require.NoError(t, err)
-		}, "db.yaml waits, too: hold: " + mariadb + ": backup"},
-	} {
-		t.Run(title, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w, _, two := setWorld(t)
-				was := w.Node.PodManifest("velum.yaml")
-				w.check()
-				c.stop(t, w, two)
-
-				w.Policy.Auto = true
-				w.restart()
-				s := w.check()
-
-				p := podOf(s, "velum.yaml")
-				require.NotEmpty(t, p.Holds)
-				assert.Equal(t, status.HoldSet, p.Holds[0].Name)
-				assert.Contains(t, p.Holds[0].Reason, c.text)
-				assert.Equal(t, was, w.Node.PodManifest("velum.yaml"))
-			})
-		})
-	}
-}
-
-func TestSetWaitsForTheLastOfItsTimes(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, one, two := setWorld(t)
-		w.Policy.Auto = true
-		w.restart()
-		late := w.Clock.Now().Add(time.Hour)
-		w.promote(two, func(l *catalog.Listed) { l.Set, l.Rollout.From = "caasp-4.5.2", late })
-		was := w.Node.PodManifest("velum.yaml")
-		s := w.check()
-		require.NotEmpty(t, podOf(s, "velum.yaml").Holds)
-		assert.Contains(t, podOf(s, "velum.yaml").Holds[0].Reason, "db.yaml waits, too: rollout: ")
-		assert.Equal(t, was, w.Node.PodManifest("velum.yaml"))
-
-		w.Clock.Add(time.Hour)
-		w.check()
-		w.runs("velum.yaml", "velum", one.Digest)
-		w.runs("db.yaml", "db", two.Digest)
-	})
-}
-
-func TestPodOfASetIsNotAppliedAlone(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, one, two := setWorld(t)
-		w.check()
-		outcomes, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named(velum)})
-		require.NoError(t, err)
-		require.Len(t, outcomes, 1)
-		assert.Equal(t, status.ResultHeld, outcomes[0].Result)
-		assert.Equal(t, status.HoldSet, outcomes[0].Hold)
-		assert.Contains(t, outcomes[0].Reason, "caasp-4.5.2 is applied as a whole: name db.yaml, too")
-
-		_, _, err = w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named(velum, mariadb)})
-		require.NoError(t, err)
-		w.runs("velum.yaml", "velum", one.Digest)
-		w.runs("db.yaml", "db", two.Digest)
-	})
-}
-
-func TestMirrorThatLacksAnImageWithholdsItsSet(t *testing.T) {
-	t.Parallel()
-	w, _, two := setWorld(t)
-	w.Registry.Vanish(mariadb, two.Digest)
-
-	s := w.check()
-
-	db := image(s, "db.yaml", "db")
-	assert.Nil(t, db.Offered)
-	require.NotEmpty(t, db.Refused)
-	assert.Equal(t, policy.RuleMissing, db.Refused[0].Rule)
-	assert.Equal(t, two.Long, db.Refused[0].Tag)
-	assert.Equal(t, status.HoldSet, podOf(s, "velum.yaml").Holds[0].Name)
-
-	w.Registry.Restore(mariadb, two.Digest, two.Build)
-	s = w.check()
-	assert.Equal(t, status.StateStaged, s.State, s.Reason)
-}
-
-func TestMirrorThatLacksTheNewestOffersTheNextLower(t *testing.T) {
-	t.Parallel()
-	w, _ := catalogWorld(t)
-	middle, top := w.Registry.Release(velum, "4.0.0", 1, "1.2"), w.Registry.Release(velum, "4.0.0", 1, "1.3")
-	w.promote(middle)
-	w.promote(top)
-	w.Registry.Vanish(velum, top.Digest)
-	s := w.check()
-	require.Equal(t, status.StateStaged, s.State, s.Reason)
-	assert.Equal(t, middle.Long, image(s, "velum.yaml", "velum").Offered.Tag)
-	assert.Equal(t, policy.RuleMissing, image(s, "velum.yaml", "velum").Refused[0].Rule)
-}
-
-func TestUnknownCriticalFieldRefusesItsReleaseAlone(t *testing.T) {
-	t.Parallel()
-	w, _ := catalogWorld(t)
-	middle, top := w.Registry.Release(velum, "4.0.0", 1, "1.2"), w.Registry.Release(velum, "4.0.0", 2, "1.1")
-	w.promote(middle)
-	w.promote(top, func(l *catalog.Listed) { l.UnknownCritical = "needsKernel" })
-	s := w.check()
-	i := image(s, "velum.yaml", "velum")
-	require.NotNil(t, i.Offered, s.Reason)
-	assert.Equal(t, middle.Long, i.Offered.Tag)
-	require.NotEmpty(t, i.Refused)
-	assert.Equal(t, catalog.RuleCritical, i.Refused[0].Rule)
-	assert.Contains(t, i.Refused[0].Reason, "needsKernel")
-}
-
-func TestImagesThatTheCatalogDoesNotList(t *testing.T) {
-	t.Parallel()
-	w, _ := catalogWorld(t)
-	w.Registry.Release(mariadb, "10.0", 1, "1.1")
-	w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0"))
-	w.check()
-	w.Registry.Release(mariadb, "10.0", 1, "1.2")
-	s := w.check()
-	assert.NotNil(t, image(s, "db.yaml", "db").Offered, "by default their tags are followed")
-	assert.False(t, image(s, "db.yaml", "db").Bound)
-
-	w.Policy.Catalog.OnlyListed = true
-	w.restart()
-	w.Registry.Counts()
-	s = w.check()
-	assert.Nil(t, image(s, "db.yaml", "db").Offered)
-	assert.Equal(t, status.ErrorUnlisted, image(s, "db.yaml", "db").ErrorKind)
-	assert.Zero(t, w.Registry.Counts().Heads)
-	assert.Equal(t, status.StateCurrent, stateOf(s, "velum.yaml"), "one unlisted image stops no other")
-}
-
-// stateOf is current where a pod manifest is not held.
-func stateOf(s status.Status, file string) status.State {
-	if len(podOf(s, file).Holds) > 0 {
-		return status.StateHeld
-	}
-	return status.StateCurrent
 }
 
 func TestBootWritesPromotedReleasesOnly(t *testing.T) {

@@ -122,23 +122,6 @@ func (w *world) rollback(names ...string) ([]status.Outcome, status.Status) {
 	return out, s
 }
 
-// A template would be written beside what a person wrote.
-func TestTemplateBesideAHandWrittenPodIsHeld(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	mine := podYAML("velum", "velum="+velum+":4.0.0-rev1")
-	w.Node.PutPodManifest("mine.yaml", mine)
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__"))
-	s := w.check()
-	assert.Equal(t, status.StateHeld, s.State, s.Reason)
-	for _, file := range []string{"mine.yaml", "velum.yaml"} {
-		assert.Contains(t, podOf(s, file).Holds[0].Reason, "mine.yaml and velum.yaml define the pod default/velum")
-	}
-	assert.Empty(t, w.Node.PodManifest("velum.yaml"))
-	assert.Equal(t, string(mine), w.Node.PodManifest("mine.yaml"))
-}
-
 // The directory is read again right before each write: the second file may have come meanwhile.
 func TestSecondFileThatComesDuringAnApplyIsNotWrittenOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {

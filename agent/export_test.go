@@ -4,7 +4,6 @@ package agent
 
 import (
 	"context"
-	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
@@ -24,12 +23,6 @@ func (a *Agent) PlanBothWays(ctx context.Context) (cached, anew plan.Plan, err e
 	anew, err = a.Plan(ctx, source.PollNone)
 	return cached, anew, err
 }
-
-// ParsedPods counts the pods that are kept from the last observation.
-func (a *Agent) ParsedPods() int { return len(a.nodes.Parsed) }
-
-// Retries are the moments at which sources are asked again before the next poll.
-func (a *Agent) Retries() []time.Time { return source.Retries(&a.records.Record, a.Now()) }
 
 // Arguments are what the next cycle would decide with.
 func (a *Agent) Arguments(ctx context.Context) (node.Inventory, map[release.Question]source.Offer, record.Record, policy.Policy) {

@@ -22,78 +22,6 @@ func (w *world) other() {
 	w.Node.PutTemplate("other.yaml", podYAML("other", "db="+mariadb+":10.0"))
 }
 
-func TestOrphanedPodManifest(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		before        func(w *world)
-		change, holds string
-		stays         bool
-	}{
-		"runs: its removal is an offer":             {func(w *world) { w.other() }, "remove", "", true},
-		"whose pod is not there is removed":         {func(w *world) { w.other(); w.Node.SetKubelet(false); w.Node.EndPod("velum.yaml") }, "", "", false},
-		"crashes: that is no reason to take it":     {func(w *world) { w.other(); w.crash() }, "remove", "", true},
-		"was edited: it is not ours any more":       {func(w *world) { w.other(); w.edit() }, "", "edited", true},
-		"without any template: the package is away": {func(*world) {}, "", "unmanaged", true},
-		"that is listed under manage stays": {func(w *world) {
-			w.other()
-			w.Policy.Manage = map[string]bool{"velum.yaml": true}
-			w.restart()
-		}, "", "", true},
-		"on a busy node stays": {func(w *world) {
-			w.other()
-			w.Grain.SetBusy("busy")
-			w.Node.SetKubelet(false)
-			w.Node.EndPod("velum.yaml")
-		}, "remove", "busy", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w, _ := running(t)
-			w.Node.PutTemplate("velum.yaml", nil)
-			c.before(w)
-
-			s := w.check()
-
-			assert.Equal(t, c.stays, w.Node.PodManifest("velum.yaml") != "")
-			assert.Equal(t, c.change, podOf(s, "velum.yaml").Change, s.Reason)
-			if c.holds != "" {
-				require.NotEmpty(t, podOf(s, "velum.yaml").Holds)
-				assert.Equal(t, c.holds, podOf(s, "velum.yaml").Holds[0].Name)
-			}
-			for _, u := range w.Grain.Last().Updates {
-				assert.NotEqual(t, velum, u.Image, "a removal is no image update")
-			}
-		})
-	}
-}
-
-func (w *world) crash() {
-	c, _ := w.Node.Container("velum.yaml", "velum")
-	w.Node.Crash(c.Digests[0], true)
-	w.Node.Restart("velum.yaml", "velum")
-}
-
-func (w *world) edit() {
-	w.Node.PutPodManifest("velum.yaml", append([]byte(w.Node.PodManifest("velum.yaml")), "# mine\n"...))
-}
-
-func TestRenderedFileGoesWithItsTemplate(t *testing.T) {
-	t.Parallel()
-	for _, edited := range []bool{false, true} {
-		w, _ := running(t)
-		w.other()
-		w.Registry.Release(velum, "4.0.0", 2, "1.1")
-		w.check()
-		require.NotEmpty(t, w.Node.WaitingFile("velum.yaml"))
-		w.Node.PutTemplate("velum.yaml", nil)
-		if edited {
-			w.edit()
-		}
-		w.observe()
-		assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
-	}
-}
-
 func TestRemovalIsAppliedWhenApproved(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)
@@ -114,50 +42,6 @@ func TestRemovalIsAppliedWhenApproved(t *testing.T) {
 	w.check()
 	assert.False(t, w.Node.Pinned(velum, first.Digest), "nothing needs it any more")
 	w.idle()
-}
-
-func TestForeignFileWithoutTemplateIsNotChanged(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.other()
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-	s := w.check()
-	w.apply()
-	assert.Equal(t, "unmanaged", podOf(s, "velum.yaml").Holds[0].Name)
-	assert.Equal(t, string(podYAML("velum", "velum="+velum+":4.0.0")), w.Node.PodManifest("velum.yaml"))
-}
-
-func TestFormattingChangeIsWrittenAtOnce(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	before, _ := w.Node.Container("velum.yaml", "velum")
-	w.Node.PutTemplate("velum.yaml", append([]byte("# new comment\n"), podYAML("velum", "velum="+velum+":__TAG__")...))
-
-	w.observe()
-
-	assert.Contains(t, w.Node.PodManifest("velum.yaml"), "# new comment")
-	after, _ := w.Node.Container("velum.yaml", "velum")
-	assert.Equal(t, before.ID, after.ID, "nothing restarts")
-	w.idle()
-}
-
-func TestForeignEditIsKept(t *testing.T) {
-	t.Parallel()
-	w, first := running(t)
-	edited := rendered("velum", "velum="+velum+":4.0.0-rev1", "mine="+velum+":4.0.0-rev1")
-	w.Node.PutPodManifest("velum.yaml", edited)
-
-	s := w.observe()
-
-	assert.Equal(t, string(edited), w.Node.PodManifest("velum.yaml"))
-	assert.Equal(t, "convert", podOf(s, "velum.yaml").Change, "bringing it back would restart the pod")
-	assert.NotEmpty(t, w.Node.WaitingFile("velum.yaml"))
-	w.runs("velum.yaml", "velum", first.Digest)
-	w.Node.PutPodManifest("velum.yaml", rendered("velum", "velum="+velum+":4.0.0-rev1"))
-	s = w.observe()
-	assert.Empty(t, w.Node.WaitingFile("velum.yaml"), "what is not wanted any more is dropped")
-	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 }
 
 func TestConflictingWriteIsPlannedAgain(t *testing.T) {

@@ -7,17 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/plan"
-	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // offered is a node with a rebuild of velum staged.
@@ -82,24 +79,6 @@ func TestHoldOfAPersonKeepsAnOfferFromBeingApplied(t *testing.T) {
 	}
 }
 
-func TestHoldEnds(t *testing.T) {
-	t.Parallel()
-	for what, names := range map[string][]string{velum: {"velum"}, "everything": nil} {
-		w, _ := offered(t)
-		until := w.Clock.Now().Add(time.Hour)
-		w.hold(record.PersonHold{Until: until}, names...)
-		s := w.observe()
-		assert.Contains(t, s.Reason, "hold: "+what+", until 2026-05-01T13:00:00Z")
-		assert.Equal(t, until.UTC(), image(s, "velum.yaml", "velum").Holds[0].Until)
-		assert.Contains(t, w.Disk.JSON(), `{"at":"2026-05-01T12:00:00Z","until":`)
-		w.Clock.Add(time.Hour - time.Second)
-		assert.Equal(t, status.StateHeld, w.observe().State)
-		w.Clock.Add(time.Second)
-		assert.Equal(t, status.StateStaged, w.observe().State)
-		assert.NotContains(t, w.Disk.JSON(), `"holds"`)
-	}
-}
-
 // RFC 3339 has four digits for the year, and this one has five in UTC.
 func TestHoldUntilTheLargestTimeIsKept(t *testing.T) {
 	t.Parallel()
@@ -134,52 +113,6 @@ func TestInvalidHoldIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, agent.ErrReason)
 	assert.Equal(t, status.StateStaged, w.observe().State)
 	w.hold(record.PersonHold{Reason: strings.Repeat("x", 200)})
-}
-
-func TestHoldOfTheConfiguration(t *testing.T) {
-	t.Parallel()
-	w, _ := offered(t)
-	w.Policy.Rule = func(string) policy.Rule {
-		return policy.Rule{Updates: tags.Revision, Hold: "migration", HoldUntil: w.Clock.Now().Add(time.Hour)}
-	}
-	w.restart()
-	s := w.observe()
-	assert.Equal(t, status.StateHeld, s.State)
-	assert.Contains(t, s.Reason, "migration")
-	assert.Equal(t, status.ByConfiguration, podOf(s, "velum.yaml").Holds[0].By)
-	end := w.Clock.Now()
-	w.Policy.Rule = func(string) policy.Rule {
-		return policy.Rule{Updates: tags.Revision, Hold: "migration", HoldUntil: end}
-	}
-	w.restart()
-	assert.Equal(t, status.StateStaged, w.observe().State)
-	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision, Hold: "for ever"} }
-	w.restart()
-	assert.Equal(t, status.StateHeld, w.observe().State)
-}
-
-func TestHoldIsReportedOnceForAPod(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "a="+velum+":4.0.0", "b="+velum+":4.0.0",
-		"pinned="+mariadb+"@"+digest.FromString("x").String()))
-	w.check()
-	w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	assert.Equal(t, []string{velum}, w.hold(record.PersonHold{}, "velum.yaml"))
-	assert.Len(t, podOf(w.check(), "velum.yaml").Holds, 1)
-}
-
-// A hold speaks against an apply; where there is nothing to apply it is silent.
-func TestHoldWithoutAnOfferIsNotReported(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	w.hold(record.PersonHold{})
-	assert.Equal(t, status.StateCurrent, w.observe().State)
-	w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	s := w.check()
-	assert.Equal(t, status.StateHeld, s.State)
-	assert.True(t, image(s, "velum.yaml", "velum").Staged, "it is staged all the same")
 }
 
 func TestLoopHolds(t *testing.T) {

@@ -4,7 +4,6 @@ package agent_test
 
 import (
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +25,8 @@ func TestReleaseLock(t *testing.T) {
 		l := loop(t, 0, 0)
 		defer l.end()
 		_, err := l.ReleaseLock(t.Context(), nil)
+		require.ErrorIs(t, err, agent.ErrNoLock)
+		_, err = l.TryLock(t.Context(), nil)
 		require.ErrorIs(t, err, agent.ErrNoLock)
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -80,87 +81,6 @@ func TestLockOfALostRecordIsAPersonsToRelease(t *testing.T) {
 		_, err = l.ReleaseLock(t.Context(), nil)
 		require.NoError(t, err)
 		assert.Empty(t, w.Fleet.Holders())
-	})
-}
-
-// Doctor's trial takes the lock and gives it back, once for a configuration; what it cannot give back the record has.
-func TestTryLock(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := loop(t, 0, 0)
-		defer l.end()
-		_, err := l.TryLock(t.Context(), nil)
-		require.ErrorIs(t, err, agent.ErrNoLock)
-	})
-	try := func(name string, do func(t *testing.T, w *world, l *looped, try func() (status.Status, error))) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w, _, _ := member(t)
-				w.Policy.Auto = false
-				l := start(t, w, 0, 0)
-				defer l.end()
-				do(t, w, l, func() (status.Status, error) { return l.TryLock(t.Context(), nil) })
-			})
-		})
-	}
-	try("it works, and is not repeated", func(t *testing.T, w *world, _ *looped, try func() (status.Status, error)) {
-		w.Fleet.OnLock = func(string) (bool, error) {
-			assert.Contains(t, w.Disk.JSON(), `"lock":{"state":"releasing"`, "the record says so before the request")
-			return false, nil
-		}
-		for range 2 {
-			s, err := try()
-			require.NoError(t, err)
-			assert.Equal(t, fleet.LockFree, s.Lock.State)
-			assert.False(t, s.Lock.WorkedAt.IsZero())
-			w.requests(1, 1)
-			assert.Empty(t, w.Fleet.Holders())
-		}
-	})
-	try("another node has it", func(t *testing.T, w *world, _ *looped, try func() (status.Status, error)) {
-		w.Fleet.Give("other")
-		s, err := try()
-		require.ErrorContains(t, err, "all slots are taken")
-		assert.Equal(t, fleet.LockFree, s.Lock.State)
-		assert.True(t, s.Lock.WorkedAt.IsZero())
-		w.requests(1, 0)
-	})
-	try("the id has it already", func(t *testing.T, w *world, _ *looped, try func() (status.Status, error)) {
-		w.Fleet.Give("me")
-		s, err := try()
-		require.ErrorIs(t, err, fleet.ErrRetained)
-		assert.Equal(t, fleet.LockFree, s.Lock.State)
-		assert.Equal(t, []string{"me"}, w.Fleet.Holders(), "it may be another machine's")
-		w.requests(1, 0)
-	})
-	try("the answer is lost", func(t *testing.T, w *world, _ *looped, try func() (status.Status, error)) {
-		w.Fleet.OnLock = func(string) (bool, error) { return true, errors.New("the answer was lost") }
-		s, err := try()
-		require.ErrorContains(t, err, "the answer was lost")
-		assert.Equal(t, fleet.LockFree, s.Lock.State)
-		assert.Empty(t, w.Fleet.Holders())
-		w.requests(1, 1)
-	})
-	try("it is not given back", func(t *testing.T, w *world, _ *looped, try func() (status.Status, error)) {
-		var mended atomic.Bool
-		w.Fleet.OnUnlock = func(string) error {
-			if mended.Load() {
-				return nil
-			}
-			return errors.New("500: error uncordoning node")
-		}
-		s, err := try()
-		require.ErrorContains(t, err, "error uncordoning node")
-		assert.Equal(t, status.StateFailed, s.State)
-		assert.Contains(t, w.Disk.JSON(), `"lock":{"state":"releasing"`)
-		_, err = try()
-		require.ErrorContains(t, err, "not tried: releasing since")
-		w.requests(1, 1)
-		mended.Store(true)
-		<-time.After(3 * time.Minute)
-		synctest.Wait()
-		assert.Empty(t, w.Fleet.Holders(), "the daemon gives it back by itself")
 	})
 }
 

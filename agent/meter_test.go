@@ -4,7 +4,6 @@ package agent_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,7 +17,6 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -119,54 +117,6 @@ func TestRollbacksAreCounted(t *testing.T) {
 		assert.True(t, c.restarts[3].Back)
 		assert.True(t, c.restarts[3].ByHand)
 	})
-}
-
-// An interrupted restart continues, and is counted then.
-func TestInterruptedRestartIsNotCounted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, c := metered(t, nil)
-		w.bad(2, "2.1")
-		ctx, cut := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cut()
-		_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
-		require.NoError(t, err)
-		assert.Empty(t, c.restarts)
-	})
-}
-
-func TestFailuresAreCounted(t *testing.T) {
-	t.Parallel()
-	w, c := metered(t, func(w *world) {
-		w.Policy.Images = []release.Reference{{Repository: velum, Tag: "4.0.0"}} // a second tag of it
-	})
-	for want, err := range map[string]error{
-		agenttest.Host + " other": agenttest.ErrRefused,
-		"r1:5000 tls":             &release.SourceError{Repository: velum, Host: "r1:5000", Cause: release.CauseTLS, Err: errors.New("x")},
-		" unasked":                &release.SourceError{Repository: velum, Unasked: true, Cause: release.CauseUnasked, Err: errors.New("x")},
-	} {
-		c.failed = nil
-		w.Registry.Down(err)
-		_, err := w.agent.Plan(t.Context(), source.PollAll)
-		require.NoError(t, err)
-		assert.Empty(t, c.failed, "a plan is only looked at")
-		w.observe()
-		assert.Empty(t, c.failed, "nothing was asked")
-		w.check()
-		assert.Equal(t, []string{want}, c.failed)
-	}
-}
-
-func TestFailedPullsAreCounted(t *testing.T) {
-	t.Parallel()
-	w, c := metered(t, nil)
-	c.staged = nil
-	w.Registry.Release(velum, "4.0.0", 2, "2.1")
-	w.Node.OnStage = func(context.Context, release.Release) error { return errors.New("reset by peer") }
-	w.check()
-	require.NotEmpty(t, c.staged)
-	for _, err := range c.staged {
-		assert.ErrorContains(t, err, "reset by peer")
-	}
 }
 
 func TestCyclesAreCounted(t *testing.T) {

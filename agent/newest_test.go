@@ -3,7 +3,6 @@
 package agent_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -29,33 +28,6 @@ func TestReplacedReleaseIsNotNewer(t *testing.T) {
 	i := image(w.observe(), "velum.yaml", "velum")
 	assert.Nil(t, i.Offered)
 	assert.Empty(t, i.Notes)
-}
-
-// A newer release is offered without waiting for a build of the followed one.
-func TestPublishingHoldsNothingBesideANewerRelease(t *testing.T) {
-	t.Parallel()
-	w := follows(t, policy.Rule{Updates: tags.Revision})
-	w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1-build9.9")
-	i := image(w.check(), "velum.yaml", "velum")
-	require.NotEmpty(t, i.Refused)
-	require.Equal(t, policy.RulePublishing, i.Refused[0].Rule)
-	w.Registry.PublishBuild(velum, built("y", april.Add(time.Hour), ""), "4.0.0-rev2", "4.0.0-rev2-build1.1")
-	s := w.check()
-	assert.NotNil(t, image(s, "velum.yaml", "velum").Offered)
-	assert.Empty(t, image(s, "velum.yaml", "velum").Refused)
-	assert.Equal(t, status.StateStaged, s.State, s.Reason)
-}
-
-// With rebuilds only, a missing list of newer tags is not noted.
-func TestMissingTagListIsNotedWhereNeeded(t *testing.T) {
-	t.Parallel()
-	for updates, noted := range map[tags.Change]bool{tags.Rebuild: false, tags.Revision: true} {
-		w := follows(t, policy.Rule{Updates: updates})
-		w.Disk.Lose()
-		w.restart()
-		w.Registry.DownLists(errors.New("away"))
-		assert.Equal(t, noted, len(image(w.check(), "velum.yaml", "velum").Notes) > 0, updates)
-	}
 }
 
 // A tag that the configuration follows may be below what runs: it was written there.

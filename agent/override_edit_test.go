@@ -42,20 +42,6 @@ func TestOlderPodManifestWhileItIsPinned(t *testing.T) {
 	}
 }
 
-// The same before kubelet has started it: under Always it would ask the registry, whatever the node has by that name.
-func TestOlderPodManifestIsReplacedBeforeKubeletPulls(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, first := rolledBackOnce(t)
-		pinned := w.Node.PodManifest("velum.yaml")
-		w.Node.PowerOff()
-		w.Node.PutPodManifest("velum.yaml", rendered("velum", "velum="+velum+":4.0.0-rev1"))
-		w.Node.Hold(velum+":4.0.0-rev1", first.Digest)
-		w.restart()
-		w.observe()
-		assert.Equal(t, pinned, w.Node.PodManifest("velum.yaml"))
-	})
-}
-
 func TestTemplateRemovedWhileThePodIsPinned(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)

@@ -55,45 +55,6 @@ func TestWrittenRollbackIsNotRestartedAgain(t *testing.T) {
 	})
 }
 
-// Another manifest of the very same image is not another release.
-func TestSameImageUnderAnotherDigestIsNotProved(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, first := running(t)
-		w.Policy.Settle = 30 * time.Second
-		w.restart()
-		w.Registry.PublishBuild(velum, first.Build, "4.0.0", "4.0.0-rev1", "4.0.0-rev1-build1.2")
-		w.check()
-		w.Node.Restart("velum.yaml", "velum")
-		began := time.Now()
-		s := w.observe()
-		assert.Zero(t, time.Since(began))
-		assert.False(t, image(s, "velum.yaml", "velum").Adopted)
-	})
-}
-
-// A recovered pod is not proved before it has run for a while.
-func TestRecoveredPodIsProved(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.Policy.Settle = 30 * time.Second
-		w.Registry.Release(velum, "4.0.0", 1, "1.1")
-		w.Node.PutPodManifest("velum.yaml", rendered("velum", "velum="+velum+":4.0.0-rev1"))
-		w.check()
-		bad := w.bad(1, "9.9")
-		w.Node.Restart("velum.yaml", "velum")
-		w.observe()
-		w.Node.Crash(bad.Digest, false)
-		w.Node.Sync()
-		for _, c := range []struct{ passes, took time.Duration }{{29 * time.Second, 0}, {time.Second, 30 * time.Second}} {
-			w.Clock.Add(c.passes)
-			began := time.Now()
-			w.observe()
-			assert.Equal(t, c.took, time.Since(began))
-		}
-		assert.Empty(t, w.record().Failed)
-	})
-}
-
 // A pod that cannot be read for a while keeps what is known of it.
 func TestDenialOutlivesATemplateThatCannotBeRead(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
-	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -82,33 +81,8 @@ func TestPendingRollbackComesBeforeApplies(t *testing.T) {
 	})
 }
 
-type never struct {
-	silentKubelet
-	err error
-}
-
-func (n never) Unready(context.Context, apply.PodReadiness) (apply.Verdict, error) {
-	return apply.Verdict{}, n.err
-}
-
 func probed() []byte {
 	return []byte(string(podYAML("velum", "velum="+velum+":__TAG__")) + "    readinessProbe: {tcpSocket: {port: 80}}\n")
-}
-
-func TestUncheckedReadinessCountsAsReady(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.Registry.Release(velum, "4.0.0", 1, "1.1")
-		w.Node.PutTemplate("velum.yaml", probed())
-		w.check()
-		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-		w.check()
-		w.agent.Readiness = never{err: errors.New("kubelet: connection refused")}
-		out, _ := w.apply()
-		t.Log(out)
-		w.runs("velum.yaml", "velum", second.Digest)
-		assert.NotContains(t, w.Disk.JSON(), `"denied"`)
-	})
 }
 
 // nowhere is a runtime that does not say where a pod is, for the next questions.

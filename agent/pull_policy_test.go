@@ -9,9 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/plan"
-	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -53,44 +51,4 @@ func TestPodManifestWithoutATemplateKeepsItsPullPolicy(t *testing.T) {
 			})
 		})
 	}
-}
-
-// With the registry away the API server comes back, as kubeadm has written it.
-func TestManagedPodStartsWithoutARegistry(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.Policy.Manage = map[string]bool{"kube-apiserver.yaml": true}
-		first := w.Registry.Release(apiserver, "1.28.0", 1, "1.1")
-		text := strings.Replace(string(rendered("kube-apiserver", "kube-apiserver="+apiserver+":1.28.0-rev1")), "Always", "IfNotPresent", 1)
-		w.Node.PutPodManifest("kube-apiserver.yaml", []byte(text))
-		w.Node.Sync()
-		w.check()
-		w.apply()
-		assert.Equal(t, text, w.Node.PodManifest("kube-apiserver.yaml"))
-		w.Registry.Down(agenttest.ErrRefused)
-		w.Node.EndPod("kube-apiserver.yaml")
-		w.Node.Sync()
-		w.runs("kube-apiserver.yaml", "kube-apiserver", first.Digest)
-	})
-}
-
-// Only a configuration key changes the pull policy of such a pod manifest, and status reports it first.
-func TestManagedPullPolicyIsReportedBeforeItIsWritten(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.Policy.Manage = map[string]bool{"kube-apiserver.yaml": true}
-		w.Policy.ManagedPullPolicy = "Always"
-		w.Registry.Release(apiserver, "1.28.0", 1, "1.1")
-		text := string(rendered("kube-apiserver", "kube-apiserver="+apiserver+":1.28.0-rev1"))
-		w.Node.PutPodManifest("kube-apiserver.yaml", []byte(strings.Replace(text, "Always", "IfNotPresent", 1)))
-		w.Node.Sync()
-		s := w.check()
-		edits := []status.Edit{{Container: "kube-apiserver", Field: "imagePullPolicy", From: "IfNotPresent", To: "Always"}}
-		assert.Equal(t, edits, podOf(s, "kube-apiserver.yaml").Edits)
-		assert.Equal(t, policy.ChangeConvert, podOf(s, "kube-apiserver.yaml").Change)
-		out, _ := w.apply()
-		require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
-		assert.Equal(t, edits, out[0].Edits)
-		assert.Equal(t, text, w.Node.PodManifest("kube-apiserver.yaml"))
-	})
 }

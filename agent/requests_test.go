@@ -3,13 +3,11 @@
 package agent_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
 
-	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -55,60 +53,6 @@ func TestRequests(t *testing.T) {
 	assert.Equal(t, agenttest.Counts{Heads: 20}, w.Registry.Counts(), "an offer that waits costs nothing more")
 }
 
-func TestRequestsOfOneRepositoryInSeveralPodsAreNotRepeated(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	for _, name := range []string{"a", "b", "c"} {
-		w.Node.PutTemplate(name+".yaml", podYAML(name, "app="+velum+":4.0.0-rev1"))
-	}
-	w.poll()
-	assert.Equal(t, agenttest.Counts{Heads: 2, Lists: 1, Describes: 1}, w.Registry.Counts())
-	w.poll()
-	assert.Equal(t, agenttest.Counts{Heads: 1}, w.Registry.Counts())
-}
-
-func TestRequestsForAnIntermediateTagAreBounded(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	for rev := range 50 {
-		w.Registry.Publish(velum, fmt.Sprintf("4.0.0-rev%d", rev), fmt.Sprintf("4.0.0-rev%d-build1.1", rev))
-	}
-	w.Registry.Publish(velum, "4.0.0")
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-	w.poll()
-	assert.Equal(t, agenttest.Counts{Heads: 1 + 8 + 8, Lists: 1, Describes: 1}, w.Registry.Counts())
-	w.poll()
-	assert.Equal(t, agenttest.Counts{Heads: 1}, w.Registry.Counts(), "not looked for again in the same list")
-}
-
-func TestRemovedIntermediateTagIsNotWritten(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	old := podYAML("velum", "velum="+velum+":4.0.0")
-	w.Node.PutPodManifest("velum.yaml", old)
-	w.Node.PutTemplate("velum.yaml", old)
-	w.check()
-	w.Registry.Counts()
-	w.poll()
-	assert.Equal(t, agenttest.Counts{Heads: 2}, w.Registry.Counts(), "until the conversion is approved both tags matter")
-	w.Registry.Retract(velum, "4.0.0-rev1")
-
-	w.poll()
-
-	assert.Contains(t, w.Node.WaitingFile("velum.yaml"), velum+":4.0.0\n", "the short tag stays")
-
-	w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	w.poll()
-	again := w.Registry.Release(velum, "4.0.0", 2, "1.1")
-	w.Registry.Tag(velum, "4.0.0-rev1", again.Digest)
-	w.poll()
-	w.Registry.Retract(velum, "4.0.0-rev2")
-	w.poll()
-	assert.Contains(t, w.Node.WaitingFile("velum.yaml"), velum+":4.0.0-rev1\n", "another twin is looked for at once")
-}
-
 func TestAllQuestionsOfARepositoryAreAnsweredFromOneList(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
@@ -123,17 +67,6 @@ func TestAllQuestionsOfARepositoryAreAnsweredFromOneList(t *testing.T) {
 	assert.Equal(t, agenttest.Counts{Heads: 4, Lists: 1, Describes: 1}, w.Registry.Counts())
 }
 
-func TestNewestOfAnOldLineIsFoundAmongManyNewerTags(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	for n := range 700 {
-		w.Registry.Release(velum, fmt.Sprintf("5.0.%d", n), 1, "1.1")
-	}
-	want := w.Registry.Release(velum, "4.0.0", 2, "1.1")
-	s := w.check()
-	assert.Equal(t, want.Digest, image(s, "velum.yaml", "velum").Offered.Digest, s.Reason)
-}
-
 func TestListsAreAskedForAgainAfterAWrongClock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -145,54 +78,6 @@ func TestListsAreAskedForAgainAfterAWrongClock(t *testing.T) {
 	want := w.Registry.Release(velum, "4.0.0", 2, "1.1")
 	s := w.poll()
 	assert.Equal(t, want.Digest, image(s, "velum.yaml", "velum").Offered.Digest, s.Reason)
-}
-
-func TestStoppedPollRecordsNoFailure(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	ctx, stop := context.WithCancel(t.Context())
-	w.Registry.OnAsk = func(string, string) { stop() }
-	s, err := w.agent.Cycle(ctx, source.PollDue)
-	assert.NoError(t, err)
-	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
-	assert.Zero(t, s.Sources[0].Failures)
-}
-
-func TestLongTagPublishedAfterTheFloatingOneIsFoundLater(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	late := w.Registry.Publish(velum, "4.0.0", "4.0.0-rev1")
-	s := w.poll()
-	assert.Equal(t, "4.0.0-rev1", image(s, "velum.yaml", "velum").Offered.Tag)
-	w.Registry.Tag(velum, "4.0.0-rev1-build1.2", late.Digest)
-	s = w.poll()
-	assert.Equal(t, "4.0.0-rev1", image(s, "velum.yaml", "velum").Offered.Tag, "not before the next list")
-	s = w.check()
-	assert.Equal(t, "4.0.0-rev1-build1.2", image(s, "velum.yaml", "velum").Offered.Tag)
-	w.idle()
-}
-
-func TestTagMovedToAnOlderBuildIsDecidedByDigest(t *testing.T) {
-	t.Parallel()
-	w, first := running(t)
-	w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	w.poll()
-	w.Registry.Tag(velum, "4.0.0-rev1", first.Digest)
-	s := w.poll()
-	assert.Equal(t, status.StateHeld, s.State, s.Reason)
-	assert.Empty(t, w.Grain.Last().Updates)
-}
-
-func TestSameImageUnderANewManifestIsNoUpdate(t *testing.T) {
-	t.Parallel()
-	w, first := running(t)
-	again := w.Registry.PublishBuild(velum, first.Build, "4.0.0", "4.0.0-rev1", "4.0.0-rev1-build1.2")
-	s := w.poll()
-	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
-	assert.Empty(t, w.Node.Names(again.Digest))
-	assert.True(t, w.Node.Pinned(velum, first.Digest), "what the node holds stays pinned")
-	assert.NotEqual(t, digest.Digest(""), image(s, "velum.yaml", "velum").Running.Digest)
-	w.idle()
 }
 
 // However many tags a repository has, the record keeps few of them, and what is

@@ -58,18 +58,6 @@ func TestShutdownIsDelayedDuringARestart(t *testing.T) {
 	}
 }
 
-func TestApplyContinuesWhenLogindDoesNotAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, _ := running(t)
-		second := w.Registry.Release(velum, "4.0.0", 2, "1.2")
-		w.check()
-		w.agent.Inhibitor = &inhibitor{wrong: errors.New("no bus")}
-		out, _ := w.apply()
-		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
-		w.runs("velum.yaml", "velum", second.Digest)
-	})
-}
-
 // sandboxes is a runtime whose sandboxes stay up, or cannot be asked for, for a while.
 type sandboxes struct {
 	node.Pods

@@ -67,64 +67,6 @@ func TestFailedSourceIsRetriedAfterItsBackoffAndNotBefore(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatFailedIsRetried(t *testing.T) {
-	t.Parallel()
-	w := twenty(t)
-	w.poll()
-	w.Registry.Counts()
-	n := 0
-	w.Registry.OnAsk = func(string, string) {
-		if n++; n == 7 {
-			w.Registry.Down(refuses(500, time.Time{}))
-		} else {
-			w.Registry.Down(nil)
-		}
-	}
-	w.poll()
-	w.Registry.OnAsk = nil
-	w.Registry.Down(nil)
-	w.Registry.Counts()
-	w.Clock.Add(10 * time.Minute)
-	w.cycle(source.PollFailed)
-	assert.Equal(t, agenttest.Counts{Heads: 1}, w.Registry.Counts())
-}
-
-func TestUnaskedSourceHasNotFailedAgain(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	w.Registry.Down(refuses(503, time.Time{}))
-	w.poll()
-	unasked := &release.SourceError{
-		Repository: velum, Host: agenttest.Host, Unasked: true, RetryAt: w.Clock.Now().Add(time.Minute), Err: errors.New("left alone"),
-	}
-	w.Registry.Down(unasked)
-	s := w.poll()
-	assert.Equal(t, 1, s.Sources[0].Failures)
-	assert.Contains(t, s.Sources[0].Error, "left alone")
-}
-
-// A repository that always fails must not keep those after it from their turn
-// when its host is left alone for its sake.
-func TestSourcesWithFewestFailuresAreAskedFirst(t *testing.T) {
-	t.Parallel()
-	w := twenty(t)
-	w.poll()
-	bad := "registry.suse.com/caasp/v4/app03"
-	asked := []string{}
-	w.Registry.OnAsk = func(_, name string) {
-		asked = append(asked, name)
-		w.Registry.Down(nil)
-		if name == bad+":1.0.0-rev1" {
-			w.Registry.Down(refuses(500, time.Time{}))
-		}
-	}
-	w.poll()
-	assert.Equal(t, bad+":1.0.0-rev1", asked[3])
-	asked = nil
-	w.poll()
-	assert.Equal(t, bad+":1.0.0-rev1", asked[19])
-}
-
 type pacer struct {
 	pace  record.Pace
 	tries int

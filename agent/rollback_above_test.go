@@ -58,22 +58,3 @@ func TestNoLowerReleaseIsOfferedAfterARollback(t *testing.T) {
 		w.runs("velum.yaml", "velum", next.Digest)
 	})
 }
-
-// An update of the system brings a template that is above the followed tag, and below what runs.
-func TestBootDoesNotGoBelowTheRollbackTarget(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, third := rolledBackAbove(t)
-		w.Registry.Release(velum, "4.0.0", 2, "1.2")
-		w.brings("4.0.0-rev2")
-		w.check()
-		w.Node.PowerOff()
-		steps, err := w.Agent().Boot(t.Context())
-		require.NoError(t, err)
-		require.Len(t, steps, 1)
-		assert.Equal(t, velum+":4.0.0-rev2: lower than what the pod was rolled back to", steps[0].Reason)
-		w.Node.SetKubelet(true)
-		w.Node.Sync()
-		w.runs("velum.yaml", "velum", third)
-		assert.Nil(t, image(w.check(), "velum.yaml", "velum").Offered)
-	})
-}

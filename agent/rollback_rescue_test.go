@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -32,25 +31,6 @@ func (w *world) record() record.Record {
 }
 
 func denied(r release.Release) string { return r.Repository + "@" + r.Digest.String() }
-
-// What failed by itself is proved once, also when something newer is offered.
-func TestFailedForeignPodIsNotProvedAgainForANewerOffer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.Registry.Release(velum, "4.0.0", 1, "1.1")
-		w.Node.PutPodManifest("velum.yaml", rendered("velum", "velum="+velum+":4.0.0-rev1"))
-		w.check()
-		w.bad(1, "9.9")
-		w.Node.Restart("velum.yaml", "velum")
-		w.observe()
-		w.Registry.Release(velum, "4.0.0", 2, "9.10")
-		began := time.Now()
-		s := w.check()
-		assert.Zero(t, time.Since(began))
-		assert.Equal(t, status.StateFailed, s.State, s.Reason)
-		assert.Contains(t, w.record().Failed["velum.yaml"].Running, "velum=sha256:")
-	})
-}
 
 // The whole pod restarts, but only its changed releases are denied.
 func TestOnlyChangedImagesAreDenied(t *testing.T) {
@@ -249,34 +229,6 @@ func TestRollbackByHandEndsTheApproval(t *testing.T) {
 	})
 }
 
-// Three releases: back, and back again, never to what was left.
-func TestRollbackByHandTwice(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, first := running(t)
-		w.Policy.Prune.Keep = 3
-		w.restart()
-		var last release.Release
-		var all []digest.Digest
-		for _, b := range []string{"1.2", "1.3"} {
-			last = w.Registry.Release(velum, "4.0.0", 1, b)
-			all = append(all, last.Digest)
-			w.check()
-			w.apply()
-		}
-		for _, want := range []digest.Digest{all[0], first.Digest} {
-			out, _, err := w.agent.Rollback(t.Context(), plan.Named("velum"))
-			require.NoError(t, err)
-			require.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
-			w.runs("velum.yaml", "velum", want)
-		}
-		out, _, err := w.agent.Rollback(t.Context(), plan.Named("velum"))
-		require.NoError(t, err)
-		assert.Equal(t, status.ResultNothing, out[0].Result)
-		w.check()
-		w.idle()
-	})
-}
-
 // The registry is asked whether it is there: not at once, and not all the time.
 func TestRescueAsksTheRegistryAfterASecond(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -361,43 +313,4 @@ func rollbackPending(t *testing.T) (w *world, first release.Release) {
 	w.apply()
 	require.True(t, w.record().Overrides["velum.yaml"].Pending)
 	return w, first
-}
-
-// While a pod waits to be brought back, nothing of it is offered, written or kept.
-func TestPendingRollbackOffersNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, _ := rollbackPending(t)
-		denials := len(w.record().Denied)
-		text := w.Node.PodManifest("velum.yaml")
-		s := w.check()
-		assert.Nil(t, image(s, "velum.yaml", "velum").Offered)
-		assert.Empty(t, podOf(s, "velum.yaml").Change)
-		assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
-		assert.Equal(t, text, w.Node.PodManifest("velum.yaml"))
-		assert.Len(t, w.record().Denied, denials)
-		assert.Equal(t, status.StateFailed, s.State)
-	})
-}
-
-// A pod that has never run for long has nothing that it could return to, also where
-// it happens to run at the moment of the apply.
-func TestFlappingPodWasBrokenBefore(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.Registry.Release(velum, "4.0.0", 1, "1.1")
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__"))
-		w.Node.SetKubelet(false)
-		w.check()
-		w.Node.SetKubelet(true)
-		w.Node.Sync()
-		w.Node.Restart("velum.yaml", "velum")
-		w.observe()
-		assert.Empty(t, w.record().Good)
-		second := w.bad(2, "1.2")
-		w.Node.Restart("velum.yaml", "velum")
-		out, _ := w.apply()
-		assert.Contains(t, out[0].Reason, "velum did not run before either")
-		w.runs("velum.yaml", "velum", second.Digest)
-		assert.Empty(t, w.record().Overrides)
-	})
 }

@@ -4,7 +4,6 @@ package agent_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -12,10 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/source"
-	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -37,39 +34,6 @@ func TestStoppedPollKeepsItsAnswers(t *testing.T) {
 	assert.Equal(t, next.Digest, image(s, "app00.yaml", "app").Offered.Digest)
 	assert.Empty(t, image(s, "app05.yaml", "app").Error, "it is nobody's failure")
 	assert.Equal(t, 7, w.Registry.Counts().Heads, "six of them, and a long tag")
-}
-
-func TestRepositoryFailsOnceARoundIfAnyOfItsTagsDoes(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Rebuild} }
-	for rev := 1; rev <= 3; rev++ {
-		w.Registry.Release(velum, "4.0.0", rev, "1.1")
-		w.Node.PutTemplate(fmt.Sprintf("%d.yaml", rev), podYAML(fmt.Sprintf("p%d", rev), fmt.Sprintf("a=%s:4.0.0-rev%d", velum, rev)))
-	}
-	w.check()
-	w.Registry.OnAsk = func(_, name string) {
-		w.Registry.Down(map[bool]error{true: agenttest.ErrRefused}[name != velum+":4.0.0-rev3"])
-	}
-	s := w.poll()
-	assert.Equal(t, 1, s.Sources[0].Failures)
-	assert.Contains(t, s.Sources[0].Error, "refused")
-	at := *s.LastCheck
-	w.Clock.Add(time.Minute)
-	assert.Equal(t, at, *w.observe().LastCheck, "an observation is no check")
-	assert.NotContains(t, w.Disk.JSON(), "stageFrom", "there is no spread")
-}
-
-func TestStopBetweenReadingsOfANewerTagRecordsNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, _ := confirming(t)
-		w.Registry.Release(velum, "4.0.0", 2, "1.1")
-		ctx, stop := context.WithCancel(t.Context())
-		w.meanwhile(func(int) { stop() })
-		s, err := w.agent.Cycle(ctx, source.PollAll)
-		require.NoError(t, err)
-		assert.Empty(t, image(s, "velum.yaml", "velum").Refused)
-	})
 }
 
 func TestFollowedAndNewestTagAreBothReadTwiceAndOnce(t *testing.T) {
@@ -170,24 +134,6 @@ func TestNewerTagsAreSearchedWithinThePolicy(t *testing.T) {
 	}
 }
 
-func TestCandidatesAreBoundedAndTheirFailureIsReported(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	for rev := 2; rev <= 11; rev++ {
-		w.Registry.OtherPlatform(w.Registry.Release(velum, "4.0.0", rev, "1.1").Digest)
-	}
-	s := w.check()
-	assert.Len(t, image(s, "velum.yaml", "velum").Refused, 8)
-	w.Registry.OnAsk = func(_, name string) {
-		if name == velum+":4.0.0-rev11" {
-			w.Registry.Down(errors.New("connection reset"))
-		}
-	}
-	s = w.check()
-	assert.Equal(t, status.StateStale, s.State)
-	assert.Contains(t, image(s, "velum.yaml", "velum").Error, "connection reset")
-}
-
 func TestNewerNameOfAnEarlierBuildIsOfferedWithANote(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Revision})
@@ -226,20 +172,4 @@ func TestDayLongWaitIsNoWrongClock(t *testing.T) {
 	w.Clock.Add(time.Hour)
 	w.cycle(source.PollFailed)
 	assert.Equal(t, 1, w.Registry.Counts().Heads)
-}
-
-func TestShortTagAheadOfItsIntermediateIsExplained(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	old := podYAML("velum", "velum="+velum+":4.0.0")
-	w.Node.PutPodManifest("velum.yaml", old)
-	w.Node.PutTemplate("velum.yaml", old)
-	assert.Empty(t, image(w.check(), "velum.yaml", "velum").Refused)
-	w.Registry.Publish(velum, "4.0.0")
-	i := image(w.poll(), "velum.yaml", "velum")
-	assert.Equal(t, []policy.Refusal{{
-		Tag: "4.0.0", Rule: policy.RulePublishing, Reason: "no intermediate tag names its digest (yet)",
-		Since: w.Clock.Now(), Holds: true,
-	}}, i.Refused)
 }

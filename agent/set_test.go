@@ -205,82 +205,6 @@ func TestSetIsCompletedOnceBegun(t *testing.T) {
 	})
 }
 
-// A person's rollback in the middle of a set would return its pods to different sets.
-func TestRollbackWaitsForTheEndOfASet(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, one, two := setWorld(t)
-		w.Fleet = &agenttest.Fleet{}
-		w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
-		w.restart()
-		w.check()
-		w.Node.OnAside = func(string) error {
-			w.Node.OnAside = nil
-			w.Fleet.Drop("me")
-			w.Fleet.Give("other")
-			return nil
-		}
-		w.apply()
-		for _, which := range []plan.Which{plan.All(), plan.Named("velum.yaml"), plan.Named("db.yaml")} {
-			out, _, err := w.agent.Rollback(t.Context(), which)
-			require.NoError(t, err)
-			for _, o := range out {
-				assert.Equal(t, status.ResultHeld, o.Result, o.Reason)
-				assert.Contains(t, o.Reason, "caasp-4.5.2 is being applied")
-			}
-		}
-		w.Fleet.Drop("other")
-		w.Clock.Add(time.Hour)
-		w.observe()
-		w.runs("velum.yaml", "velum", one.Digest)
-		w.runs("db.yaml", "db", two.Digest)
-	})
-}
-
-// What stops the second pod after the first was applied takes the first one back.
-func TestBegunSetThatCannotBeCompletedReturns(t *testing.T) {
-	t.Parallel()
-	for title, stop := range map[string]func(w *world, one release.Release){
-		"withdrawn": func(w *world, one release.Release) { w.Catalog.Withdraw(one, "it loses data", "") },
-		"held by a person": func(w *world, _ release.Release) {
-			_, _, err := w.agent.Hold(w.t.Context(), []string{velum}, false, record.PersonHold{Reason: "backup"})
-			require.NoError(w.t, err)
-		},
-		"a later release is promoted": func(w *world, _ release.Release) {
-			w.promote(w.Registry.Release(velum, "4.0.0", 1, "1.9"))
-		},
-	} {
-		t.Run(title, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w, one, two := setWorld(t)
-				oneBefore, _ := w.Node.Container("velum.yaml", "velum")
-				twoBefore, _ := w.Node.Container("db.yaml", "db")
-				w.Fleet = &agenttest.Fleet{}
-				w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
-				w.restart()
-				w.check()
-				w.Node.OnAside = func(string) error {
-					w.Node.OnAside = nil
-					w.Fleet.Drop("me")
-					w.Fleet.Give("other")
-					return nil
-				}
-				w.apply()
-				w.runs("db.yaml", "db", two.Digest)
-				stop(w, one)
-				w.check()
-				w.Fleet.Drop("other")
-				w.Clock.Add(time.Hour)
-				w.check()
-				w.runs("velum.yaml", "velum", oneBefore.Digests[0])
-				w.runs("db.yaml", "db", twoBefore.Digests[0])
-				assert.Empty(t, w.record().Sets)
-			})
-		})
-	}
-}
-
 // A set that runs is withdrawn as one, and rolled back as one.
 func TestSetThatRunsIsWithdrawnAsOne(t *testing.T) {
 	t.Parallel()
@@ -310,41 +234,6 @@ func TestSetThatRunsIsWithdrawnAsOne(t *testing.T) {
 		w.apply()
 		w.runs("velum.yaml", "velum", first.Good["velum.yaml/velum"].Running)
 		w.runs("db.yaml", "db", first.Good["db.yaml/db"].Running)
-	})
-}
-
-// The members that the publisher has recorded count, not what happens to be listed.
-func TestSetLacksAMemberThatIsNotListedAnyMore(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, _, _ := setWorld(t)
-		gone := release.Release{Repository: mariadb, Long: "10.0-rev1-build9.9"}
-		next := w.Registry.Release(velum, "4.0.0", 1, "1.3")
-		w.promote(next, inSetOf("caasp-4.5.3", next, gone))
-		s := w.check()
-		require.NotEmpty(t, podOf(s, "velum.yaml").Holds)
-		assert.Contains(t, podOf(s, "velum.yaml").Holds[0].Reason, "caasp-4.5.3: not in the catalog any more: "+mariadb+":10.0-rev1-build9.9")
-
-		foreign := release.Release{Repository: "registry.suse.com/other", Long: "1.0"}
-		next = w.Registry.Release(velum, "4.0.0", 1, "1.4")
-		w.promote(next, inSetOf("caasp-4.5.4", next, foreign))
-		s = w.check()
-		assert.Empty(t, podOf(s, "velum.yaml").Holds, "what the node does not run counts for nothing")
-	})
-}
-
-// One pod has its release of the set already: the other one follows alone.
-func TestRestOfASetFollowsWhatWasAppliedByHand(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, one, two := setWorld(t)
-		w.Node.PutPodManifest("db.yaml", rendered("db", "db="+bound(two)))
-		w.Node.Sync()
-		w.check()
-		out, _ := w.apply("velum.yaml")
-		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
-		w.runs("velum.yaml", "velum", one.Digest)
-		w.runs("db.yaml", "db", two.Digest)
 	})
 }
 

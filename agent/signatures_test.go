@@ -3,8 +3,6 @@
 package agent_test
 
 import (
-	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -88,43 +86,6 @@ func TestUnsignedReleaseWaitsAndIsVerifiedAgain(t *testing.T) {
 	assert.NotContains(t, w.Disk.JSON(), `"unsigned"`)
 }
 
-// A mirror may have served a wrong signature once.
-func TestForgedReleaseIsVerifiedAgain(t *testing.T) {
-	t.Parallel()
-	for name, again := range map[string]func(w *world) status.Status{
-		"after a back-off": func(w *world) status.Status { w.Clock.Add(10 * time.Minute); return w.observe() },
-		"by check":         func(w *world) status.Status { return w.check() },
-		"under other keys": func(w *world) status.Status {
-			w.Verifier.(*agenttest.Verifier).Replace("sha256:another")
-			return w.observe()
-		},
-		"after a restart":    func(w *world) status.Status { w.Clock.Add(10 * time.Minute); w.restart(); return w.observe() },
-		"with a wrong clock": func(w *world) status.Status { w.Clock.Add(-48 * time.Hour); return w.observe() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w, v := signing(t, policy.SignaturesRequire)
-			next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-			v.Sign(next.Digest, "sha256:another")
-			w.poll()
-			v.Asked()
-			for range 2 {
-				i := image(w.poll(), "velum.yaml", "velum")
-				require.NotEmpty(t, i.Refused)
-				assert.Contains(t, i.Refused[0].Reason, "no valid signature; looked for again at 2026-05-01T12:0")
-			}
-			assert.Zero(t, v.Asked(), "not at each poll")
-			assert.Empty(t, w.Node.Names(next.Digest))
-			if name != "under other keys" {
-				v.Sign(next.Digest, "sha256:ours")
-			}
-			s := again(w)
-			require.NotNil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
-			assert.Equal(t, status.StateStaged, s.State)
-		})
-	}
-}
-
 // While the newest release is verified again, the offer stays.
 func TestSecondVerificationKeepsTheOffer(t *testing.T) {
 	t.Parallel()
@@ -144,20 +105,6 @@ func TestSecondVerificationKeepsTheOffer(t *testing.T) {
 	w.observe()
 	assert.Equal(t, 1, v.Asked())
 	w.idle()
-}
-
-func TestUnreachableSignatureIsNotUnsigned(t *testing.T) {
-	t.Parallel()
-	w, v := signing(t, policy.SignaturesRequire)
-	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	v.Sign(next.Digest, "sha256:ours")
-	v.Away(errors.New("connection refused"))
-	w.poll()
-	assert.Empty(t, w.Node.Names(next.Digest))
-	v.Away(nil)
-	w.Clock.Add(10 * time.Minute)
-	s := w.observe()
-	assert.NotNil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
 }
 
 func TestPolicyWarnOnlyNotesUnsignedReleases(t *testing.T) {
@@ -315,23 +262,4 @@ func TestRunningImageIsNotVerified(t *testing.T) {
 	s := w.check()
 	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Equal(t, 1, v.Asked())
-}
-
-// The log says "verified" of what is, and not of what is let through all the same.
-func TestUnverifiedReleaseIsNotReportedAsSigned(t *testing.T) {
-	t.Parallel()
-	for _, pol := range []policy.Signatures{policy.SignaturesWarn, policy.SignaturesOff} {
-		w, v := signing(t, policy.SignaturesWarn)
-		next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-		w.check()
-		w.obey(policy.Rule{Updates: tags.Revision, Signatures: pol})
-		var log strings.Builder
-		w.agent.Log = slog.New(slog.NewTextHandler(&log, nil))
-		w.Clock.Add(24 * time.Hour)
-		w.observe()
-		assert.NotContains(t, log.String(), "msg=verified", pol)
-		v.Sign(next.Digest, "sha256:ours")
-		w.check()
-		assert.Equal(t, pol == policy.SignaturesWarn, strings.Contains(log.String(), "msg=verified"), pol)
-	}
 }

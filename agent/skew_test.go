@@ -42,33 +42,6 @@ func controlPlane(t *testing.T, auto bool) (*world, map[string]release.Release) 
 	return w, next
 }
 
-// A client must not be a minor version newer than the API server, whose apply waits for an
-// approval.
-func TestAutoAppliesTheAPIServerBeforeItsClients(t *testing.T) {
-	t.Parallel()
-	w, next := controlPlane(t, true)
-	s := w.check()
-	w.runs("kube-controller-manager.yaml", "main", next["kube-controller-manager"].Digest)
-	w.runs("mariadb.yaml", "main", next["mariadb"].Digest)
-	assert.Equal(t, 1, w.Node.Starts("kube-scheduler.yaml", "main"))
-	assert.Contains(t, s.Reason, "kube-scheduler must not be newer than kube-apiserver, which is applied first")
-	out, _ := w.apply("kube-apiserver.yaml")
-	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
-	s = w.observe()
-	w.runs("kube-scheduler.yaml", "main", next["kube-scheduler"].Digest)
-	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
-}
-
-// A person may apply it anyway; then it is not reported any more.
-func TestClientNewerThanTheAPIServerDoesNotWait(t *testing.T) {
-	t.Parallel()
-	w, _ := controlPlane(t, true)
-	w.check()
-	out, s := w.apply("kube-scheduler.yaml")
-	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
-	assert.Empty(t, podOf(s, "kube-scheduler.yaml").Holds)
-}
-
 // Nor is it applied after one that did not come up. What else did not come up does not
 // matter.
 func TestClientIsNotAppliedAfterAFailedAPIServer(t *testing.T) {

@@ -7,10 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
-	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -75,52 +73,4 @@ func TestFollowedTagGoneIsAnAlarmThatStays(t *testing.T) {
 	w.Registry.Down(nil)
 	w.Registry.Tag(velum, "4.0.0-rev1", first.Digest)
 	assert.Equal(t, status.StateCurrent, w.poll().State)
-}
-
-func TestDigestThatVanishedBehindItsTagChangesNothing(t *testing.T) {
-	t.Parallel()
-	w, first := running(t)
-	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	w.Registry.Vanish(velum, second.Digest)
-
-	s := w.poll()
-
-	assert.Equal(t, status.StateStale, s.State, "%s: it is no alarm: the tag is there", s.Reason)
-	assert.Empty(t, image(s, "velum.yaml", "velum").Change)
-	assert.Empty(t, podOf(s, "velum.yaml").Holds)
-	w.runs("velum.yaml", "velum", first.Digest)
-}
-
-func TestMissingOrForeignPlatformReleaseIsSkipped(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	second := w.Registry.Release(velum, "4.0.0", 2, "1.1")
-	third := w.Registry.Release(velum, "4.0.0", 3, "1.1")
-	fourth := w.Registry.Release(velum, "4.0.0", 4, "1.1")
-	w.Registry.OtherPlatform(fourth.Digest)
-	w.Registry.Vanish(velum, third.Digest)
-
-	s := w.check()
-
-	assert.Equal(t, second.Digest, image(s, "velum.yaml", "velum").Offered.Digest, s.Reason)
-	refused := image(s, "velum.yaml", "velum").Refused
-	require.Len(t, refused, 2)
-	assert.Equal(t, "4.0.0-rev4", refused[0].Tag)
-	assert.Equal(t, policy.RulePlatform, refused[0].Rule)
-	assert.Equal(t, "4.0.0-rev3", refused[1].Tag)
-	assert.Equal(t, policy.RuleMissing, refused[1].Rule)
-}
-
-func TestImageForAnotherPlatformWithholdsThePod(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Registry.OtherPlatform(w.Registry.Release(velum, "4.0.0", 1, "1.1").Digest)
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-
-	s := w.check()
-
-	assert.Equal(t, status.StateHeld, s.State, s.Reason)
-	assert.Contains(t, s.Reason, "not for this platform")
-	assert.Empty(t, w.Node.PodManifest("velum.yaml"))
-	assert.Equal(t, status.StateHeld, w.observe().State)
 }

@@ -5,9 +5,7 @@ package agent_test
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -84,57 +82,6 @@ func TestNoSpaceIsAHoldWithFigures(t *testing.T) {
 	w.idle()
 }
 
-func TestConcurrentPullsShareTheSpace(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.big(velum, "4.0.0", 1, "1.1")
-		w.big(mariadb, "10.0", 1, "1.1")
-		w.Policy.Images = []release.Reference{{Repository: velum, Tag: "4.0.0"}, {Repository: mariadb, Tag: "10.0"}}
-		w.Node.SetDisk(10*gib, 500*mib) // room for one
-		running, highest := 0, 0        // the bubble runs one of them at a time
-		w.Node.Filled = func(release.Release) error {
-			running++
-			highest = max(highest, running)
-			<-time.After(time.Minute) // the other one asks for room
-			running--
-			return nil
-		}
-
-		s := w.check()
-
-		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
-		assert.Equal(t, 1, highest, "there is room for one at a time")
-		assert.Equal(t, 2, w.Node.Fetched(), "and each comes")
-	})
-}
-
-func TestPullsRunConcurrently(t *testing.T) {
-	t.Parallel()
-	for together, most := range map[int]int{0: 1, 1: 1, 2: 2, 3: 3} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			w.Policy.MaxParallelStages = together
-			for n := range 7 {
-				name := fmt.Sprintf("%s%d", velum, n)
-				w.big(name, "4.0.0", 1, "1.1")
-				w.Policy.Images = append(w.Policy.Images, release.Reference{Repository: name, Tag: "4.0.0"})
-			}
-			var running, highest atomic.Int32
-			w.Node.Filled = func(release.Release) error {
-				highest.Store(max(highest.Load(), running.Add(1)))
-				<-time.After(time.Minute)
-				running.Add(-1)
-				return nil
-			}
-			s := w.check()
-			assert.Equal(t, status.StateCurrent, s.State, s.Reason)
-			assert.Equal(t, most, int(highest.Load()))
-			assert.Equal(t, 7, w.Node.Fetched())
-		})
-	}
-}
-
 func TestPullThatFillsTheDiskIsHeldUntilThereIsSpace(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
@@ -163,25 +110,6 @@ func TestPullThatFillsTheDiskIsHeldUntilThereIsSpace(t *testing.T) {
 	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Equal(t, 2, tried)
 	assert.NotContains(t, w.Disk.JSON(), `"least"`)
-}
-
-// What others took is no measure of the pull.
-func TestPullWithoutSpaceBesideOthersRunsAfterThem(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	w.big(velum, "4.0.0", 2, "1.1")
-	w.Node.SetDisk(100*gib, 80*gib)
-	w.Node.Filled = func(release.Release) error {
-		w.Node.Filled = nil
-		w.Node.SetDisk(100*gib, mib)
-		return release.ErrNoSpace
-	}
-	assert.Equal(t, status.StateHeld, w.check().State)
-	w.Node.SetDisk(100*gib, 400*mib)
-	assert.Equal(t, status.StateHeld, w.observe().State, "the estimate is doubled")
-	w.Node.SetDisk(100*gib, 600*mib)
-	s := w.observe()
-	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 }
 
 // What a pull needs may have become less: others brought what they share. That a
@@ -233,29 +161,4 @@ func TestAPullWaitsWhileTheFreeSpaceIsUnknown(t *testing.T) {
 	w.Node.SetDisk(10*gib, 8*gib)
 	s := w.check()
 	assert.Equal(t, status.StateStaged, s.State, s.Reason)
-}
-
-// Without figures there is nothing to wait for.
-func TestFullDiskOfUnknownSizeIsAFailure(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	w.big(velum, "4.0.0", 2, "1.1")
-	w.Node.SetDisk(0, 0)
-	w.Node.Filled = func(release.Release) error { return release.ErrNoSpace }
-	s := w.check()
-	assert.Equal(t, status.StateFailed, s.State)
-	assert.NotContains(t, s.Reason, "needs")
-	assert.Equal(t, status.StateFailed, w.observe().State)
-}
-
-func TestImagePulledByKubeletNeedsNoSpace(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	next := w.big(velum, "4.0.0", 2, "1.1")
-	w.Node.SetDisk(10*gib, mib)
-	require.Equal(t, status.StateHeld, w.check().State)
-	w.Node.Hold(velum+":4.0.0-rev2", next.Digest)
-	s := w.observe()
-	assert.Equal(t, status.StateStaged, s.State, s.Reason)
-	w.idle()
 }

@@ -202,18 +202,6 @@ func TestFirstConversionIsAnOffer(t *testing.T) {
 	w.idle()
 }
 
-func TestPullPolicyAloneIsAConversion(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	w.Policy.PullPolicy = "IfNotPresent"
-	w.restart()
-
-	s := w.observe()
-
-	assert.Equal(t, "convert", podOf(s, "velum.yaml").Change)
-	assert.Equal(t, "convert", w.Grain.Last().Updates[0].Change)
-}
-
 func TestOneUnresolvedImageWithholdsItsWholePod(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -237,83 +225,4 @@ func TestOneUnresolvedImageWithholdsItsWholePod(t *testing.T) {
 	out, _ := w.apply()
 	assert.Equal(t, status.ResultHeld, out[0].Result)
 	w.idle()
-}
-
-func TestBusyNodeIsNotChanged(t *testing.T) {
-	t.Parallel()
-	w, first := running(t)
-	w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	w.Registry.Release(mariadb, "10.0", 1, "1.1")
-	w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0"))
-	w.Grain.SetBusy("the grain update_in_progress is true")
-
-	s := w.poll()
-
-	assert.Equal(t, status.StateHeld, s.State)
-	assert.Contains(t, s.Reason, "update_in_progress")
-	assert.Equal(t, "busy", podOf(s, "velum.yaml").Holds[0].Name)
-	assert.Empty(t, w.Node.PodManifest("db.yaml"), "not even a new pod is written")
-	require.NotEmpty(t, podOf(s, "db.yaml").Holds, "and its status says why")
-	assert.True(t, image(s, "velum.yaml", "velum").Staged, "staging goes on")
-	out, _ := w.apply("velum")
-	assert.Equal(t, status.ResultHeld, out[0].Result)
-	w.runs("velum.yaml", "velum", first.Digest)
-
-	w.Grain.SetBusy("")
-	s = w.observe()
-	assert.Equal(t, status.StateStaged, s.State, s.Reason)
-	assert.NotEmpty(t, w.Node.PodManifest("db.yaml"))
-}
-
-func TestUnmanagedPodIsStagedAndOfferedButHeld(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	first := w.Registry.Release(etcd, "3.4.13", 1, "1.1")
-	file := podYAML("etcd", "etcd="+etcd+":3.4.13")
-	w.Node.PutPodManifest("etcd.yaml", file)
-	w.check()
-	second := w.Registry.Release(etcd, "3.4.13", 1, "1.2")
-
-	s := w.check()
-
-	assert.Equal(t, status.StateHeld, s.State, s.Reason)
-	assert.Equal(t, "rebuild", image(s, "etcd.yaml", "etcd").Change)
-	assert.Equal(t, "unmanaged", podOf(s, "etcd.yaml").Holds[0].Name)
-	assert.True(t, w.Node.Pinned(etcd, second.Digest))
-	out, _ := w.apply()
-	assert.Equal(t, status.ResultHeld, out[0].Result)
-	assert.Equal(t, string(file), w.Node.PodManifest("etcd.yaml"))
-	w.runs("etcd.yaml", "etcd", first.Digest)
-	w.idle()
-
-	w.Policy.Manage = map[string]bool{"etcd.yaml": true}
-	w.restart()
-	w.check()
-	out, _ = w.apply("etcd")
-	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
-	w.runs("etcd.yaml", "etcd", second.Digest)
-	assert.Equal(t, string(podYAML("etcd", "etcd="+etcd+":3.4.13-rev1")), w.Node.PodManifest("etcd.yaml"))
-}
-
-// A pod that has not started will run what its tag names then: that image is staged without an
-// approval.
-func TestTagMovedBeforeThePodRunsIsStaged(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Node.SetKubelet(false)
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-	w.check()
-	require.NotEmpty(t, w.Node.PodManifest("velum.yaml"))
-	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-
-	s := w.poll()
-
-	assert.True(t, w.Node.Pinned(velum, next.Digest), s.Reason)
-	assert.Empty(t, image(s, "velum.yaml", "velum").Change)
-	w.idle()
-	w.Registry.Counts()
-	w.Node.SetKubelet(true)
-	w.Node.Sync()
-	w.runs("velum.yaml", "velum", next.Digest)
 }

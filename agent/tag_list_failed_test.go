@@ -99,63 +99,6 @@ func TestATagListThatFailsMakesTheNodeStale(t *testing.T) {
 	}
 }
 
-// The followed tag is answered for, whatever the list does: its rebuild is offered.
-func TestARebuildIsOfferedWithoutATagList(t *testing.T) {
-	t.Parallel()
-	w := follows(t, policy.Rule{Updates: tags.Revision})
-	w.Registry.DownLists(listFails(release.CauseServerError, 503, errors.New("503")))
-	w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1")
-	s := w.check()
-	assert.Equal(t, status.StateStale, s.State, s.Reason)
-	assert.NotNil(t, image(s, "velum.yaml", "velum").Offered)
-}
-
-// A registry that serves no lists has not failed. What is not known is said, with since when.
-func TestARegistryWithoutTagListsSaysWhatIsNotKnown(t *testing.T) {
-	t.Parallel()
-	for code := 401; code <= 405; code++ {
-		for _, isKept := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%d, kept %v", code, isKept), func(t *testing.T) {
-				t.Parallel()
-				w := follows(t, policy.Rule{Updates: tags.Revision})
-				if !isKept {
-					w.Disk.Lose()
-					w.restart()
-				}
-				w.Registry.DownLists(listFails(release.CauseAuth, code, fmt.Errorf("%d", code)))
-				var since time.Time
-				for n := range 2 {
-					s := w.check()
-					assert.Equal(t, status.StateCurrent, s.State, s.Reason)
-					require.Len(t, s.Reasons, 2, s.Reason)
-					r := s.Reasons[1]
-					assert.Equal(t, status.KindNoTagList, r.Kind)
-					assert.Equal(t, []any{velum, agenttest.Host, code}, []any{r.Image, r.Host, r.HTTPStatus})
-					assert.Contains(t, s.Reason, "newer tags are not known")
-					assert.NotContains(t, s.Reason, "newest that policy allows")
-					assert.Contains(t, fmt.Sprint(image(s, "velum.yaml", "velum").Notes), "newer tags unknown")
-					if n == 1 {
-						assert.Equal(t, since, r.Since)
-					}
-					since = r.Since
-				}
-				w.Registry.DownLists(nil)
-				assert.NotContains(t, w.check().Reason, "not known")
-			})
-		}
-	}
-}
-
-// What is not known needs no words where rules want nothing newer.
-func TestRebuildsOnlyNeedNoTagList(t *testing.T) {
-	t.Parallel()
-	w := follows(t, policy.Rule{Updates: tags.Rebuild})
-	w.Registry.DownLists(listFails(release.CauseOther, 405, errors.New("405")))
-	s := w.check()
-	assert.Equal(t, status.StateCurrent, s.State)
-	assert.NotContains(t, s.Reason, "not known")
-}
-
 // havers is a source that says of its list that it is not whole.
 type havers struct {
 	source.Source
@@ -183,16 +126,4 @@ func TestAListThatIsNotWholeIsUsedAndSaid(t *testing.T) {
 	i := image(s, "velum.yaml", "velum")
 	require.NotNil(t, i.Offered)
 	assert.Contains(t, i.Offered.Tag, "4.0.0-rev2")
-}
-
-// A list that failed does not say that a short tag has no intermediate one.
-func TestAShortTagWithoutItsListMayHaveAnIntermediateOne(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Registry.PublishBuild(velum, built("1", april, ""), "4.0.0", "4.0.0-rev1", "4.0.0-rev1-build1.5")
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-	w.Registry.DownLists(listFails(release.CauseServerError, 503, errors.New("503")))
-	notes := fmt.Sprint(image(w.check(), "velum.yaml", "velum").Notes)
-	assert.Contains(t, notes, "newer tags unknown")
-	assert.NotContains(t, notes, "no intermediate tag")
 }

@@ -113,41 +113,6 @@ func TestTagMovedToAnOlderBuildIsDetectedWithoutTheRecord(t *testing.T) {
 	assert.Zero(t, w.Registry.Counts().Describes)
 }
 
-func TestImageOfAnotherApplicationIsNotOffered(t *testing.T) {
-	t.Parallel()
-	later := april.Add(time.Hour)
-	for name, c := range map[string]struct {
-		origin string
-		tag    string
-		want   bool
-	}{
-		"a rebuild of another one":           {"caasp/v4/grafana", "4.0.0-rev1", false},
-		"a revision of another one":          {"caasp/v4/grafana", "4.0.0-rev2", false},
-		"the same":                           {"caasp/v4/velum", "4.0.0-rev1", true},
-		"the same in another product":        {"caasp/v5/velum", "4.0.0-rev2", true},
-		"named after the repository, nearly": {"velum-ui", "4.0.0-rev1", true},
-		"its name is the beginning":          {"caasp/v4/vel", "4.0.0-rev1", true},
-		"without a label":                    {"", "4.0.0-rev1", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := follows(t, policy.Rule{Updates: tags.Revision})
-			r := w.Registry.PublishBuild(velum, built("x", later, c.origin), c.tag, c.tag+"-build9.1")
-			s := w.check()
-			i := image(s, "velum.yaml", "velum")
-			if c.want {
-				require.NotNil(t, i.Offered, s.Reason)
-				assert.Equal(t, r.Digest, i.Offered.Digest)
-				return
-			}
-			assert.Nil(t, i.Offered)
-			require.NotEmpty(t, i.Refused)
-			assert.Equal(t, policy.RuleOrigin, i.Refused[0].Rule)
-			assert.Contains(t, i.Refused[0].Reason, "grafana")
-		})
-	}
-}
-
 // Without the record, and where the registry does not have any more what runs, the image on the node tells what it is.
 func TestImageOfAnotherApplicationIsNotOfferedWithoutTheRecord(t *testing.T) {
 	t.Parallel()
@@ -218,26 +183,6 @@ func TestAwaitedBuildIsNamed(t *testing.T) {
 	s = w.check()
 	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	assert.Len(t, image(s, "velum.yaml", "velum").Refused, 1)
-}
-
-// The short tag of a new build is set before its intermediate one: a pod that
-// was offered the intermediate tag is not offered the short one in between.
-func TestShortTagAheadOfItsIntermediateWaits(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	old := podYAML("velum", "velum="+velum+":4.0.0")
-	w.Node.PutPodManifest("velum.yaml", old)
-	w.Node.PutTemplate("velum.yaml", old)
-	w.check()
-	want := w.Node.WaitingFile("velum.yaml")
-	require.Contains(t, want, "4.0.0-rev1")
-	next := w.Registry.Publish(velum, "4.0.0")
-	s := w.poll()
-	assert.Equal(t, want, w.Node.WaitingFile("velum.yaml"), s.Reason)
-	w.Registry.Tag(velum, "4.0.0-rev1", next.Digest)
-	s = w.poll()
-	assert.Equal(t, next.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
 }
 
 func TestRules(t *testing.T) {
@@ -315,36 +260,6 @@ func TestDeniedDigestIsNotOfferedUnderAnyTag(t *testing.T) {
 	w.restart()
 	s = w.observe()
 	require.NotNil(t, image(s, "velum.yaml", "velum").Offered, "the rule counts that is in force now")
-}
-
-// A new pod starts with what is followed where the newest is refused, and not at
-// all where nothing is allowed.
-func TestNewPodUnderRules(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		deny string
-		want string
-	}{
-		"the newest": {"4.0.0-rev2", "4.0.0-rev1"},
-		"all":        {"*", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.Registry.Release(velum, "4.0.0", 1, "1.1")
-			w.Registry.Release(velum, "4.0.0", 2, "1.1")
-			w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision, Deny: []string{c.deny}} }
-			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
-			s := w.check()
-			if c.want == "" {
-				assert.Empty(t, w.Node.PodManifest("velum.yaml"))
-				assert.Equal(t, status.StateHeld, s.State, s.Reason)
-				assert.Contains(t, s.Reason, "refused by deny")
-				return
-			}
-			assert.Equal(t, string(rendered("velum", "velum="+velum+":"+c.want)), w.Node.PodManifest("velum.yaml"), s.Reason)
-		})
-	}
 }
 
 func TestFollowedTagOfTheConfigurationWins(t *testing.T) {

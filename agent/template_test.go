@@ -40,26 +40,6 @@ func TestBadRevisionWithANewContainerIsRolledBack(t *testing.T) {
 	})
 }
 
-// A failed release in auto mode, window reopened again and again.
-func TestAutoTriesAFailedReleaseOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, first := auto(t)
-		w.Policy.Window = nil
-		w.restart()
-		bad := w.Registry.Release(velum, "4.0.0", 1, "9.9")
-		w.Node.Crash(bad.Digest, true)
-		w.check()
-		w.runs("velum.yaml", "velum", first.Digest)
-		n := w.Node.Starts("velum.yaml", "velum")
-		for range 5 {
-			w.Clock.Add(12 * time.Hour)
-			w.check()
-			w.restart()
-		}
-		assert.Equal(t, n, w.Node.Starts("velum.yaml", "velum"))
-	})
-}
-
 // The template's pod has another name.
 func TestPodIsRenamed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
