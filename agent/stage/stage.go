@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"time"
 
@@ -87,11 +88,13 @@ func (s *Stager) pull(ctx context.Context, r release.Release) error {
 	err := s.Images.Stage(ctx, r, node.StageOptions{
 		Progress: s.Progress.Report,
 		CheckSpace: func(ctx context.Context, n policy.SpaceNeeded) error {
-			fs, err := s.CRI.Filesystem(ctx)
-			if err != nil {
+			disk, err := s.CRI.Filesystem(ctx)
+			// A filesystem that the agent cannot see, since a sandbox hides it, would hold each pull for ever. A
+			// pull that fills it cleans up after itself.
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("%w: free space unknown: %w", release.ErrHeld, err)
 			}
-			return s.Space.reserve(key, n, fs, s.Policy.Reserve)
+			return s.Space.reserve(key, n, disk, s.Policy.Reserve)
 		},
 	})
 	stop()
