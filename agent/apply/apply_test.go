@@ -122,9 +122,13 @@ func (w *world) step(approve bool) plan.Step {
 	return plan.Step{}
 }
 
-// update offers the next build of a revision.
+// update offers the next build of a revision of velum; 0: of its init container.
 func (w *world) update(rev int) release.Release {
-	next := w.Registry.Release(velum, "4.0.0", rev, "2.1")
+	next := w.Registry.Release(velum, "4.0.0", max(rev, 1), "2.1")
+	if rev == 0 {
+		w.Registry.Tag(velum, "4.0.0-rev1", w.first.Digest)
+		next = w.Registry.Release(db, "10.0", 1, "2.1")
+	}
 	w.offered(next)
 	return next
 }
@@ -154,8 +158,11 @@ func (w *world) says(r apply.Result) string {
 			out = append(out, c.says)
 		}
 	}
-	c, _ := w.Node.Container(file, "velum")
-	return strings.Join(out, "; ") + " | " + rec.NameOf(velum, c.Digests[0])
+	runs := "nothing"
+	if c, is := w.Node.Container(file, "velum"); is {
+		runs = rec.NameOf(velum, c.Digests[0])
+	}
+	return strings.Join(out, "; ") + " | " + runs
 }
 
 // during has something happen when the pod is stopped, or its pod manifest is set aside.
@@ -214,6 +221,19 @@ func TestApply(t *testing.T) {
 				after(at+1, w.Node.Sync)
 			}
 		}, "applied | 4.0.0-rev1-build2.1", 70500 * time.Millisecond},
+		"its init container ends five times": {0, func(w *world, next release.Release) {
+			w.crashes(next)
+			for _, at := range every(10*time.Second, 6) {
+				after(at+1, w.Node.Sync)
+			}
+		}, "to be rolled back; failed; denied; pending; pod velum: db has ended 5 times: init container db has not ended well (exit code 1) | nothing", 40500 * time.Millisecond},
+		"its init container ends four times": {0, func(w *world, next release.Release) {
+			w.crashes(next)
+			after(35*time.Second, func() { w.Node.Crash(next.Digest, false) })
+			for _, at := range every(10*time.Second, 6) {
+				after(at+1, w.Node.Sync)
+			}
+		}, "applied | 4.0.0-rev1-build1.1", 70500 * time.Millisecond},
 		"nobody sees it once": {1, func(w *world, _ release.Release) {
 			after(10*time.Second+1, func() { w.Node.Blind(assert.AnError) })
 			after(10*time.Second+600*time.Millisecond, func() { w.Node.Blind(nil) })

@@ -262,6 +262,14 @@ func TestSpreadOfPulls(t *testing.T) {
 			w.templateText("velum.yaml", append(text("velum", "", "velum="+velum+":4.0.0-rev1"), "  hostNetwork: true\n"...))
 			w.held(velum+":4.0.0-rev1", rebuild.Digest)
 		}, "rebuild | stage 4.0.0-rev1-build1.2; keep velum.yaml"},
+		"two questions, and the time of one has come": {func(w *world) {
+			w.has("two.yaml", "two="+velum+":4.0.0-rev1-build1.1")
+			w.runs("two.yaml", "two", first)
+			w.offer("4.0.0-rev1-build1.1", rebuild)
+			w.now = now.Add(time.Hour)
+			w.delay("4.0.0-rev1-build1.1", 90*time.Minute)
+			w.policy.StageDelay = time.Hour
+		}, "rebuild | stage 4.0.0-rev1-build1.2; keep two.yaml"},
 		"a rendered file waits, too": {func(w *world) {
 			w.templateText("velum.yaml", append(text("velum", "", "velum="+velum+":4.0.0-rev1"), "  hostNetwork: true\n"...))
 		}, "rebuild | "},
@@ -277,6 +285,12 @@ func TestNotes(t *testing.T) {
 	i := w.decide().Pods[0].Images[0]
 	assert.Equal(t, []string{"staging begins at 2026-05-01T13:00:00Z"}, i.Offer.Notes)
 	assert.Equal(t, now.Add(time.Hour), i.StageFrom)
+	w = running()
+	w.rec.Releases.Set(release.Key(velum, first.Digest), built(first, -1))
+	w.answers(built(revision, -2))
+	assert.Equal(t, []string{
+		"4.0.0-rev2-build2.1 is newer by name than 4.0.0-rev1-build1.1, but was created earlier (2026-05-01T10:00:00Z, 2026-05-01T11:00:00Z)",
+	}, w.decide().Pods[0].Images[0].Offer.Notes)
 	w = running()
 	w.answers(revision)
 	for q, o := range w.offers {

@@ -77,7 +77,13 @@ func TestApplyStep(t *testing.T) {
 		"a rebuild":                      {func(w *world) { w.answers(rebuild) }, "stops velum/velum; expects velum 4.0.0-rev1-build1.2; returns to velum:4.0.0-rev1-build1.1@sha256:86d IfNotPresent, mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent"},
 		"a revision":                     {func(w *world) { w.answers(revision) }, "set aside; writes velum:4.0.0-rev2 Always, mariadb:10.0-rev1 Always; expects velum 4.0.0-rev2-build2.1 anew; expects db 10.0-rev1-build1.1 anew at first; returns to velum:4.0.0-rev1-build1.1@sha256:86d IfNotPresent, mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent"},
 		"a rebuild of an init container": {func(w *world) { next := rel(mariadb, "10.0-rev1-build1.2"); w.stage(next); w.offer("10.0-rev1", next) }, "set aside; expects velum 4.0.0-rev1-build1.1 anew; expects db 10.0-rev1-build1.2 anew at first; returns to velum:4.0.0-rev1-build1.1@sha256:86d IfNotPresent, mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent"},
-		"its container does not run":     {func(w *world) { w.answers(rebuild); w.stops("velum.yaml") }, "set aside; expects velum 4.0.0-rev1-build1.2 anew; expects db 10.0-rev1-build1.1 anew at first; does not return: velum did not run before either"},
+		"a rebuild of an init container that is gone": {func(w *world) {
+			next := rel(mariadb, "10.0-rev1-build1.2")
+			w.stage(next)
+			w.offer("10.0-rev1", next)
+			w.inv.Containers = w.inv.Containers[:1]
+		}, "set aside; expects velum 4.0.0-rev1-build1.1 anew; expects db 10.0-rev1-build1.2 anew at first; returns to velum:4.0.0-rev1-build1.1@sha256:86d IfNotPresent, mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent"},
+		"its container does not run": {func(w *world) { w.answers(rebuild); w.stops("velum.yaml") }, "set aside; expects velum 4.0.0-rev1-build1.2 anew; expects db 10.0-rev1-build1.1 anew at first; does not return: velum did not run before either"},
 		"its container was just restarted": {func(w *world) {
 			w.answers(rebuild)
 			c := w.container("velum.yaml", "velum", first)

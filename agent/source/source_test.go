@@ -223,6 +223,15 @@ func TestSecondReading(t *testing.T) {
 				n.Tag(velum, "4.0.0-rev1", d)
 			}
 		}, "4.0.0-rev1-build1.1", 30 * time.Second, 0},
+		"a mirror lags behind for a moment": {func(n *node) {
+			n.Release(velum, "4.0.0", 1, "1.2")
+			n.Policy.ConfirmAfter = 0
+			n.ask(source.PollAll, asked(velum, "4.0.0-rev1"))
+			n.Policy.ConfirmAfter = 30 * time.Second
+			for d := range n.held {
+				n.Tag(velum, "4.0.0-rev1", d)
+			}
+		}, func(n *node, _ int) { n.Tag(velum, "4.0.0-rev1", n.Record.Offers[velum+":4.0.0-rev1"].Follow.Digest) }, "4.0.0-rev1-build1.2", 30 * time.Second, 0},
 		"the tag vanishes": {rebuild, func(n *node, _ int) { n.Retract(velum, "4.0.0-rev1") }, "; r.io/caasp/velum: upstream registry.test: 4.0.0-rev1: not found", 30 * time.Second, 0},
 		"it moves once": {rebuild, func(n *node, at int) {
 			if at == 1 {
@@ -384,7 +393,16 @@ func TestRequests(t *testing.T) {
 	q = asked(velum, "4.0.0")
 	counts(agenttest.Counts{Heads: 1 + 8 + 8, Lists: 1, Describes: 1}, source.PollDue, "eight intermediate and eight long tags")
 	counts(agenttest.Counts{Heads: 1}, source.PollDue, "not looked for again in the same list")
-	assert.LessOrEqual(t, len(n.Record.Lists[velum].Tags), 64)
+	for major := range 1000 {
+		n.Release(velum, fmt.Sprintf("5.%d.0", major), 1, "1.1")
+	}
+	q = asked(velum, "4.0.0-rev1")
+	before := says(n.ask(source.PollAll, q)[q])
+	assert.Contains(t, before, "newest 4.0.0-rev49-build1.1")
+	assert.Less(t, len(n.Record.Lists[velum].Tags), 100, "the record stays small")
+	n.Counts()
+	assert.Equal(t, before, says(n.ask(source.PollDue, q)[q]), "and is enough")
+	assert.Zero(t, n.Counts().Lists)
 }
 
 // The rules have changed: what they allow now is asked for soon, once, by each node at its own time.
@@ -543,6 +561,18 @@ func TestResumedRound(t *testing.T) {
 	assert.Equal(t, "10.0-rev1-build1.1", says(out[other]))
 	assert.Equal(t, 1, n.Counts().Heads, "only what was interrupted is asked for again")
 	n.now = n.now.Add(time.Hour)
+	gone, leave := context.WithCancel(t.Context())
+	n.OnAsk = func(_, name string) {
+		if name == velum+":4.0.0-rev1" {
+			leave()
+		}
+	}
+	rebuilt := n.Release(db, "10.0", 1, "1.2")
+	out = n.askIn(gone, source.PollDue, true, other, q)
+	assert.Equal(t, rebuilt.Digest, out[other].Follow.Digest, "a poll that is stopped keeps its answers")
+	require.NoError(t, out[q].Err, "it is nobody's failure")
+	n.OnAsk = nil
+	n.Counts()
 	late := n.NewRound(source.PollDue, n.held, n.running)
 	late.Resume(next)
 	n.Ask(t.Context(), late, []release.Question{q, other}, true)
