@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -180,24 +179,6 @@ func TestLastGoodStaysPinnedOverCrashingRebuilds(t *testing.T) {
 	})
 }
 
-func TestImageThatKubeletPulledIsAdopted(t *testing.T) {
-	t.Parallel()
-	w, first := running(t)
-	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	w.Node.Restart("velum.yaml", "velum")
-
-	s := w.poll()
-
-	w.runs("velum.yaml", "velum", second.Digest)
-	i := image(s, "velum.yaml", "velum")
-	assert.True(t, i.Adopted)
-	assert.Empty(t, i.Change)
-	assert.True(t, w.Node.Pinned(velum, first.Digest), "the rollback target")
-	assert.True(t, w.Node.Pinned(velum, second.Digest))
-	assert.True(t, image(w.observe(), "velum.yaml", "velum").Adopted)
-	w.idle()
-}
-
 func TestIfNotPresentPullsThroughCRIFirst(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
@@ -215,55 +196,6 @@ func TestIfNotPresentPullsThroughCRIFirst(t *testing.T) {
 	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	w.runs("velum.yaml", "velum", second.Digest)
 	assert.Contains(t, w.Node.Names(second.Digest), velum+":4.0.0-rev1")
-}
-
-func TestChangedInitContainerRestartsTheWholePod(t *testing.T) {
-	t.Parallel()
-	for _, gone := range []bool{false, true} {
-		w := newWorld(t)
-		w.Registry.Release(velum, "4.0.0", 1, "1.1")
-		w.Registry.Release(mariadb, "10.0", 1, "1.1")
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "init:setup="+velum+":4.0.0", "db="+mariadb+":10.0"))
-		w.check()
-		before, _ := w.Node.Container("velum.yaml", "db")
-		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-		s := w.poll()
-		require.Equal(t, "rebuild", image(s, "velum.yaml", "setup").Change)
-		if gone {
-			w.Node.RemoveContainer("velum.yaml", "setup") // kubelet keeps dead containers only so long
-			assert.Equal(t, "rebuild", image(w.observe(), "velum.yaml", "setup").Change, "what ran last is remembered")
-		}
-
-		w.Registry.Counts()
-
-		out, _ := w.apply()
-
-		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
-		assert.Equal(t, 2, w.Registry.Counts().Heads, "all that kubelet will pull is asked for")
-		w.runs("velum.yaml", "setup", second.Digest)
-		after, _ := w.Node.Container("velum.yaml", "db")
-		assert.NotEqual(t, before.Sandbox, after.Sandbox)
-		w.idle()
-	}
-}
-
-func TestOnlyTheContainerThatChangesIsStopped(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	w.Registry.Release(mariadb, "10.0", 1, "1.1")
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
-	w.check()
-	w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	w.poll()
-	w.Registry.Counts()
-
-	out, _ := w.apply()
-
-	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
-	assert.Equal(t, 2, w.Node.Starts("velum.yaml", "velum"))
-	assert.Equal(t, 1, w.Node.Starts("velum.yaml", "db"))
-	assert.Equal(t, 1, w.Registry.Counts().Heads, "only what will be pulled is asked for")
 }
 
 func TestTwoContainersOfOneRepositoryAreStagedOnce(t *testing.T) {
@@ -287,21 +219,6 @@ func TestTwoContainersOfOneRepositoryAreStagedOnce(t *testing.T) {
 	}
 }
 
-func TestDeadContainersOfTheOldPodAreIgnored(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, _ := running(t)
-		for rev := 2; rev < 5; rev++ {
-			w.Clock.Add(time.Hour)
-			next := w.Registry.Release(velum, "4.0.0", rev, "1.1")
-			w.check()
-			out, s := w.apply() // each leaves a dead container behind
-			assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
-			assert.Equal(t, next.Digest, image(s, "velum.yaml", "velum").Running.Digest)
-		}
-	})
-}
-
 func TestStepErrorsAreReportedAtTheirObject(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
@@ -316,18 +233,6 @@ func TestStepErrorsAreReportedAtTheirObject(t *testing.T) {
 	assert.Empty(t, w.Grain.Last().Updates, "never offered unstaged")
 	out, _ := w.apply()
 	assert.Equal(t, "not staged yet: stage: no space left on device", out[0].Reason)
-}
-
-func TestPullPolicyNoneOffersNoRebuild(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{} }
-	w.restart()
-	w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	s := w.check()
-	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
-	assert.Nil(t, image(s, "velum.yaml", "velum").Offered)
-	assert.Equal(t, "nothing to apply; newer, not allowed: velum 4.0.0-rev1-build1.2 (updates)", s.Reason)
 }
 
 // kubelet's garbage collection removed the staged image, and no cycle has noticed: one apply

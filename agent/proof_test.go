@@ -64,40 +64,6 @@ func TestCrashLoopNamesItsContainer(t *testing.T) {
 	})
 }
 
-// An init container that is tried again counts likewise, and one that ends well does not.
-func TestCrashLoopOfAnInitContainer(t *testing.T) {
-	for name, c := range map[string]struct {
-		heals  time.Duration
-		result status.Result
-		reason string
-	}{
-		"for ever":   {time.Hour, status.ResultFailed, "setup has ended 5 times: init container setup has not ended well (exit code 1); rolled back"},
-		"four times": {35 * time.Second, status.ResultApplied, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.Policy.ApplyTimeout = 5 * time.Minute
-				w.Registry.Release(velum, "4.0.0", 1, "1.1")
-				w.Registry.Release(mariadb, "10.0", 1, "1.1")
-				w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__", "init:setup="+mariadb+":__TAG__"))
-				w.check()
-				bad := w.Registry.Release(mariadb, "10.0", 1, "1.2")
-				w.Node.Crash(bad.Digest, true)
-				w.check()
-				time.AfterFunc(c.heals, func() { w.Node.Crash(bad.Digest, false) })
-				for _, at := range every(10*time.Second, 6) {
-					time.AfterFunc(at, w.Node.Sync)
-				}
-				out, _ := w.apply()
-				assert.Equal(t, c.result, out[0].Result, out[0].Reason)
-				assert.Contains(t, out[0].Reason, c.reason)
-				assert.NotContains(t, w.Node.PodManifest("velum.yaml"), bad.Digest, "no registry was away")
-			})
-		})
-	}
-}
-
 // Each question that is asked has an end, which says whether it was answered.
 func TestEndOfEachQuestionIsReported(t *testing.T) {
 	t.Parallel()

@@ -142,24 +142,6 @@ func TestAlarmNamesTheConfigurationsTag(t *testing.T) {
 	assert.Contains(t, w.check().Reason, "the followed tag is gone")
 }
 
-func TestSpreadEndsForAllQuestionsOfAnImageAtOnce(t *testing.T) {
-	t.Parallel()
-	w := follows(t, policy.Rule{Updates: tags.Revision})
-	w.Policy.StageDelay = time.Hour
-	w.restart()
-	w.Node.PutPodManifest("two.yaml", rendered("two", "two="+velum+":4.0.0-rev1-build1.5"))
-	next := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6")
-	w.poll()
-	w.Clock.Add(30 * time.Minute)
-	w.Node.PutTemplate("two.yaml", podYAML("two", "two="+velum+":4.0.0-rev1-build1.5"))
-	w.poll()
-	require.Empty(t, w.Node.Names(next.Digest))
-	w.Clock.Add(30 * time.Minute)
-	w.observe()
-	assert.NotEmpty(t, w.Node.WaitingFile("two.yaml"))
-	w.idle()
-}
-
 // The rule came after the answer: no source is asked, and the next best release is offered.
 func TestNewRuleAppliesToAnEarlierAnswer(t *testing.T) {
 	t.Parallel()

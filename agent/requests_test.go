@@ -80,28 +80,6 @@ func TestListsAreAskedForAgainAfterAWrongClock(t *testing.T) {
 	assert.Equal(t, want.Digest, image(s, "velum.yaml", "velum").Offered.Digest, s.Reason)
 }
 
-// However many tags a repository has, the record keeps few of them, and what is
-// offered does not depend on which.
-func TestRecordStaysSmallWhereTagsAreMany(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	for n := range 1000 {
-		w.Registry.Release(velum, fmt.Sprintf("5.%d.0", n), 1, "1.1")
-	}
-	for rev := 2; rev < 40; rev++ {
-		w.Registry.Release(velum, "4.0.0", rev, "1.1")
-	}
-	before := image(w.check(), "velum.yaml", "velum")
-	require.Equal(t, "4.0.0-rev39-build1.1", before.Offered.Tag)
-	assert.Less(t, len(w.Disk.JSON()), 12_000)
-	w.Registry.Counts()
-	w.restart()
-	after := image(w.poll(), "velum.yaml", "velum")
-	assert.Zero(t, w.Registry.Counts().Lists)
-	assert.Equal(t, before.Offered, after.Offered)
-	assert.Equal(t, before.Refused, after.Refused)
-}
-
 // An unsaved record is reported: holds, approvals and waits would be lost at the next start.
 func TestUnsavedRecordIsAnAlarm(t *testing.T) {
 	t.Parallel()

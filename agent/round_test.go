@@ -3,7 +3,6 @@
 package agent_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -12,29 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/policy"
-	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/tags"
 )
-
-func TestStoppedPollKeepsItsAnswers(t *testing.T) {
-	t.Parallel()
-	w := twenty(t)
-	w.poll()
-	next := w.Registry.Release("registry.suse.com/caasp/v4/app00", "1.0.0", 1, "1.2")
-	w.Registry.Counts()
-	ctx, stop := context.WithCancel(t.Context())
-	w.Registry.OnAsk = func(_, name string) {
-		if name == "registry.suse.com/caasp/v4/app05:1.0.0-rev1" {
-			stop()
-		}
-	}
-	s, err := w.agent.Cycle(ctx, source.PollDue)
-	require.NoError(t, err)
-	require.NotNil(t, image(s, "app00.yaml", "app").Offered)
-	assert.Equal(t, next.Digest, image(s, "app00.yaml", "app").Offered.Digest)
-	assert.Empty(t, image(s, "app05.yaml", "app").Error, "it is nobody's failure")
-	assert.Equal(t, 7, w.Registry.Counts().Heads, "six of them, and a long tag")
-}
 
 func TestFollowedAndNewestTagAreBothReadTwiceAndOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -51,20 +29,6 @@ func TestFollowedAndNewestTagAreBothReadTwiceAndOnce(t *testing.T) {
 		w.Registry.Tag(velum, "4.0.0-rev3", next.Digest)
 		w.check()
 		assert.Equal(t, 30*time.Second, time.Since(began), "what another tag names is new")
-	})
-}
-
-// A mirror that lags behind for a moment takes no offer back.
-func TestMomentaryOlderBuildKeepsTheOffer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, first := confirming(t)
-		next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-		w.poll()
-		w.Registry.Tag(velum, "4.0.0-rev1", first.Digest) // the node has it
-		w.meanwhile(func(int) { w.Registry.Tag(velum, "4.0.0-rev1", next.Digest) })
-		s := w.poll()
-		require.NotNil(t, image(s, "velum.yaml", "velum").Offered, s.Reason)
-		assert.Equal(t, next.Digest, image(s, "velum.yaml", "velum").Offered.Digest)
 	})
 }
 
@@ -132,44 +96,4 @@ func TestNewerTagsAreSearchedWithinThePolicy(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestNewerNameOfAnEarlierBuildIsOfferedWithANote(t *testing.T) {
-	t.Parallel()
-	w := follows(t, policy.Rule{Updates: tags.Revision})
-	w.Registry.PublishBuild(velum, built("two", april.Add(-time.Hour), ""), "4.0.0-rev2", "4.0.0-rev2-build1.1")
-	i := image(w.check(), "velum.yaml", "velum")
-	require.NotNil(t, i.Offered)
-	require.NotEmpty(t, i.Notes)
-	assert.Contains(t, i.Notes[0], "4.0.0-rev2-build1.1 is newer by name than 4.0.0-rev1-build1.5, but was created earlier")
-}
-
-// Nothing runs that could be compared: what is followed is.
-func TestNewPodDoesNotStartWithAnotherApplication(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Registry.PublishBuild(velum, built("a", april, "caasp/v4/velum"), "4.0.0-rev1")
-	w.Registry.PublishBuild(velum, built("b", april, "caasp/v4/grafana"), "4.0.0-rev2")
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
-	s := w.check()
-	assert.Contains(t, w.Node.PodManifest("velum.yaml"), "4.0.0-rev1\n", s.Reason)
-}
-
-// A host may send a Retry-After of a day; jitter spreads the nodes after it.
-func TestDayLongWaitIsNoWrongClock(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	w.agent.Jitter = func() float64 { return 0.99 }
-	w.Registry.Down(refuses(429, w.Clock.Now().Add(24*time.Hour)))
-	w.poll()
-	w.Registry.Counts()
-	w.Clock.Add(time.Minute)
-	w.cycle(source.PollFailed)
-	assert.Zero(t, w.Registry.Counts())
-	w.Clock.Add(59 * time.Hour)
-	w.cycle(source.PollFailed)
-	assert.Zero(t, w.Registry.Counts())
-	w.Clock.Add(time.Hour)
-	w.cycle(source.PollFailed)
-	assert.Equal(t, 1, w.Registry.Counts().Heads)
 }
