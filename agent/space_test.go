@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -145,20 +146,22 @@ func TestPollChecksSpaceAgain(t *testing.T) {
 // A question for the free space that failed is no answer: a full disk must not be filled by it.
 func TestAPullWaitsWhileTheFreeSpaceIsUnknown(t *testing.T) {
 	t.Parallel()
-	w, _ := running(t)
-	w.big(velum, "4.0.0", 2, "1.1")
-	w.Node.SetDisk(10*gib, mib)
-	require.Equal(t, status.StateHeld, w.check().State)
-	w.Node.Unmeasured = assert.AnError
-	fetched := w.Node.Fetched()
-	for _, observe := range []func() status.Status{w.observe, w.check} {
-		s := observe()
-		assert.Equal(t, status.StateHeld, s.State, s.Reason)
-		assert.Contains(t, s.Reason, "free space unknown: "+assert.AnError.Error())
-	}
-	assert.Equal(t, fetched, w.Node.Fetched(), "a byte of a layer")
-	w.Node.Unmeasured = nil
-	w.Node.SetDisk(10*gib, 8*gib)
-	s := w.check()
-	assert.Equal(t, status.StateStaged, s.State, s.Reason)
+	synctest.Test(t, func(t *testing.T) { // CRI has a minute
+		w, _ := running(t)
+		w.big(velum, "4.0.0", 2, "1.1")
+		w.Node.SetDisk(10*gib, mib)
+		require.Equal(t, status.StateHeld, w.check().State)
+		w.Node.Unmeasured = assert.AnError
+		fetched := w.Node.Fetched()
+		for _, observe := range []func() status.Status{w.observe, w.check} {
+			s := observe()
+			assert.Equal(t, status.StateHeld, s.State, s.Reason)
+			assert.Contains(t, s.Reason, "free space unknown: "+assert.AnError.Error())
+		}
+		assert.Equal(t, fetched, w.Node.Fetched(), "a byte of a layer")
+		w.Node.Unmeasured = nil
+		w.Node.SetDisk(10*gib, 8*gib)
+		s := w.check()
+		assert.Equal(t, status.StateStaged, s.State, s.Reason)
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
 // listTimeout is how long CRI may take to list a staged image. CRI receives an event for it,
@@ -81,6 +82,27 @@ func (s *Stager) Stage(ctx context.Context, r release.Release) error {
 	return err
 }
 
+// spacePatience is how long CRI may take to come back, and spaceInterval how often it is asked.
+const (
+	spacePatience = time.Minute
+	spaceInterval = time.Second
+)
+
+// filesystem asks CRI for the image filesystem until it answers: a pull outlives a restart of containerd. A filesystem
+// that the agent cannot see, since a sandbox hides it, would hold each pull for ever: it is zero, and a pull that fills
+// it cleans up after itself.
+func (s *Stager) filesystem(ctx context.Context) (policy.Filesystem, error) {
+	for end := time.Now().Add(spacePatience); ; {
+		disk, err := s.CRI.Filesystem(ctx)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return policy.Filesystem{}, nil
+		case err == nil, !time.Now().Before(end), wait.For(ctx, spaceInterval) != nil:
+			return disk, err
+		}
+	}
+}
+
 // pull pulls a release if there is space for it.
 func (s *Stager) pull(ctx context.Context, r release.Release) error {
 	key := release.Key(r.Repository, r.Digest)
@@ -88,10 +110,8 @@ func (s *Stager) pull(ctx context.Context, r release.Release) error {
 	err := s.Images.Stage(ctx, r, node.StageOptions{
 		Progress: s.Progress.Report,
 		CheckSpace: func(ctx context.Context, n policy.SpaceNeeded) error {
-			disk, err := s.CRI.Filesystem(ctx)
-			// A filesystem that the agent cannot see, since a sandbox hides it, would hold each pull for ever. A
-			// pull that fills it cleans up after itself.
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			disk, err := s.filesystem(ctx)
+			if err != nil {
 				return fmt.Errorf("%w: free space unknown: %w", release.ErrHeld, err)
 			}
 			return s.Space.reserve(key, n, disk, s.Policy.Reserve)

@@ -125,7 +125,7 @@ func TestStage(t *testing.T) {
 		"the pull fails":          {func(i *images) { i.fails = func(release.Release) error { return refused } }, "connection refused", time.Minute, false, status.PhaseFailed},
 		"there is no space":       {func(i *images) { i.disk.Free = 200 * mib }, "only 209.7 MB are free on /var", 0, true, status.PhaseFailed},
 		"a disk that is not seen": {func(i *images) { i.unknown = fmt.Errorf("image filesystem: %w", syscall.ENOENT) }, "", time.Minute, false, ""},
-		"the space is not known":  {func(i *images) { i.unknown = refused }, "held: free space unknown: connection refused", 0, false, status.PhaseFailed},
+		"the space is not known":  {func(i *images) { i.unknown = refused }, "held: free space unknown: connection refused", time.Minute, false, status.PhaseFailed},
 		"it fills the disk":       {func(i *images) { i.fails = func(release.Release) error { return release.ErrNoSpace } }, "only 524.3 MB are free on /var: no space left", time.Minute, true, status.PhaseFailed},
 		"it fills a disk of unknown size": {func(i *images) {
 			i.fails, i.disk = func(release.Release) error { return release.ErrNoSpace }, policy.Filesystem{}

@@ -244,7 +244,7 @@ func livesAndGoes(t *testing.T, dist string, rpms []string) {
 func mainOf(t *testing.T, rpms []string) string {
 	t.Helper()
 	at := slices.IndexFunc(rpms, func(name string) bool {
-		return strings.HasPrefix(filepath.Base(name), packageName+"-0+")
+		return regexp.MustCompile("^" + packageName + `-\d`).MatchString(filepath.Base(name))
 	})
 	require.GreaterOrEqual(t, at, 0)
 	return rpms[at]
