@@ -84,6 +84,8 @@ func (i *images) Stage(ctx context.Context, r release.Release, o node.StageOptio
 }
 
 func (i *images) Lists(_ context.Context, name string) (digest.Digest, bool, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	i.unlisted--
 	if i.config != "" {
 		return i.config, true, i.criFails
@@ -95,13 +97,23 @@ func (i *images) Filesystem(context.Context) (policy.Filesystem, error) {
 	return i.disk, i.unknown
 }
 
-func (i *images) Staged(err error) { i.counted = append(i.counted, err) }
+func (i *images) Staged(err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.counted = append(i.counted, err)
+}
+
+func (i *images) report(p status.Progress) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.reported = append(i.reported, p)
+}
 
 // stager stages on the node, in cycles.
 func (i *images) stager() *stage.Stager {
 	s := &stage.Stager{
 		Images: i, CRI: i, Space: &stage.Space{}, Meter: i, Log: log, Signatures: &stage.SignatureChecker{Records: &record.Store{}},
-		Progress: &status.Reporter{To: func(p status.Progress) { i.reported = append(i.reported, p) }},
+		Progress: &status.Reporter{To: i.report},
 	}
 	s.Space.Begin(true)
 	return s
