@@ -39,7 +39,7 @@ type View struct {
 	leases []string
 }
 
-// File is what tells whether somebody touched a file.
+// File has what shows that a program touched a file.
 type File struct {
 	Mode     fs.FileMode
 	Inode    uint64

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
+	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
 // lockFile is locked with flock(2) by the process that enables or disables the own host. Only root can open it.
@@ -44,17 +45,13 @@ func (m Memory) Lock(ctx context.Context) (unlock func(), err error) {
 func await(ctx context.Context, file *os.File) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockPatience, fmt.Errorf("not free within %s", lockPatience))
 	defer cancel()
-	again := time.NewTicker(lockInterval)
-	defer again.Stop()
 	for {
 		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return err
 		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			return fmt.Errorf("another process enables or disables the own host: %w", context.Cause(ctx))
+		if err := wait.For(ctx, lockInterval); err != nil {
+			return fmt.Errorf("another process enables or disables the own host: %w", err)
 		}
 	}
 }

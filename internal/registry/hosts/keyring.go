@@ -31,8 +31,8 @@ type keyringEntry struct {
 const dockerHub = "index.docker.io"
 
 // find returns the first login of a key that matches, for Docker Hub also that of its old key where no other does. A
-// login without a user is passed over: kubelet asks as nobody with it, and then with the next. The zero Login: there is
-// none.
+// login without a user is skipped: kubelet asks anonymously with it, and then with the next. The zero Login means
+// that there is none.
 func (k keyring) find(host, repository string) Login {
 	image, err := url.Parse("https://" + imageHost(host) + "/" + repository)
 	if err != nil {
