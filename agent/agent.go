@@ -12,8 +12,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/node"
-	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/source"
@@ -22,27 +22,27 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
-// Agent runs cycles. All fields are required but Catalog, Preconditions, Readiness, Inhibitor, FleetLock,
-// Quorum, Pacer, Verifier, Meter, Events, OwnHost, Progress and Jitter. It is not safe for concurrent use; Loop
-// serializes the calls.
+// Agent runs cycles. The optional fields are Catalog, Preconditions, Readiness, Inhibitor, FleetLock, Quorum, Pacer,
+// Verifier, Meter, Events, LocalRegistry, Progress and Jitter. It is not safe for concurrent use; Loop serializes the
+// calls.
 type Agent struct {
 	Source        source.Source
-	Catalog       catalog.Channel // nil: the tags of the registry alone
+	Catalog       catalog.Channel // nil: the registry's tags only
 	Images        node.Images
 	Pods          node.Pods
 	Files         node.PodFiles
 	Announcer     Announcer
 	Recorder      record.Recorder
-	Preconditions Preconditions       // of an apply; nil: none
-	Readiness     apply.Readiness     // nil: what runs counts as ready
-	Inhibitor     apply.Inhibitor     // nil: a shutdown is not delayed
-	FleetLock     fleet.Locker        // required where Policy.Lock covers a pod
-	Quorum        apply.Quorum        // of the control plane; nil: it is not asked
-	Pacer         record.Pacer        // of Source; nil: none
-	Verifier      stage.Verifier      // nil: no signatures are verified
-	Meter         Meter               // nil: nothing is counted
-	Events        watch.RuntimeEvents // nil: containers are only polled
-	OwnHost       *ownhost.Keeper     // nil: the node has no own host
+	Preconditions Preconditions         // for an apply; nil: none
+	Readiness     apply.Readiness       // nil: a running container counts as ready
+	Inhibitor     apply.Inhibitor       // nil: a shutdown is not delayed
+	FleetLock     fleet.Locker          // required if Policy.Lock covers a pod
+	Quorum        apply.Quorum          // of the control plane; nil: not checked
+	Pacer         record.Pacer          // for Source; nil: none
+	Verifier      stage.Verifier        // nil: signatures are not verified
+	Meter         Meter                 // nil: events are not counted
+	Events        watch.RuntimeEvents   // nil: containers are only polled
+	LocalRegistry *localregistry.Keeper // nil: the node has no local registry
 	Policy        policy.Policy
 	Log           *slog.Logger
 	Now           func() time.Time
@@ -53,11 +53,11 @@ type Agent struct {
 	records    record.Store
 	nodes      node.State
 	space      stage.Space
-	unfinished *source.Round // the answers of an interrupted poll
-	cycles     uint64        // since the start
+	unfinished *source.Round // answers of an interrupted poll
+	cycles     uint64        // number of cycles since the start
 }
 
-// shared is what a loop gives to the cycles that it runs. The zero value: there is no loop.
+// shared is what a loop shares with the cycles that it runs. The zero value is for a cycle without a loop.
 type shared struct {
 	queue     *queue                // of requests: an urgent one interrupts the cycle
 	watched   *watch.Watched        // followed containers
@@ -65,7 +65,7 @@ type shared struct {
 	progress  func(status.Progress) // called instead of Agent.Progress
 }
 
-// reportsTo is the function to which progress is reported; nil: no caller wants it.
+// reportsTo returns the function that receives progress; nil if no caller wants it.
 func (a *Agent) reportsTo(loop shared) func(status.Progress) {
 	if loop.progress != nil {
 		return loop.progress
@@ -108,8 +108,8 @@ func (a *Agent) begin(ctx context.Context, loop shared, p purpose) (*cycle, erro
 	c.executor = &apply.Executor{
 		Source: a.Source, Pods: a.Pods, Images: a.Images, Files: a.Files, Stager: c.stager, Readiness: a.Readiness,
 		Inhibitor: a.Inhibitor, Lock: c.lock, Quorum: a.Quorum, Meter: a.Meter, Records: &a.records,
-		Policy: a.Policy, Log: c.log, Now: a.Now, Jitter: jitter, Progress: c.progress, OwnHost: a.OwnHost,
-		Caller: p.caller,
+		Policy: a.Policy, Log: c.log, Now: a.Now, Jitter: jitter, Progress: c.progress, LocalRegistry: a.LocalRegistry,
+		Caller: p.caller, Observed: &a.nodes,
 	}
 	if err == nil {
 		c.signs.DropRemovedKeys(ctx)

@@ -5,14 +5,19 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -28,12 +33,12 @@ func TestApplyIsHeld(t *testing.T) {
 		state  status.State
 	}{
 		"the registry is away": {
-			func(w *world) { w.Registry.Down(agenttest.ErrRefused) }, "registry away", status.StateHeld,
+			func(w *world) { w.Registry.Down(agenttest.ErrRefused) }, "registry does not answer", status.StateHeld,
 		},
-		"the floating tag has moved on": {
-			func(w *world) { w.Registry.Release(velum, "4.0.0", 1, "1.3") }, "has moved on", status.StateStaged, // to what is staged by now, and waits for an approval of its own
+		"the floating tag has moved": {
+			func(w *world) { w.Registry.Release(velum, "4.0.0", 1, "1.3") }, "has moved", status.StateStaged, // the new release needs its own approval
 		},
-		"somebody edits the file at the last moment": {
+		"the file is edited at the last moment": {
 			func(w *world) {
 				w.Registry.OnAsk = func(string, string) {
 					w.Registry.OnAsk = nil
@@ -42,8 +47,7 @@ func TestApplyIsHeld(t *testing.T) {
 			}, "changed by another program or a person", status.StateHeld,
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel(t, name, func(t *testing.T) {
 			w := newWorld(t)
 			w.Registry.Release(mariadb, "10.0", 1, "1.1")
 			first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -66,13 +70,12 @@ func TestApplyIsHeld(t *testing.T) {
 	}
 }
 
-// An approval is used up by an apply that is held. Until a source answers, the status says why it came to nothing: also
-// in later cycles, and after a restart.
+// A held apply uses up its approval. The status says why the apply was held until a source answers: also in later
+// cycles, and after a restart.
 func TestStatusRemembersAHeldApply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
-		w.Registry.Release(velum, "4.0.0", 2, "1.2")
-		w.check()
+		w.publish(2, "1.2")
 		w.Registry.Down(agenttest.ErrRefused)
 		out, _ := w.apply()
 		require.Equal(t, status.ResultHeld, out[0].Result)
@@ -88,13 +91,13 @@ func TestStatusRemembersAHeldApply(t *testing.T) {
 		assert.Equal(t, status.KindApproval, at.Kind)
 		assert.Equal(t, status.ErrorSource, at.ErrorKind)
 		assert.Equal(t, w.Clock.Now().Add(-time.Minute).UTC(), at.Since)
-		assert.Contains(t, at.Held, "registry away: ")
+		assert.Contains(t, at.Held, "registry does not answer: ")
 		assert.Contains(t, s.Reason, "waiting for approval: velum.yaml (revision; the apply of "+at.Since.Format(time.RFC3339)+
-			" was held: registry away: ")
+			" was held: registry does not answer: ")
 
 		s = w.check()
 		assert.Equal(t, status.StateStale, s.State, "the source says so itself")
-		assert.Contains(t, s.Reason, "was held: registry away: ")
+		assert.Contains(t, s.Reason, "was held: registry does not answer: ")
 		w.Registry.Down(nil)
 		w.Clock.Add(time.Hour)
 		s = w.check()
@@ -103,16 +106,15 @@ func TestStatusRemembersAHeldApply(t *testing.T) {
 	})
 }
 
-// What ends the memory of a held apply but an answer: the apply, and another offer.
-func TestAHeldApplyIsForgotten(t *testing.T) {
+// Besides an answer, an apply and another offer end the report of a held apply.
+func TestHeldApplyIsForgotten(t *testing.T) {
 	for name, ends := range map[string]func(w *world){
 		"applied": func(w *world) {
 			out, _ := w.apply()
 			require.Equal(w.t, status.ResultApplied, out[0].Result)
 		},
 		"nothing is offered": func(w *world) {
-			w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Rebuild} }
-			w.restart()
+			w.obey(policy.Rule{Updates: tags.Rebuild})
 			w.observe()
 		},
 		"the pod manifest is gone": func(w *world) {
@@ -121,23 +123,20 @@ func TestAHeldApplyIsForgotten(t *testing.T) {
 			w.observe()
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w, _ := running(t)
-				w.Registry.Release(velum, "4.0.0", 2, "1.2")
-				w.check()
-				w.Registry.Down(agenttest.ErrRefused)
-				w.apply()
-				require.Contains(t, w.Disk.JSON(), `"heldBack"`)
-				w.Registry.Down(nil)
-				ends(w)
-				assert.NotContains(t, w.Disk.JSON(), `"heldBack"`)
-			})
+		run(t, name, func(t *testing.T) {
+			w, _ := running(t)
+			w.publish(2, "1.2")
+			w.Registry.Down(agenttest.ErrRefused)
+			w.apply()
+			require.Contains(t, w.Disk.JSON(), `"heldBack"`)
+			w.Registry.Down(nil)
+			ends(w)
+			assert.NotContains(t, w.Disk.JSON(), `"heldBack"`)
 		})
 	}
 }
 
-func TestApplyOfNothingOrOfAnUnknownPodIsRefused(t *testing.T) {
+func TestApplyOfUnknownPodFails(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	out, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()})
@@ -161,17 +160,19 @@ func TestApplyNeedsASavedApproval(t *testing.T) {
 	_, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()})
 
 	require.ErrorContains(t, err, "no space left")
+	w.Disk.Fail(nil)
+	w.observe()
 	w.runs("velum.yaml", "velum", first.Digest)
 }
 
-func TestLastGoodStaysPinnedOverCrashingRebuilds(t *testing.T) {
+func TestLastKnownGoodStaysPinnedWhileRebuildsCrash(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		for _, build := range []string{"1.2", "1.3", "1.4"} {
 			bad := w.Registry.Release(velum, "4.0.0", 1, build)
 			w.Node.Crash(bad.Digest, true)
 			w.poll()
-			w.Node.Restart("velum.yaml", "velum") // kubelet takes it by itself
+			w.Node.Restart("velum.yaml", "velum") // kubelet pulls it without the agent
 			w.observe()
 			w.Node.Collect()
 		}
@@ -185,15 +186,12 @@ func TestIfNotPresentPullsThroughCRIFirst(t *testing.T) {
 	w.Policy.PullPolicy = "IfNotPresent"
 	w.restart()
 	w.check()
-	out, _ := w.apply()
-	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+	w.applies()
 	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 	w.poll()
 	assert.NotContains(t, w.Node.Names(second.Digest), velum+":4.0.0-rev1", "staging leaves the floating tag alone")
 
-	out, _ = w.apply()
-
-	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+	w.applies()
 	w.runs("velum.yaml", "velum", second.Digest)
 	assert.Contains(t, w.Node.Names(second.Digest), velum+":4.0.0-rev1")
 }
@@ -212,8 +210,7 @@ func TestTwoContainersOfOneRepositoryAreStagedOnce(t *testing.T) {
 	assert.Equal(t, 1, w.Registry.Counts().Describes)
 	assert.Len(t, s.Images, 3)
 	assert.Len(t, w.Grain.Last().Updates, 1, "the UI hears of an image once")
-	out, _ := w.apply("velum")
-	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+	w.applies("velum")
 	for _, c := range []string{"a", "b", "c"} {
 		w.runs("velum.yaml", c, second.Digest)
 	}
@@ -235,8 +232,7 @@ func TestStepErrorsAreReportedAtTheirObject(t *testing.T) {
 	assert.Equal(t, "not staged yet: stage: no space left on device", out[0].Reason)
 }
 
-// kubelet's garbage collection removed the staged image, and no cycle has noticed: one apply
-// request suffices.
+// kubelet's garbage collection removed the staged image, and no cycle has noticed: one apply request is enough.
 func TestLostReleaseIsStagedAgainBeforeAnApply(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
@@ -260,4 +256,328 @@ func TestLostReleaseIsStagedAgainBeforeAnApply(t *testing.T) {
 	assert.Equal(t, status.StateFailed, s.State)
 	assert.Contains(t, s.Reason, "no route to host")
 	w.runs("velum.yaml", "velum", next.Digest)
+}
+
+// twoContainers returns a node with a running pod of velum and mariadb.
+func twoContainers(t *testing.T) (w *world, first, db release.Release) {
+	t.Helper()
+	return velumAndDB(t, "velum="+velum+":4.0.0")
+}
+
+// withInit is twoContainers, with velum as an init container.
+func withInit(t *testing.T) (w *world, first, db release.Release) {
+	t.Helper()
+	return velumAndDB(t, "init:setup="+velum+":4.0.0")
+}
+
+func velumAndDB(t *testing.T, container string) (w *world, first, db release.Release) {
+	t.Helper()
+	w = newWorld(t)
+	first = w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	db = w.Registry.Release(mariadb, "10.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", container, "db="+mariadb+":10.0"))
+	w.check()
+	return w, first, db
+}
+
+// badDB publishes a rebuild of mariadb that crashes, and polls.
+func (w *world) badDB(build string) release.Release {
+	w.t.Helper()
+	r := w.Registry.Release(mariadb, "10.0", 1, build)
+	w.Node.Crash(r.Digest, true)
+	w.check()
+	return r
+}
+
+// One after the other, the grace periods of the containers would add up.
+func TestContainersOfAPodAreStoppedTogether(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _, _ := twoContainers(t)
+		second := w.publish(1, "1.2")
+		db := w.Registry.Release(mariadb, "10.0", 1, "1.2")
+		w.check()
+		var both sync.WaitGroup
+		both.Add(2)
+		w.Node.OnStop = func(string) error { both.Done(); both.Wait(); return nil }
+		w.applies()
+		w.runs("velum.yaml", "velum", second.Digest)
+		w.runs("velum.yaml", "db", db.Digest)
+	})
+}
+
+// The registry goes away while one of two containers is being rebuilt.
+func TestRescueLeavesTheOtherContainerRunning(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _, db := twoContainers(t)
+		second := w.publish(1, "1.2")
+		w.Node.OnStop = func(string) error { w.Registry.Down(agenttest.ErrRefused); return nil }
+		w.applies()
+		w.runs("velum.yaml", "velum", second.Digest)
+		w.runs("velum.yaml", "db", db.Digest)
+	})
+}
+
+// A person edits the file during the health check of an apply.
+func TestEditDuringHealthCheckIsNotOverwritten(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		w.Policy.Settle = 10 * time.Second
+		w.restart()
+		second := w.Registry.Release(velum, "4.0.0", 2, "1.2")
+		w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.check()
+		mine := podYAML("velum", "velum="+mariadb+":10.0-rev1")
+		time.AfterFunc(5*time.Second, func() { w.Node.PutPodManifest("velum.yaml", mine) })
+		w.apply()
+		assert.Equal(t, string(mine), w.Node.PodManifest("velum.yaml"))
+		assert.NotContains(t, w.Disk.JSON(), second.Digest.String()+`":{"at"`)
+		assert.NotContains(t, w.Disk.JSON(), `"denied"`)
+	})
+}
+
+// One image of a partial override has moved to a newer release.
+func TestPartialOverrideDoesNotBringBackAnOlderRelease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first, db := twoContainers(t)
+		w.badDB("1.2")
+		w.apply()
+		w.runs("velum.yaml", "db", db.Digest)
+		next := w.publish(1, "1.2")
+		w.apply()
+		w.runs("velum.yaml", "velum", next.Digest)
+		for _, tag := range []string{"4.0.0", "4.0.0-rev1"} {
+			w.Registry.Tag(velum, tag, first.Digest)
+		}
+		s := w.check()
+		assert.Nil(t, image(s, "velum.yaml", "velum").Offered, "a tag that was moved to an older build changes nothing")
+		w.idle()
+	})
+}
+
+// Two pods run the same image.
+func TestFailedReleaseIsNotAppliedToTheNextPod(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.Node.PutTemplate("zelum.yaml", podYAML("zelum", "velum="+velum+":4.0.0"))
+		w.check()
+		before := w.Node.Starts("zelum.yaml", "velum")
+		w.bad(1, "9.9")
+		w.apply()
+		assert.Equal(t, before, w.Node.Starts("zelum.yaml", "velum"), "the second pod is not stopped for what has just failed")
+		w.runs("zelum.yaml", "velum", first.Digest)
+	})
+}
+
+type pulls struct {
+	node.Pods
+	err error
+}
+
+func (p pulls) Pull(context.Context, release.Reference) (digest.Digest, error) { return "", p.err }
+
+// The pull through CRI fails before anything was stopped.
+func TestFailedPullBeforeTheStopCausesNoDenial(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.Policy.PullPolicy = "IfNotPresent"
+		w.restart()
+		w.check()
+		w.apply()
+		w.publish(1, "1.2")
+		starts := w.Node.Starts("velum.yaml", "velum")
+		w.agent.Pods = pulls{w.Node, errors.New("deadline exceeded")}
+		w.apply()
+		assert.Equal(t, starts, w.Node.Starts("velum.yaml", "velum"), "nothing was restarted")
+		w.runs("velum.yaml", "velum", first.Digest)
+		assert.NotContains(t, w.Disk.JSON(), `"denied"`)
+		assert.NotContains(t, w.Disk.JSON(), `"overrides"`)
+	})
+}
+
+// The disk of the record is full for a moment.
+func TestUnsavedRecordDuringAnApplyCausesNoDenial(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		second := w.publish(2, "1.2")
+		w.Node.OnAside = func(string) error { w.Disk.Fail(errors.New("no space left on device")); return nil }
+		_, _, _ = w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()})
+		w.Disk.Fail(nil)
+		w.Node.OnAside = nil
+		w.observe()
+		w.runs("velum.yaml", "velum", second.Digest)
+		assert.NotContains(t, w.Disk.JSON(), `"denied"`)
+	})
+}
+
+// The agent is killed in the middle of a rescue.
+func TestKilledInARescue(t *testing.T) {
+	for _, rev := range []int{1, 2} {
+		run(t, "", func(t *testing.T) {
+			w, _ := running(t)
+			second := w.publish(rev, "1.2")
+			ctx, kill := w.killable()
+			asides := 0
+			w.Node.OnStop = func(string) error { w.Registry.Down(agenttest.ErrRefused); return nil }
+			w.Node.OnAside = func(string) error {
+				asides++
+				w.Registry.Down(agenttest.ErrRefused)
+				if asides == rev {
+					kill()
+				}
+				return nil
+			}
+			w.applyWith(ctx)
+			assert.Empty(t, w.Node.Aside())
+			w.Node.OnStop, w.Node.OnAside = nil, nil
+			w.restart()
+			w.observe()
+			w.observe()
+			w.runs("velum.yaml", "velum", second.Digest)
+			w.Registry.Down(nil)
+			w.Node.Sync()
+			s := w.check()
+			w.runs("velum.yaml", "velum", second.Digest)
+			assert.Equal(t, status.StateCurrent, s.State, s.Reason)
+			w.idle()
+		})
+	}
+}
+
+// The rescue itself fails, and the registry comes back.
+func TestFailedRescueLeavesNoOffer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		second := w.publish(1, "1.2")
+		w.Node.OnStop = func(string) error { w.Registry.Down(agenttest.ErrRefused); return nil }
+		w.Node.OnAside = func(string) error { w.Registry.Down(nil); return errors.New("read-only file system") }
+		_, s := w.apply()
+		w.runs("velum.yaml", "velum", second.Digest)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
+		assert.Empty(t, podOf(s, "velum.yaml").Change)
+	})
+}
+
+// The rollback target is lost; a newer release replaces it.
+func TestPendingRollbackMovesToANewerRelease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.bad(1, "9.9")
+		w.onFirstStop(func() { w.Node.Lose(first.Digest) })
+		w.Registry.Vanish(velum, first.Digest)
+		w.apply()
+		next := w.Registry.Release(velum, "4.0.0", 1, "9.10")
+		s := w.check()
+		require.NotNil(t, image(s, "velum.yaml", "velum").Offered, "a newer release is offered")
+		w.apply()
+		w.runs("velum.yaml", "velum", next.Digest)
+	})
+}
+
+func TestPendingRetry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		bad := w.bad(1, "9.9")
+		w.onFirstStop(func() { w.Node.Lose(first.Digest) })
+		w.Registry.Vanish(velum, first.Digest)
+		w.apply()
+		w.Node.Crash(bad.Digest, false)
+		w.Node.Sync()
+		_, s := w.retry()
+		assert.NotContains(t, w.Disk.JSON(), `"overrides"`)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
+	})
+}
+
+func TestPendingRollbackKeepsAnEdit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := rollbackPending(t)
+		w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		mine := podYAML("velum", "velum="+mariadb+":10.0-rev1")
+		w.Node.PutPodManifest("velum.yaml", mine)
+		w.Node.OnStage = nil
+		w.observe()
+		assert.Equal(t, string(mine), w.Node.PodManifest("velum.yaml"))
+	})
+}
+
+// Another operation makes the node busy during the apply.
+func TestFailureOnABusyNodeIsFailed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		w.bad(1, "9.9")
+		w.onFirstStop(func() { w.Grain.SetBusy("update_in_progress") })
+		out, s := w.apply()
+		assert.Equal(t, status.ResultFailed, out[0].Result)
+		assert.Equal(t, status.StateFailed, s.State, s.Reason)
+	})
+}
+
+// update publishes a rebuild of velum, stages and applies it.
+func (w *world) update(build string) release.Release {
+	w.t.Helper()
+	r := w.Registry.Release(velum, "4.0.0", 1, build)
+	require.Equal(w.t, status.StateStaged, w.check().State)
+	out, s := w.apply("velum")
+	require.Equal(w.t, status.ResultApplied, out[0].Result, s.Reason)
+	w.Node.Forget() // kubelet removes the dead containers of a former pod
+	w.observe()     // releases what the applied pod needed
+	return r
+}
+
+func (w *world) there(r release.Release) bool {
+	return slices.Contains(w.Node.Names(r.Digest), r.StagedName())
+}
+
+func TestOldReleasesArePrunedAfterTheHealthCheck(t *testing.T) {
+	t.Parallel()
+	for keep, stay := range map[int][]bool{0: {false, false, false}, 1: {false, false, true}, 2: {false, true, true}} {
+		w, first := running(t)
+		w.Policy.Prune.Keep = keep
+		w.restart()
+		second, third := w.update("1.2"), w.update("1.3")
+		fourth := w.update("1.4")
+		for n, r := range []release.Release{first, second, third} {
+			assert.Equal(t, stay[n], w.there(r), "keep %d: release %d", keep, n+1)
+			assert.Equal(t, stay[n], w.Node.Pinned(velum, r.Digest), "keep %d: pin of release %d", keep, n+1)
+		}
+		assert.True(t, w.there(fourth))
+		w.idle()
+	}
+}
+
+const apiserver = "registry.suse.com/caasp/v4/kube-apiserver"
+
+// kubeadm's pod manifest has no template: it keeps the pull policy with which kubelet starts it without a registry. A
+// rollback writes IfNotPresent, and the next apply restores Always.
+func TestPodManifestWithoutATemplateKeepsItsPullPolicy(t *testing.T) {
+	for _, own := range []string{"IfNotPresent", "Always"} {
+		run(t, own, func(t *testing.T) {
+			w := newWorld(t)
+			w.Policy.Manage = map[string]bool{"kube-apiserver.yaml": true}
+			text := func(tag string) string {
+				return strings.Replace(string(rendered("kube-apiserver", "kube-apiserver="+apiserver+":"+tag)), "Always", own, 1)
+			}
+			first := w.Registry.Release(apiserver, "1.28.0", 1, "1.1")
+			w.Node.PutPodManifest("kube-apiserver.yaml", []byte(text("1.28.0-rev1")))
+			w.Node.Sync()
+			w.check()
+			second := w.Registry.Release(apiserver, "1.28.0", 2, "1.1")
+			s := w.check()
+			assert.Equal(t, []status.Edit{{
+				Container: "kube-apiserver", Field: "image", From: "1.28.0-rev1-build1.1", To: "1.28.0-rev2-build1.1",
+			}}, podOf(s, "kube-apiserver.yaml").Edits, own)
+
+			out, _ := w.apply()
+
+			require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+			w.runs("kube-apiserver.yaml", "kube-apiserver", second.Digest)
+			assert.Equal(t, text("1.28.0-rev2"), w.Node.PodManifest("kube-apiserver.yaml"))
+			out, _ = w.rollback("kube-apiserver")
+			require.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
+			w.runs("kube-apiserver.yaml", "kube-apiserver", first.Digest)
+			out, _ = w.retry()
+			require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+			assert.Equal(t, text("1.28.0-rev2"), w.Node.PodManifest("kube-apiserver.yaml"))
+		})
+	}
 }

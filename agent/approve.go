@@ -13,22 +13,24 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// ApplyRequest is a person's request for an apply.
+// ApplyRequest is a request for an apply.
 type ApplyRequest struct {
 	plan.Which
 
-	Retry bool `json:"retry,omitempty"` // also what failed before
-	// Expect are the offers that the person was shown. If others are offered, nothing is approved: plan.MovedError.
+	Retry bool `json:"retry,omitempty"` // also releases that failed before
+	// DryRun returns what an apply would do now, and changes nothing.
+	DryRun bool `json:"dryRun,omitempty"`
+	// Expect are the offers that the person saw. If the current offers differ, nothing is approved: plan.MovedError.
 	Expect []plan.Shown `json:"expect,omitempty"`
 }
 
-// Apply approves and applies what is staged for the selected images. plan.Which says what a name is.
+// Apply approves and applies the staged releases of the selected images. plan.Which defines the names.
 func (a *Agent) Apply(ctx context.Context, req ApplyRequest) ([]status.Outcome, status.Status, error) {
 	outcomes, d, err := requests{agent: a, by: status.ActorOf(ctx)}.apply(ctx, req)
 	return outcomes, d.status, err
 }
 
-// requests carries out the requests of a person.
+// requests runs the requests of people.
 type requests struct {
 	agent  *Agent
 	loop   shared
@@ -84,17 +86,14 @@ func (r requests) apply(ctx context.Context, req ApplyRequest) ([]status.Outcome
 	return outcomes, d, err
 }
 
-// approve records an approval of each pod that can be applied. The outcomes of approved pods
-// have no result yet. deny denies again what a retry has allowed.
+// approve records an approval for each pod that can be applied. The outcomes of approved pods have no result yet. deny
+// restores the denials that a retry removed.
 func (r requests) approve(
 	pods []plan.PodPlan, staged results, deny func(file string),
 ) (outcomes []status.Outcome, approved []plan.PodPlan) {
 	outcomes = make([]status.Outcome, 0, len(pods))
 	for _, p := range pods {
-		at := p.Standing()
-		o := status.Outcome{
-			PodManifest: p.File, Change: p.Change, Result: at.Result, Reason: at.Reason, Hold: at.Hold, ErrorKind: at.ErrorKind,
-		}
+		at, o := p.Standing(), outcomeOf(p)
 		switch {
 		case at.Result == status.ResultHeld && !at.Staged:
 			for _, need := range p.Needs() {
@@ -118,8 +117,16 @@ func (r requests) approve(
 	return outcomes, approved
 }
 
-// takeBack takes back what a caller that has left has approved, and what has not begun. An approval that another person
-// gave before stays.
+// outcomeOf returns the outcome that an apply of a pod begins with.
+func outcomeOf(p plan.PodPlan) status.Outcome {
+	at := p.Standing()
+	return status.Outcome{
+		PodManifest: p.File, Change: p.Change, Result: at.Result, Reason: at.Reason, Hold: at.Hold, ErrorKind: at.ErrorKind,
+	}
+}
+
+// takeBack removes the approvals of a caller that has left, for pods whose restart has not begun. An earlier approval
+// of another person stays.
 func (a *Agent) takeBack(ctx context.Context, c *caller) error {
 	undo, files := c.takeBack()
 	if len(undo) == 0 {
@@ -128,7 +135,7 @@ func (a *Agent) takeBack(ctx context.Context, c *caller) error {
 	for _, f := range undo {
 		f()
 	}
-	a.Log.Info("taken back: the caller left", "files", files)
+	a.Log.Info("approvals removed: the caller left", "files", files)
 	return a.records.Commit(ctx)
 }
 
@@ -139,8 +146,8 @@ func (r requests) announceChange(p status.Progress) {
 	}
 }
 
-// askAfterMove polls after an apply during which a tag was moved, so that the new release can
-// be approved. An interrupted poll keeps the status of the apply.
+// askAfterMove polls after an apply during which a tag was moved, so that the new release can be approved. If that poll
+// is interrupted, the status of the apply stays.
 func (r requests) askAfterMove(ctx context.Context, applied cycleResult) (cycleResult, error) {
 	again, err := r.agent.cycle(ctx, r.loop, purpose{poll: source.PollAll})
 	if intr, is := errors.AsType[*interruptedError](err); is {
@@ -163,9 +170,9 @@ func (r requests) allow(ctx context.Context, which plan.Which) (deny func(file s
 	return func(file string) { r.agent.records.Record.Deny(before, file) }, r.agent.records.Commit(ctx)
 }
 
-// podsToApply returns the pods of the selected images, if they are offered what is expected. If the node lost
-// their staged images (a containerd without pins collects them), they are staged again first, and the result is of
-// that cycle.
+// podsToApply returns the pods of the selected images if their offers are the expected ones. If the node lost their
+// staged images (a containerd without pins collects them), they are staged again first, and the returned cycleResult is
+// of that cycle.
 func (r requests) podsToApply(
 	ctx context.Context, req ApplyRequest,
 ) (pods []plan.PodPlan, d cycleResult, err error) {
@@ -186,7 +193,7 @@ func (r requests) podsToApply(
 	return pods, d, err
 }
 
-// pick returns the current plans of the pods of the selected images, if they are offered what is expected.
+// pick returns the current plans of the pods of the selected images if their offers are the expected ones.
 func (r requests) pick(ctx context.Context, req ApplyRequest) ([]plan.PodPlan, error) {
 	if err := req.Check(); err != nil {
 		return nil, err
@@ -210,13 +217,13 @@ func (r requests) outcome(o *status.Outcome, all results) {
 	case err != nil:
 		o.SetError(err)
 	case r.caller.isCanceled(o.PodManifest) && pending:
-		o.Result, o.Reason = status.ResultContinues, approval.By.String()+" had approved it, too"
+		o.Result, o.Reason = status.ResultContinues, approval.By.String()+" also approved it"
 	case r.caller.isCanceled(o.PodManifest):
 		o.Result, o.Reason = status.ResultCanceled, reasonCanceled
 	case pending:
-		o.Result, o.Reason = status.ResultHeld, "interrupted: it goes on at the next start"
+		o.Result, o.Reason = status.ResultHeld, "interrupted: continues at the next start of the daemon"
 	case !all.isApplied(o.PodManifest):
-		o.Result, o.Reason = status.ResultHeld, "the offer has changed meanwhile"
+		o.Result, o.Reason = status.ResultHeld, "the offer has changed in the meantime"
 	default:
 		o.Result = status.ResultApplied
 		if unchecked := all.unchecked(o.PodManifest); len(unchecked) > 0 {

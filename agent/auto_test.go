@@ -3,7 +3,6 @@
 package agent_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,38 +36,13 @@ func (w *world) at(hour int) {
 	w.Clock.Add(now.Truncate(24 * time.Hour).Add(24*time.Hour + time.Duration(hour)*time.Hour).Sub(now))
 }
 
-// auto has the node apply by itself in the night.
+// auto returns a node that applies automatically at night.
 func auto(t *testing.T) (*world, release.Release) {
 	t.Helper()
 	w, first := running(t)
 	w.Policy.Auto, w.Policy.Window = true, nightly
 	w.restart()
 	return w, first
-}
-
-func TestAutoAppliesInsideAWindowOnly(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, first := auto(t)
-		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-		w.at(1)
-		s := w.check()
-		w.runs("velum.yaml", "velum", first.Digest)
-		assert.Equal(t, status.StateHeld, s.State)
-		assert.Contains(t, s.Reason, "window: the next maintenance window opens at 2026-05-02T02:00:00Z")
-		opens := status.Hold{
-			Name: "window", Reason: "the next maintenance window opens at 2026-05-02T02:00:00Z",
-			Until: time.Date(2026, 5, 2, 2, 0, 0, 0, time.UTC),
-		}
-		assert.Equal(t, opens.Explained(), image(s, "velum.yaml", "velum").Holds[0])
-		assert.NotEmpty(t, w.Grain.Last().Updates, "the UI offers it all the same")
-		w.Clock.Add(time.Hour)
-		s = w.observe()
-		w.runs("velum.yaml", "velum", second.Digest)
-		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
-		assert.False(t, image(s, "velum.yaml", "velum").Adopted)
-		assert.NotContains(t, w.Disk.JSON(), `"approved"`)
-		w.idle()
-	})
 }
 
 func TestAutoWaitsForTheRegistry(t *testing.T) {
@@ -86,69 +60,8 @@ func TestAutoWaitsForTheRegistry(t *testing.T) {
 	})
 }
 
-func TestFreezeHoldsApplyRequests(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, first := running(t)
-		w.Policy.Freeze = time.Date(2026, 5, 3, 0, 0, 0, 0, time.UTC)
-		w.restart()
-		second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-		w.check()
-		out, s := w.apply()
-		assert.Equal(t, status.ResultHeld, out[0].Result)
-		assert.Equal(t, "freeze: nothing is applied before 2026-05-03T00:00:00Z", out[0].Reason)
-		assert.Zero(t, s.SchemaVersion)
-		w.runs("velum.yaml", "velum", first.Digest)
-		w.Clock.Add(48 * time.Hour)
-		out, _ = w.apply()
-		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
-		w.runs("velum.yaml", "velum", second.Digest)
-	})
-}
-
-// A failed release waits for a newer one or a request, not for the next window.
-func TestAutoDoesNotRetryAFailedApply(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, first := auto(t)
-		bad := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-		w.Node.Crash(bad.Digest, true)
-		w.at(2)
-		s := w.check()
-		assert.Equal(t, status.StateFailed, s.State)
-		starts := w.Node.Starts("velum.yaml", "velum")
-		w.at(2)
-		s = w.check()
-		assert.Equal(t, status.StateFailed, s.State)
-		assert.Equal(t, starts, w.Node.Starts("velum.yaml", "velum"))
-		w.runs("velum.yaml", "velum", first.Digest)
-		next := w.Registry.Release(velum, "4.0.0", 1, "1.3")
-		w.at(2)
-		w.check()
-		w.runs("velum.yaml", "velum", next.Digest)
-	})
-}
-
-// A pod that was broken before and stays so is not restarted each night.
-func TestAutoDoesNotRetryWithoutARollbackTarget(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, first := auto(t)
-		w.Node.Crash(first.Digest, true)
-		w.Node.Restart("velum.yaml", "velum")
-		bad := w.Registry.Release(velum, "4.0.0", 2, "1.2")
-		w.Node.Crash(bad.Digest, true)
-		w.at(2)
-		s := w.check()
-		assert.Equal(t, status.StateFailed, s.State)
-		asides := 0
-		w.Node.OnAside = func(string) error { asides++; return nil }
-		w.at(2)
-		s = w.check()
-		assert.Equal(t, status.StateFailed, s.State, s.Reason)
-		assert.Zero(t, asides)
-	})
-}
-
 func TestAutoDoesNotApplyTheControlPlane(t *testing.T) {
-	for _, pod := range []string{"etcd", "etcd0"} { // etcd0 is the name in Kubernetes' page on high availability
+	for _, pod := range []string{"etcd", "etcd0"} { // the name in Kubernetes' page on high availability
 		t.Run(pod, func(t *testing.T) { bubble(t, func(t *testing.T) { autoLeavesMember(t, pod) }) })
 	}
 }
@@ -170,35 +83,14 @@ func autoLeavesMember(t *testing.T, pod string) {
 	w.Policy.Manage = map[string]bool{file: true}
 	w.restart()
 	s = w.check()
-	assert.Equal(t, status.Explained([]status.Hold{{Name: "control-plane", Reason: pod + " is applied node by node, by a person"}}),
+	assert.Equal(t, status.Explained([]status.Hold{{Name: "control-plane", Reason: pod + " is applied by hand, node by node"}}),
 		image(s, file, "etcd").Holds)
 	out, _ = w.apply()
 	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 	w.runs(file, "etcd", second.Digest)
 }
 
-func TestPodsAreAppliedInOrder(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		names := []string{"a", "b", "etcd", "kube-apiserver", "kube-scheduler", "z"}
-		w.Policy.Manage = map[string]bool{"etcd.yaml": true, "kube-apiserver.yaml": true}
-		w.Policy.Order = []string{"z.yaml", "kube-*.yaml"}
-		w.Registry.Release(velum, "4.0.0", 1, "1.1")
-		for _, n := range names {
-			w.Node.PutTemplate(n+".yaml", podYAML(n, "c="+velum+":4.0.0-rev1"))
-		}
-		w.check()
-		w.Registry.Release(velum, "4.0.0", 2, "1.1")
-		w.check()
-		var order []string
-		w.Node.OnAside = func(name string) error { order = append(order, name); return nil }
-		out, _ := w.apply()
-		assert.False(t, slices.ContainsFunc(out, func(o status.Outcome) bool { return o.Result != status.ResultApplied }), out)
-		assert.Equal(t, []string{"z.yaml", "kube-scheduler.yaml", "a.yaml", "b.yaml", "kube-apiserver.yaml", "etcd.yaml"}, order)
-	})
-}
-
-// The loop wakes when the window opens, and what was begun in it is ended.
+// The loop wakes when the window opens, and finishes after the window what it began within it.
 func TestLoopAppliesWhenTheWindowOpens(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -213,12 +105,9 @@ func TestLoopAppliesWhenTheWindowOpens(t *testing.T) {
 			return now.Before(opens.Add(10 * time.Second)), opens.Add(24 * time.Hour)
 		}
 		l := start(t, w, 12*time.Hour, 0)
-		defer l.end()
-		_, err := l.Check(t.Context(), nil)
-		require.NoError(t, err)
+		l.checks()
 		second := l.Registry.Release(velum, "4.0.0", 1, "1.2")
-		_, err = l.Check(t.Context(), nil)
-		require.NoError(t, err)
+		l.checks()
 		assert.Equal(t, status.StateHeld, l.Status().State, l.Status().Reason)
 		pass(time.Until(opens) + 5*time.Second)
 		assert.Equal(t, status.StateApplying, l.Status().State)
@@ -228,8 +117,8 @@ func TestLoopAppliesWhenTheWindowOpens(t *testing.T) {
 	})
 }
 
-// A rendered file that is not wanted any more is dropped in the cycle that finds it, also
-// where the apply of its pod was held in it.
+// A rendered file that is no longer wanted is removed in the cycle that finds it, even if that cycle held the apply of
+// its pod.
 func TestUnwantedRenderedFileIsDroppedAfterAHeldApply(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -240,11 +129,70 @@ func TestUnwantedRenderedFileIsDroppedAfterAHeldApply(t *testing.T) {
 	other := strings.Replace(string(podYAML("velum", "velum="+velum+":4.0.0")), "spec:", "spec:\n  priority: 1", 1)
 	w.Node.PutTemplate("velum.yaml", []byte(other))
 	require.Equal(t, status.StateStaged, w.observe().State)
-	w.Registry.Release(velum, "4.0.0", 1, "1.2") // nobody has asked for it
+	w.Registry.Release(velum, "4.0.0", 1, "1.2") // not yet found by a poll
 	w.Node.PutTemplate("new.yaml", podYAML("new", "velum="+velum+":4.0.0-rev1"))
 	w.Policy.Auto = true
 	w.obey(policy.Rule{Updates: tags.Revision, Signatures: policy.SignaturesRequire})
 	s := w.observe()
-	assert.Contains(t, s.Reason, "has moved on")
+	assert.Contains(t, s.Reason, "has moved")
 	assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
+}
+
+// controlPlane returns a node that runs an API server of 1.34, two of its clients and another pod. All of them but one
+// client are offered the next minor version.
+func controlPlane(t *testing.T, auto bool) (*world, map[string]release.Release) {
+	t.Helper()
+	w := newWorld(t)
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Minor} }
+	w.Policy.Manage = map[string]bool{"kube-apiserver.yaml": true}
+	w.Policy.Auto = auto
+	versions := map[string]string{
+		"kube-apiserver": "1.35.0", "kube-controller-manager": "1.34.1", "kube-scheduler": "1.35.0", "mariadb": "1.35.0",
+	}
+	for name := range versions {
+		repository := "registry.suse.com/caasp/v4/" + name
+		w.Registry.Release(repository, "1.34.0", 1, "1.1")
+		w.Node.PutTemplate(name+".yaml", podYAML(name, "beside="+velum+":4.0.0-rev1", "main="+repository+":1.34.0"))
+		w.Node.PutPodManifest(name+".yaml", rendered(name, "beside="+velum+":4.0.0-rev1", "main="+repository+":1.34.0-rev1"))
+	}
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.Sync()
+	s := w.check()
+	require.Equal(t, status.StateCurrent, s.State, s.Reason)
+	next := map[string]release.Release{}
+	for name, version := range versions {
+		next[name] = w.Registry.Release("registry.suse.com/caasp/v4/"+name, version, 1, "1.1")
+	}
+	return w, next
+}
+
+// Clients wait for an API server that did not come up, but not for other pods.
+func TestClientIsNotAppliedAfterAFailedAPIServer(t *testing.T) {
+	t.Parallel()
+	all := []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "mariadb"}
+	for fails, held := range map[string]string{"kube-apiserver": "kube-scheduler", "mariadb": ""} {
+		run(t, fails, func(t *testing.T) {
+			w, next := controlPlane(t, false)
+			s := w.check()
+			require.Equal(t, status.StateStaged, s.State, s.Reason)
+			w.Node.Crash(next[fails].Digest, true)
+			out, _ := w.apply()
+			want := []status.Result{}
+			for _, name := range all {
+				switch name {
+				case fails:
+					want = append(want, status.ResultFailed)
+				case held:
+					want = append(want, status.ResultHeld)
+				default:
+					want = append(want, status.ResultApplied)
+				}
+			}
+			got := []status.Result{}
+			for _, o := range out {
+				got = append(got, o.Result)
+			}
+			assert.Equal(t, want, got)
+		})
+	}
 }

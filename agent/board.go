@@ -33,7 +33,7 @@ type board struct {
 	lastReport status.Status // of the last cycle
 	changed    chan struct{} // closed and replaced when the status changes
 
-	listenersMu sync.Mutex // guards listeners, and is held while they are called
+	listenersMu sync.Mutex // correct publishes containers that ended or started during a cycle.
 	listeners   map[int]func(status.Progress)
 	nextID      int
 }
@@ -121,7 +121,7 @@ func (b *board) showProgress(p status.Progress) {
 	if p.Lock != nil {
 		b.status.Lock, b.lastReport.Lock = p.Lock, p.Lock
 	}
-	if p.Phase == status.PhaseWaiting || p.Phase == status.PhaseProving {
+	if p.Phase == status.PhaseWaiting || p.Phase == status.PhaseVerifying {
 		b.setApplying(p.Reference+" is "+p.Phase, plan.Named(p.PodManifest))
 	}
 	b.mu.Unlock()
@@ -141,7 +141,7 @@ func (b *board) showInterrupted(intr *status.Interruption) {
 	b.signalChange()
 }
 
-// showApplying publishes that a request is running, and what it is for.
+// showApplying publishes that a request is running, and its selection.
 func (b *board) showApplying(reason string, which plan.Which) {
 	b.mu.Lock()
 	b.setApplying(reason, which)
@@ -150,8 +150,8 @@ func (b *board) showApplying(reason string, which plan.Which) {
 	b.notify.Status(status.Sentence(s))
 }
 
-// setApplying sets the state to applying. The status still says what runs and must not run, and what else waits for
-// approval. The caller holds the lock.
+// setApplying sets the state to applying. The status still reports denied releases that run, and other pods that wait
+// for approval. The caller holds the lock.
 func (b *board) setApplying(reason string, which plan.Which) {
 	if b.status.State == status.StateApplying {
 		return

@@ -10,13 +10,14 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/agent/follow"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/node"
-	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// bootTimeout bounds listing the images of the node, for which kubelet waits.
+// bootTimeout limits the time to list the images of the node, because kubelet waits for it.
 const bootTimeout = 5 * time.Second
 
 // Boot writes the pod manifests whose templates changed with an update or rollback of the
@@ -35,7 +36,8 @@ func (a *Agent) Boot(ctx context.Context) ([]plan.BootStep, error) {
 		return nil, err
 	}
 	inv.Catalog = c.listing(ctx)
-	if a.Policy.PullPolicy == manifests.PullIfNotPresent || a.OwnHost.IsAsked() {
+	followed := follow.LocalRegistryFacts(inv, a.records.Record, a.Policy).Followed
+	if a.Policy.PullPolicy == manifests.PullIfNotPresent || a.LocalRegistry.IsAsked(followed) {
 		inv.Held = c.heldInTime(ctx)
 	}
 	steps := plan.AtBoot(inv, a.records.Record, a.Policy, a.Now())
@@ -48,15 +50,15 @@ func (a *Agent) Boot(ctx context.Context) ([]plan.BootStep, error) {
 	return slices.DeleteFunc(steps, func(s plan.BootStep) bool { return s.Do == "" && s.Reason == "" }), nil
 }
 
-// keepTableAtBoot saves what the own host answers to the kubelet that starts next.
+// keepTableAtBoot saves the table of the local registry for the kubelet that starts next.
 func (c *cycle) keepTableAtBoot(ctx context.Context, inv node.Inventory, steps []plan.BootStep) {
 	now, err := c.observer().ObserveFiles(ctx)
 	if err != nil {
-		c.log.Warn("table not saved", "err", err)
+		c.log.Warn("cannot save the table of the local registry", "err", err)
 		return
 	}
 	now.Held, now.Catalog = inv.Held, inv.Catalog
-	var rendered []ownhost.Named
+	var rendered []localregistry.Named
 	for _, s := range steps {
 		if s.Do == plan.StepWrite && s.Err == nil {
 			rendered = append(rendered, namedBy(s.Images)...)
@@ -71,7 +73,7 @@ func (c *cycle) heldInTime(ctx context.Context) []node.HeldImage {
 	defer cancel()
 	held, err := c.agent.Images.Held(ctx)
 	if err != nil {
-		c.log.Warn("images not seen", "err", err)
+		c.log.Warn("cannot list the images", "err", err)
 	}
 	return held
 }
@@ -82,12 +84,12 @@ func (c *cycle) boot(ctx context.Context, s *plan.BootStep) {
 		s.Err = c.writeAtBoot(ctx, s)
 	case s.Do == plan.StepRemove:
 		s.Err = c.executor.Remove(ctx, s.Step)
-	case s.IsRendered: // the system was rolled back, or the agent killed after the write
+	case s.IsRendered: // the system was rolled back, or the agent was killed after the write
 		c.agent.records.Record.Wrote.Set(s.File, digest.FromBytes(s.Was.Data))
 		c.agent.records.TrySave(ctx, s.File)
 		return
 	default:
-		c.log.Info("pod manifest stays", "file", s.File, "reason", s.Reason)
+		c.log.Info("pod manifest not rendered", "file", s.File, "reason", s.Reason)
 		return
 	}
 	c.logResult(ctx, stepResult{step: s.Step, err: s.Err})

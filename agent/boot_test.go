@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// reboot is a reboot: what the package brought meanwhile is rendered before kubelet
-// starts, and the daemon starts last.
+// reboot reboots the node: Boot renders new templates before kubelet starts, and the daemon starts last.
 func (w *world) reboot() []plan.BootStep {
 	w.t.Helper()
 	w.Node.PowerOff()
@@ -29,12 +30,12 @@ func (w *world) reboot() []plan.BootStep {
 	return steps
 }
 
-// brings is a template of velum with that tag, as an update of the system has it.
+// brings writes a template of velum with that tag, as an update of the system does.
 func (w *world) brings(tag string) {
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":"+tag))
 }
 
-// becomes asserts what Boot did with the only pod manifest.
+// becomes asserts Boot's step for the only pod manifest.
 func becomes(t *testing.T, steps []plan.BootStep, do plan.Verb, reason string) {
 	t.Helper()
 	if do == "" && reason == "" {
@@ -46,53 +47,21 @@ func becomes(t *testing.T, steps []plan.BootStep, do plan.Verb, reason string) {
 	assert.Contains(t, steps[0].Reason, reason)
 }
 
-// The system's update brought a template of another version.
+// An update of the system brings a template of another version.
 func TestBootWritesTheTemplatesOfTheNewSystem(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
 		second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
 		w.brings("4.0.1-rev1")
-		becomes(t, w.reboot(), plan.StepWrite, "its template is another")
+		becomes(t, w.reboot(), plan.StepWrite, "its template has changed")
 		w.runs("velum.yaml", "velum", second.Digest)
 		assert.Equal(t, 1, w.Node.Starts("velum.yaml", "velum")-1, "it started once since the boot")
 		w.check()
 		s := w.observe()
 		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
-		assert.True(t, image(s, "velum.yaml", "velum").Adopted)
+		assert.True(t, image(s, "velum.yaml", "velum").PickedUp)
 		w.idle()
 		assert.NotEqual(t, first.Digest, second.Digest)
-	})
-}
-
-// What is offered and not approved is no template's.
-func TestBootAppliesNoOffer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, first := running(t)
-		w.Registry.Release(velum, "4.0.0", 2, "2.1")
-		s := w.check()
-		require.Equal(t, status.StateStaged, s.State)
-		becomes(t, w.reboot(), "", "")
-		w.runs("velum.yaml", "velum", first.Digest)
-	})
-}
-
-// The packages bring a pod, or take one away.
-func TestBootWithNewAndRemovedPods(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, _ := running(t)
-		db := w.Registry.Release(mariadb, "10.0", 1, "1.1")
-		w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0-rev1"))
-		becomes(t, w.reboot(), plan.StepWrite, "its template is new")
-		w.runs("db.yaml", "db", db.Digest)
-		w.check()
-		w.observe()
-		w.idle()
-		w.Node.PutTemplate("db.yaml", nil)
-		becomes(t, w.reboot(), plan.StepRemove, "its template is gone")
-		assert.Empty(t, w.Node.PodManifest("db.yaml"))
-		w.Node.PutTemplate("more.yaml", podYAML("more", "more="+mariadb+":__TAG__"))
-		becomes(t, w.reboot(), "", "no tag is known for __TAG__")
-		assert.Empty(t, w.Node.PodManifest("more.yaml"))
 	})
 }
 
@@ -112,7 +81,7 @@ func TestBootAfterARollback(t *testing.T) {
 		w.Node.PowerOff()
 		steps, err := w.Agent().Boot(t.Context())
 		require.NoError(t, err)
-		becomes(t, steps, plan.StepWrite, "its template is another")
+		becomes(t, steps, plan.StepWrite, "its template has changed")
 		w.restart()
 		w.observe() // before kubelet has started anything
 		assert.Contains(t, w.Node.PodManifest("velum.yaml"), velum+":4.0.1-rev1\n")
@@ -122,7 +91,7 @@ func TestBootAfterARollback(t *testing.T) {
 	})
 }
 
-// The system is rolled back: its older pod manifest would start what is denied.
+// After a rollback of the system, its older pod manifest would start a denied release.
 func TestBootWithAnOlderEtcAndADenial(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
@@ -141,31 +110,7 @@ func TestBootWithAnOlderEtcAndADenial(t *testing.T) {
 	})
 }
 
-// What was rolled back had a container that the template has no more: it does not come
-// back, neither at the next boot nor while the pod has not started.
-func TestBootAfterARollbackOfSeveralContainers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.Registry.Release(velum, "4.0.0", 1, "1.1")
-		w.Registry.Release(mariadb, "10.0", 1, "1.1")
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
-		w.check()
-		w.bad(1, "9.9")
-		w.apply()
-		require.Contains(t, w.Node.PodManifest("velum.yaml"), "mariadb")
-		w.brings("4.0.0")
-		becomes(t, w.reboot(), plan.StepWrite, "its template is another")
-		without := w.Node.PodManifest("velum.yaml")
-		assert.NotContains(t, without, "mariadb")
-		becomes(t, w.reboot(), "", "")
-		w.Node.PowerOff()
-		w.restart()
-		w.observe()
-		assert.Equal(t, without, w.Node.PodManifest("velum.yaml"))
-	})
-}
-
-// What was set aside when the power went comes back.
+// A pod manifest that was set aside at a power cut is put back.
 func TestBootPutsPodManifestsBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first := running(t)
@@ -178,24 +123,7 @@ func TestBootPutsPodManifestsBack(t *testing.T) {
 	})
 }
 
-// A file that cannot be written stops no other.
-func TestBootThatCannotWriteReportsIt(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, _ := running(t)
-		w.brings("4.0.1-rev1")
-		w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0-rev1"))
-		w.Node.PowerOff()
-		a := w.Agent()
-		a.Files = fullFor{w.Node, "db.yaml"}
-		steps, err := a.Boot(t.Context())
-		require.NoError(t, err)
-		require.ErrorContains(t, plan.BootErrors(steps), "db.yaml: no space left on device")
-		assert.Contains(t, w.Node.PodManifest("velum.yaml"), "4.0.1-rev1")
-		assert.Empty(t, w.Node.PodManifest("db.yaml"))
-	})
-}
-
-// fullFor has no space for one file.
+// fullFor fails writes of one file for lack of space.
 type fullFor struct {
 	node.PodFiles
 	name string
@@ -208,7 +136,7 @@ func (f fullFor) Write(ctx context.Context, was node.PodFile, data []byte) error
 	return f.PodFiles.Write(ctx, was, data)
 }
 
-// The registry is not asked, and nothing is written a second time.
+// Boot asks no registry, and a second run writes nothing.
 func TestBootAsksNoRegistryAndIsIdempotent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
@@ -221,4 +149,159 @@ func TestBootAsksNoRegistryAndIsIdempotent(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, steps)
 	})
+}
+
+func (w *world) boots() []plan.BootStep {
+	w.t.Helper()
+	w.Node.PowerOff()
+	steps, err := w.Agent().Boot(w.t.Context())
+	require.NoError(w.t, err)
+	return steps
+}
+
+// A failed write does not end the override, even if the next file's record is saved.
+func TestBootThatCannotWriteKeepsTheOverride(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := rolledBackOnce(t)
+		was := w.record().Overrides
+		require.Len(t, was, 1)
+		w.Registry.Release(velum, "4.0.1", 1, "1.1")
+		w.brings("4.0.1-rev1")
+		w.Node.PutTemplate("zz.yaml", podYAML("zz", "db="+mariadb+":10.0-rev1"))
+		w.Node.PowerOff()
+		a := w.Agent()
+		a.Files = fullFor{w.Node, "velum.yaml"}
+		steps, err := a.Boot(t.Context())
+		require.NoError(t, err)
+		require.ErrorContains(t, plan.BootErrors(steps), "velum.yaml: no space left on device")
+		assert.NotEmpty(t, w.Node.PodManifest("zz.yaml"))
+		assert.Equal(t, was, w.record().Overrides)
+	})
+}
+
+// The system is rolled back and updated again: the file on disk still counts as written by the agent.
+func TestBootAfterARollbackOfTheSystem(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		first := podYAML("velum", "velum="+velum+":4.0.0-rev1")
+		w.Node.PutTemplate("velum.yaml", first)
+		w.check()
+		older := w.Node.PodManifest("velum.yaml")
+		w.Registry.Release(velum, "4.0.1", 1, "1.1")
+		w.brings("4.0.1-rev1")
+		becomes(t, w.reboot(), plan.StepWrite, "its template has changed")
+		w.check()
+		w.Node.PowerOff()
+		w.Node.PutTemplate("velum.yaml", first)
+		w.Node.PutPodManifest("velum.yaml", []byte(older))
+		becomes(t, w.reboot(), "", "")
+		third := w.Registry.Release(velum, "4.0.2", 1, "1.1")
+		w.brings("4.0.2-rev1")
+		becomes(t, w.reboot(), plan.StepWrite, "its template has changed")
+		w.runs("velum.yaml", "velum", third.Digest)
+	})
+}
+
+// killedAt dies before a write, or after the write and before the record is saved.
+type killedAt struct {
+	node.PodFiles
+	before bool
+	die    func()
+}
+
+func (k killedAt) Write(ctx context.Context, was node.PodFile, data []byte) error {
+	k.die()
+	if k.before {
+		return errors.New("killed")
+	}
+	return k.PodFiles.Write(ctx, was, data)
+}
+
+// A boot that was killed after the write continues: its pod manifest counts neither as an edit nor as that of an older
+// system.
+func TestKilledBootContinues(t *testing.T) {
+	for name, rolledBack := range map[string]bool{"": false, "with an override": true} {
+		run(t, name, func(t *testing.T) {
+			w, _ := running(t)
+			if rolledBack {
+				w.bad(1, "9.9")
+				w.apply()
+			}
+			second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
+			w.brings("4.0.1-rev1")
+			w.Node.PowerOff()
+			a := w.Agent()
+			a.Files = killedAt{w.Node, false, func() { w.Disk.Fail(errors.New("killed")) }}
+			_, err := a.Boot(t.Context())
+			require.NoError(t, err)
+			w.Disk.Fail(nil)
+			require.Contains(t, w.Node.PodManifest("velum.yaml"), "4.0.1-rev1\n")
+
+			w.restart()
+			w.observe() // the unit does not run again, and kubelet has started nothing
+			assert.Contains(t, w.Node.PodManifest("velum.yaml"), "4.0.1-rev1\n")
+			becomes(t, w.reboot(), "", "")
+			w.runs("velum.yaml", "velum", second.Digest)
+			w.Registry.Release(velum, "4.0.2", 1, "1.1")
+			w.brings("4.0.2-rev1")
+			becomes(t, w.reboot(), plan.StepWrite, "its template has changed")
+			assert.NotContains(t, w.Node.PodManifest("velum.yaml"), "4.0.1")
+		})
+	}
+}
+
+// After a kill before the write, the next boot continues.
+func TestKilledBootBeforeItsWriteContinues(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := rolledBackOnce(t)
+		was := w.Node.PodManifest("velum.yaml")
+		second := w.Registry.Release(velum, "4.0.1", 1, "1.1")
+		w.brings("4.0.1-rev1")
+		w.Node.PowerOff()
+		a := w.Agent()
+		a.Files = killedAt{w.Node, true, func() { w.Disk.Fail(errors.New("killed")) }}
+		_, err := a.Boot(t.Context())
+		require.NoError(t, err)
+		w.Disk.Fail(nil)
+		w.restart()
+		w.observe()
+		assert.Equal(t, was, w.Node.PodManifest("velum.yaml"))
+		w.Node.SetKubelet(true)
+		w.Node.Sync()
+		w.runs("velum.yaml", "velum", first.Digest)
+		becomes(t, w.reboot(), plan.StepWrite, "its template has changed")
+		w.runs("velum.yaml", "velum", second.Digest)
+	})
+}
+
+// An approval that was not applied before the boot ends if the boot writes another digest.
+func TestBootEndsAnApprovalOfAnotherDigest(t *testing.T) {
+	for name, c := range map[string]struct {
+		tag string
+	}{"the same": {"4.0.0-rev2"}, "another": {"4.0.1-rev1"}} {
+		run(t, name, func(t *testing.T) {
+			w, _ := running(t)
+			next := w.publish(2, "2.1")
+			ctx, die := context.WithCancel(t.Context())
+			w.Registry.OnAsk = func(string, string) { die() }
+			_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
+			w.Registry.OnAsk = nil
+			require.NoError(t, err)
+			require.Len(t, w.record().Approved, 1)
+			other := w.Registry.Release(velum, "4.0.1", 1, "1.1")
+			w.brings(c.tag)
+			becomes(t, w.reboot(), plan.StepWrite, "its template has changed")
+			want := map[string]release.Release{"the same": next, "another": other}[name].Digest
+			w.runs("velum.yaml", "velum", want)
+			starts := w.Node.Starts("velum.yaml", "velum")
+			w.check()
+			w.observe()
+			assert.Empty(t, w.record().Approved)
+			assert.Equal(t, want, w.record().Good["velum.yaml/velum"].Running)
+			assert.Equal(t, starts, w.Node.Starts("velum.yaml", "velum"))
+			w.observe()
+			w.idle()
+		})
+	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// restoreTags makes the tags of pod manifests whose records name no image name again what runs, or ran well: a
-// container that starts from such a record fails also where nothing has to be pulled. What kubelet got is a failure of
-// the repository's source, which is asked again soon.
+// restoreTags restores tags of pod manifests whose image records are broken: the tag names the running release again,
+// or the last known good one. A container that starts from a broken record fails even without a pull. The failed pull
+// of kubelet counts as a failure of the repository's source, which is retried soon.
 func (c *cycle) restoreTags(ctx context.Context, inv *node.Inventory) {
 	rec := c.agent.records.Record
 	broken := follow.BrokenTags(*inv, follow.ReadPods(*inv, rec, c.agent.Policy), rec)
@@ -28,12 +28,13 @@ func (c *cycle) restoreTags(ctx context.Context, inv *node.Inventory) {
 		}
 		text := fmt.Sprintf("names %s again", tag.Digest)
 		if err != nil {
-			text = fmt.Sprintf("names no image until it is pulled: %v", err)
+			text = fmt.Sprintf("names no image until the next pull: %v", err)
 			c.log.Error("tag names no image", "tag", tag.Record.Name, "type", tag.Record.NotImage, "err", err)
 		} else {
 			c.log.Warn("tag named no image, restored", "tag", tag.Record.Name, "type", tag.Record.NotImage, "digest", tag.Digest)
 		}
-		c.asker.NotePage(tag.Repository, fmt.Errorf("kubelet's pull of %s got %s, a login page or no registry; the tag %s",
+		c.asker.NotePage(tag.Repository, fmt.Errorf("kubelet pulled %s and got %s, a login page or an answer of "+
+			"another server; the tag %s",
 			tag.Record.Name, tag.Record.NotImage, text))
 	}
 	if len(broken) == 0 {

@@ -14,8 +14,9 @@ import (
 // errLeft is returned for a request whose caller left after something had begun.
 var errLeft = errors.New("the caller left")
 
-// caller is who waits for an apply or a rollback. A caller that leaves takes back what it has approved and what has not
-// begun; what has begun goes on. A nil caller never leaves. It is safe for concurrent use.
+// caller is the client that waits for an apply or a rollback. A caller that leaves takes back its approvals of pods
+// whose restart has not begun; a restart that has begun continues. A nil caller never leaves. It is safe for concurrent
+// use.
 type caller struct {
 	gone chan struct{} // closed when the caller leaves
 
@@ -26,16 +27,17 @@ type caller struct {
 
 // callerPod is a pod that the caller has approved.
 type callerPod struct {
-	outcome status.Outcome // with a result once it has ended
-	begun   bool
-	undo    func() // takes the approval back
+	outcome  status.Outcome // with a result once it has ended
+	together []string       // the pods whose restarts begin with this one
+	begun    bool
+	undo     func() // takes the approval back
 }
 
 func newCaller() *caller { return &caller{gone: make(chan struct{})} }
 
-// approves adds a pod. undo restores what was recorded before. A request that is resumed adds it again, and keeps the
-// first undo.
-func (c *caller) approves(o status.Outcome, undo func()) {
+// approves adds a pod. undo restores the earlier record. together are the pods whose restarts begin with its own. A
+// resumed request adds the pod again and keeps the first undo.
+func (c *caller) approves(o status.Outcome, undo func(), together ...string) {
 	if c == nil {
 		return
 	}
@@ -45,7 +47,7 @@ func (c *caller) approves(o status.Outcome, undo func()) {
 		p.outcome = o
 		return
 	}
-	c.pods = append(c.pods, &callerPod{outcome: o, undo: undo})
+	c.pods = append(c.pods, &callerPod{outcome: o, undo: undo, together: together})
 }
 
 // find returns nil for a pod that another caller has approved. The caller holds the lock.
@@ -57,8 +59,8 @@ func (c *caller) find(file string) *callerPod {
 	return c.pods[n]
 }
 
-// Begin reports whether the restart of a pod may begin: its caller is still there, or another has approved it. What has
-// begun once goes on.
+// Begin reports whether the restart of a pod may begin: its caller is still there, or another caller has approved it.
+// It stays true once the restart has begun.
 func (c *caller) Begin(file string) bool {
 	if c == nil {
 		return true
@@ -69,7 +71,14 @@ func (c *caller) Begin(file string) bool {
 	if p == nil {
 		return true
 	}
-	p.begun = p.begun || !c.left
+	if !p.begun && !c.left {
+		p.begun = true
+		for _, file := range p.together {
+			if other := c.find(file); other != nil {
+				other.begun = true
+			}
+		}
+	}
 	return p.begun
 }
 
@@ -102,7 +111,7 @@ func (c *caller) onLeave(cancel context.CancelFunc) (stop func()) {
 	return func() { close(stopped); cancel() }
 }
 
-// until returns a context that also ends when the caller leaves, for what restarts nothing.
+// until returns a context that also ends when the caller leaves, for work that restarts nothing.
 func (c *caller) until(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	if c == nil {
@@ -111,7 +120,7 @@ func (c *caller) until(ctx context.Context) (context.Context, context.CancelFunc
 	return ctx, sync.OnceFunc(c.onLeave(cancel))
 }
 
-// end notes the result of a pod.
+// end records the result of a pod.
 func (c *caller) end(file string, err error, done status.Result) {
 	if c == nil {
 		return
@@ -125,7 +134,7 @@ func (c *caller) end(file string, err error, done status.Result) {
 	}
 }
 
-// leave ends the wait. It reports whether something has begun.
+// leave marks the caller as gone. It reports whether a restart has begun.
 func (c *caller) leave() (begun bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,7 +165,7 @@ func (c *caller) isCanceled(file string) bool {
 	return p != nil && c.left && !p.begun
 }
 
-// takeBack returns how to take back the approvals of a caller that has left, once.
+// takeBack returns the functions that undo the approvals of a caller that has left. A second call returns none.
 func (c *caller) takeBack() (undo []func(), files []string) {
 	if c == nil {
 		return nil, nil
@@ -172,16 +181,16 @@ func (c *caller) takeBack() (undo []func(), files []string) {
 	return undo, files
 }
 
-// The reasons of outcomes for a caller that has left.
+// The reasons in outcomes for a caller that has left.
 const (
-	reasonCanceled  = "its approval was taken back before anything began"
-	reasonContinues = "it had begun, and goes on"
+	reasonCanceled  = "approval removed before the pod was restarted"
+	reasonContinues = "already restarting; continues without the caller"
 )
 
 // ErrCanceled is returned to a caller that left before anything was approved.
-var ErrCanceled = errors.New("canceled before it began")
+var ErrCanceled = errors.New("canceled before anything was approved")
 
-// outcomes are those for a caller that has left.
+// outcomes returns the outcomes for a caller that has left.
 func (c *caller) outcomes() ([]status.Outcome, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,8 +10,9 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// A restart does not begin when its caller has left; what has begun goes on, and pods of other callers are not concerned.
-func TestNothingBeginsForACallerThatHasLeft(t *testing.T) {
+// A restart does not begin after its caller has left; one that has begun continues, and pods of other callers are not
+// affected.
+func TestNoRestartBeginsAfterItsCallerLeft(t *testing.T) {
 	t.Parallel()
 	c := newCaller()
 	for _, file := range []string{"begun.yaml", "waits.yaml"} {
@@ -22,4 +23,20 @@ func TestNothingBeginsForACallerThatHasLeft(t *testing.T) {
 	assert.True(t, c.Begin("begun.yaml"))
 	assert.False(t, c.Begin("waits.yaml"))
 	assert.True(t, c.Begin("of-another.yaml"))
+}
+
+// The caller of a rollback of a set leaves after one of its pods has begun: all of them return.
+func TestPodsOfASetBeginTogether(t *testing.T) {
+	t.Parallel()
+	c := newCaller()
+	c.approves(status.Outcome{PodManifest: "db.yaml"}, func() {}, "db.yaml", "velum.yaml")
+	c.approves(status.Outcome{PodManifest: "velum.yaml"}, func() {}, "db.yaml", "velum.yaml")
+	c.approves(status.Outcome{PodManifest: "dex.yaml"}, func() {})
+	assert.True(t, c.Begin("db.yaml"))
+	assert.True(t, c.leave())
+	assert.True(t, c.Begin("velum.yaml"))
+	assert.False(t, c.Begin("dex.yaml"))
+	undo, files := c.takeBack()
+	assert.Len(t, undo, 1)
+	assert.Equal(t, []string{"dex.yaml"}, files)
 }

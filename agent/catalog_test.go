@@ -4,6 +4,7 @@ package agent_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,14 +12,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/catalog"
-	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// catalogWorld is a node whose pod runs the one promoted release, bound to its digest.
+// catalogWorld returns a node whose pod runs the only promoted release, bound to its digest.
 func catalogWorld(t *testing.T) (w *world, first release.Release) {
 	t.Helper()
 	w = newWorld(t)
@@ -60,8 +63,7 @@ func TestPodIsBoundToWhatTheCatalogLists(t *testing.T) {
 }
 
 func TestPromotionSkipsReleases(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w, _ := catalogWorld(t)
 		for n := range 3 {
 			w.Registry.Release(velum, "4.0.0", 1, fmt.Sprint("2.", n))
@@ -83,14 +85,13 @@ func TestPromotionSkipsReleases(t *testing.T) {
 }
 
 func TestWithdrawnRelease(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w, first := catalogWorld(t)
 		w.Catalog.Withdraw(first, "bsc#1: loses its session secret", "4.0.0-rev1-build1.2")
 
 		s := w.check()
 		assert.Equal(t, status.StateFailed, s.State, "it runs and nothing is offered instead")
-		assert.Contains(t, s.Reason, "4.0.0-rev1-build1.1 runs and was withdrawn: bsc#1")
+		assert.Contains(t, s.Reason, "4.0.0-rev1-build1.1 is running but was withdrawn: bsc#1")
 		assert.True(t, s.HasReason(status.KindWithdrawn))
 		assert.Contains(t, w.Grain.Last().Reason, "bsc#1")
 		require.NotNil(t, image(s, "velum.yaml", "velum").Withdrawn)
@@ -108,9 +109,33 @@ func TestWithdrawnRelease(t *testing.T) {
 	})
 }
 
+func TestPausedRolloutHasNoTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := catalogWorld(t)
+		w.Policy.Auto = true
+		w.restart()
+		next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		w.promote(next, func(l *catalog.Listed) {
+			l.Rollout = catalog.Rollout{From: time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC), Spread: time.Hour, Paused: true}
+		})
+		s := w.check()
+		hold := podOf(s, "velum.yaml").Holds[0]
+		assert.Equal(t, "the publisher paused the rollout of 4.0.0-rev1-build1.2", hold.Reason)
+		assert.Zero(t, hold.Until)
+		assert.Zero(t, image(s, "velum.yaml", "velum").RolloutAt)
+		assert.Empty(t, image(s, "velum.yaml", "velum").Notes)
+
+		w.Policy.Auto = false
+		w.restart()
+		s = w.check()
+		assert.Empty(t, podOf(s, "velum.yaml").Holds, "a person may apply it")
+		assert.Equal(t, []string{"the publisher paused the rollout of 4.0.0-rev1-build1.2"},
+			image(s, "velum.yaml", "velum").Notes)
+	})
+}
+
 func TestRolloutDelaysAutomaticAppliesOnly(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w, first := catalogWorld(t)
 		w.Policy.Auto, w.Policy.Catalog.MachineID = true, "a machine"
 		w.restart()
@@ -140,8 +165,7 @@ func TestRolloutDelaysAutomaticAppliesOnly(t *testing.T) {
 }
 
 func TestExpiredCatalog(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w, first := catalogWorld(t)
 		w.Policy.Auto = true
 		w.restart()
@@ -166,7 +190,7 @@ func TestExpiredCatalog(t *testing.T) {
 	})
 }
 
-// setWorld is a node with two pods whose next releases are of one set.
+// setWorld returns a node with two pods whose next releases form a set.
 func setWorld(t *testing.T) (w *world, one, two release.Release) {
 	t.Helper()
 	w, _ = catalogWorld(t)
@@ -180,30 +204,8 @@ func setWorld(t *testing.T) (w *world, one, two release.Release) {
 	return w, one, two
 }
 
-func TestBootWritesPromotedReleasesOnly(t *testing.T) {
-	t.Parallel()
-	w, first := catalogWorld(t)
-	w.Registry.Release(velum, "4.0.0", 2, "1.1")
-	w.Node.SetKubelet(false)
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev2"))
-	w.restart()
-	_, err := w.agent.Boot(t.Context())
-	require.NoError(t, err)
-	assert.Contains(t, w.Node.PodManifest("velum.yaml"), bound(first))
-
-	promoted := w.Registry.Release(velum, "4.0.0", 2, "1.2")
-	w.promote(promoted)
-	_, err = w.Catalog.Refresh(t.Context(), nil)
-	require.NoError(t, err)
-	w.restart()
-	_, err = w.agent.Boot(t.Context())
-	require.NoError(t, err)
-	assert.Contains(t, w.Node.PodManifest("velum.yaml"), bound(promoted))
-}
-
 func TestBoundPodThatDoesNotComeUpIsRolledBack(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w, first := catalogWorld(t)
 		bad := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.promote(bad)
@@ -225,8 +227,7 @@ func TestBoundPodThatDoesNotComeUpIsRolledBack(t *testing.T) {
 }
 
 func TestListedPodWithoutATemplateIsBoundToo(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Catalog = agenttest.NewCatalog()
 		w.Policy.Manage = map[string]bool{"velum.yaml": true}
@@ -252,15 +253,13 @@ func TestListedPodWithoutATemplateIsBoundToo(t *testing.T) {
 }
 
 func TestPersonsRollbackOfABoundPod(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w, first := catalogWorld(t)
 		next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 		w.promote(next)
 		w.check()
 		w.apply()
-		out, _, err := w.agent.Rollback(t.Context(), plan.All())
-		require.NoError(t, err)
+		out, _ := w.rollback()
 		require.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "velum", first.Digest)
 		w.check()
@@ -278,4 +277,79 @@ func TestPodsStayBoundWithoutTheCatalog(t *testing.T) {
 	w.observe()
 	w.runs("velum.yaml", "velum", first.Digest)
 	assert.Contains(t, w.Node.PodManifest("velum.yaml"), bound(first))
+}
+
+// Other publishers than SUSE have v1.34.2 under v1.34 and v1, and a catalog lists v1.34.2.
+func TestFloatingTagIsGivenTheReleaseOfACatalogUnderIt(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		followed string
+		updates  tags.Change
+		listed   []string // the newest first
+		want     string   // empty: no listed tag is under the followed tag
+	}{
+		{"v1.34", tags.Patch, []string{"v1.34.2", "v1.34.1"}, "v1.34.2"},
+		{"1.34.2", tags.Patch, []string{"1.34.2"}, "1.34.2"},
+		{"v1.34", tags.Minor, []string{"v1.35.1"}, "v1.35.1"}, // as short as the followed tag
+		// A pod never leaves its variant.
+		{"1.34-alpine", tags.Patch, []string{"1.34.2", "1.34.2-alpine", "1.34.3"}, "1.34.2-alpine"},
+		{"1.34-alpine", tags.Patch, []string{"1.34.2"}, ""},
+		{"latest", tags.Minor, []string{"1.34.2"}, ""},
+		// SUSE's scheme: a tag names a whole application version.
+		{"1.34-rev1", tags.Patch, []string{"1.34-rev1-build2.1"}, "1.34-rev1-build2.1"},
+		{"1.34", tags.Patch, []string{"1.34-rev1-build2.1"}, "1.34-rev1-build2.1"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			name := fmt.Sprintf("%s of %v", c.followed, c.listed)
+			w := newWorld(t)
+			w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: c.updates} }
+			w.Catalog = agenttest.NewCatalog()
+			before := w.Registry.Publish(velum, c.followed)
+			w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":"+c.followed))
+			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":"+c.followed))
+			w.runs("velum.yaml", "velum", before.Digest)
+			byTag := map[string]release.Release{"": before}
+			for _, tag := range slices.Backward(c.listed) {
+				byTag[tag] = w.Registry.Publish(velum, tag)
+				w.promote(byTag[tag], func(is *catalog.Listed) { is.Tag = tag })
+			}
+
+			s := w.check()
+
+			offered := image(s, "velum.yaml", "velum").Offered
+			if c.want == "" {
+				assert.Nil(t, offered, name)
+			} else if assert.NotNil(t, offered, "%s: %s", name, s.Reason) {
+				assert.Equal(t, c.want, offered.Tag, name)
+			}
+			w.apply()
+			w.runs("velum.yaml", "velum", byTag[c.want].Digest)
+		})
+	}
+}
+
+// A publisher's wrong clock must not keep a node from its catalog forever.
+func TestForgetCatalogAcceptsTheServedVersion(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 0, 0)
+		_, err := l.ForgetCatalog(t.Context(), nil)
+		require.ErrorIs(t, err, agent.ErrNoCatalog)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		catalog := agenttest.NewCatalog()
+		w := newWorld(t)
+		w.Catalog = catalog
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+		l := start(t, w, 0, 0)
+		catalog.Fail(fmt.Errorf("version 3 is older than 4: %w", release.ErrCatalog))
+		s, err := l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		require.Equal(t, status.StateFailed, s.State)
+		catalog.Fail(nil)
+		catalog.Publish(velum)
+		s, err = l.ForgetCatalog(t.Context(), nil)
+		require.NoError(t, err)
+		assert.Empty(t, s.Catalog.Error)
+		assert.EqualValues(t, 1, s.Catalog.Version)
+	})
 }

@@ -19,24 +19,23 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// maxRounds bounds how often a cycle runs steps and decides again.
+// maxRounds limits how often a cycle runs steps and decides again.
 const maxRounds = 3
 
-// Cycle observes the node, asks the source, decides and runs the steps. It returns the status
-// afterwards. Its error is of the cycle itself (the node cannot be observed, the record not be
-// saved); errors of images and pods stand in the status. After an interruption by a person the
-// caller repeats the cycle.
+// Cycle observes the node, asks the source, decides and runs the steps. It returns the status afterwards. Its error is
+// about the cycle itself (the node cannot be observed, the record cannot be saved); the status has the errors of images
+// and pods. After an interruption by a person the caller repeats the cycle.
 func (a *Agent) Cycle(ctx context.Context, poll source.Poll) (status.Status, error) {
 	d, err := a.cycle(ctx, shared{}, purpose{poll: poll})
 	return d.status, err
 }
 
-// purpose is what a cycle is for.
+// purpose says why a cycle runs.
 type purpose struct {
 	poll   source.Poll
-	person bool     // a person waits for it: stage only needs
+	person bool     // a person waits: stage only needs
 	needs  []string // releases (repository@digest) to stage
-	caller *caller  // of that person; nil: never leaves
+	caller *caller  // the person's client; nil: never leaves
 }
 
 // cycleResult is the result of a cycle.
@@ -44,12 +43,12 @@ type cycleResult struct {
 	status     status.Status
 	reported   bool // false: the cycle was interrupted
 	results    results
-	unfinished *interruptedError // the interrupted rest; nil: none
+	unfinished *interruptedError // the interrupted work; nil: none
 }
 
-// cycle is a running cycle: what it is for, what it works with, and what it has seen and done.
+// cycle is a running cycle: its purpose, its dependencies, its observations and its results.
 type cycle struct {
-	agent    *Agent // the ports, the policy, and what is kept between cycles
+	agent    *Agent // the ports, the policy, and state kept between cycles
 	loop     shared
 	purpose  purpose
 	log      *slog.Logger
@@ -59,10 +58,13 @@ type cycle struct {
 	stager   *stage.Stager
 	executor *apply.Executor
 	lock     *fleet.Keeper
-	steps    []plan.Step // of the plan that runs
-	results  results
-	observed node.Inventory   // the last observation
-	setErrs  map[string]error // why sets were not begun, by name
+	steps    []plan.Step // of the running plan
+	restarts int         // of the plan, that have begun
+	// allRestarts are the restarts of the plan.
+	allRestarts int
+	results     results
+	observed    node.Inventory   // the last observation
+	setErrs     map[string]error // why sets did not begin, by name
 }
 
 func (a *Agent) cycle(ctx context.Context, loop shared, p purpose) (cycleResult, error) {
@@ -77,7 +79,7 @@ func (a *Agent) cycle(ctx context.Context, loop shared, p purpose) (cycleResult,
 	if err != nil {
 		return c.unobserved(ctx, err)
 	}
-	if len(a.records.Record.Approved) == 0 { // else the plan says what is approved
+	if len(a.records.Record.Approved) == 0 { // otherwise the plan says which pods are approved
 		c.keepTable(ctx, inv, nil)
 	}
 	if p.poll == source.PollAll && a.Pacer != nil {
@@ -110,8 +112,8 @@ func (a *Agent) cycle(ctx context.Context, loop shared, p purpose) (cycleResult,
 	return c.report(final, inv, offers, plan)
 }
 
-// isRunnableNext reports whether a new step runs in this cycle still: a rolled back pod gets
-// its offer staged, and mode auto applies what was just staged.
+// isRunnableNext reports whether a new step still runs in this cycle: the offer of a rolled back pod is staged, and
+// mode auto applies the releases that were just staged.
 func (c *cycle) isRunnableNext(s plan.Step) bool {
 	switch {
 	case s.Do == plan.StepDrop:
@@ -122,7 +124,7 @@ func (c *cycle) isRunnableNext(s plan.Step) bool {
 		return false
 	case s.Do == plan.StepApply:
 		return s.Apply.Auto && !c.results.isApplied(s.File)
-	case s.Do == plan.StepProve:
+	case s.Do == plan.StepVerify:
 		return c.results.isApplied(s.File) // after an interrupted apply
 	}
 	return s.Do == plan.StepStage || s.Do == plan.StepKeep || s.Do == plan.StepWrite
@@ -159,8 +161,7 @@ func (c *cycle) round(inv node.Inventory) (*source.Round, []release.Question) {
 	return c.asker.NewRound(c.purpose.poll, held, follow.Running(inv, views)), follow.Questions(views, c.agent.Policy)
 }
 
-// currentOffers returns the offers for the tags that are followed after the steps, which may
-// have changed.
+// currentOffers returns the offers for the followed tags after the steps, which may have changed the tags.
 func (c *cycle) currentOffers(
 	inv node.Inventory, asked map[release.Question]source.Offer,
 ) map[release.Question]source.Offer {
@@ -175,8 +176,8 @@ func (c *cycle) currentOffers(
 	return out
 }
 
-// decide plans. It asks kubelet and the preconditions only if needed: the questions may start
-// services on demand.
+// decide makes the plan. It asks kubelet and the preconditions only if needed, because the questions may start services
+// on demand.
 func (c *cycle) decide(ctx context.Context, inv node.Inventory, offers map[release.Question]source.Offer) plan.Plan {
 	inv.Catalog = c.listing(ctx) // the poll may have read a newer one
 	decide := func() plan.Plan {
@@ -186,7 +187,7 @@ func (c *cycle) decide(ctx context.Context, inv node.Inventory, offers map[relea
 	if c.agent.Readiness != nil && pl.IsDown() {
 		var err error
 		if inv.Unstarted, err = c.agent.Readiness.Waiting(ctx); err != nil {
-			c.log.Debug("kubelet does not say why containers wait", "err", err)
+			c.log.Debug("kubelet does not report why containers wait", "err", err)
 		}
 		pl = decide()
 	}
@@ -246,8 +247,8 @@ func (c *cycle) observe(ctx context.Context) (node.Inventory, error) {
 	if blocked := c.agent.space.Blocked(); len(blocked) > 0 {
 		inv.BlockedBySpace, inv.Filesystem = blocked, stage.FilesystemOf(ctx, c.agent.Pods, c.log)
 	}
-	c.agent.OwnHost.Probe(ctx)
-	inv.Gated = c.agent.OwnHost.Gated()
+	c.agent.LocalRegistry.Probe(ctx)
+	inv.Gated = c.agent.LocalRegistry.Gated()
 	c.observed = inv
 	return inv, nil
 }

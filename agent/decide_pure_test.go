@@ -12,8 +12,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/plan"
 )
 
-// Two cycles, or a cycle and a person's plan, may decide with the same arguments at
-// once. The race detector fails this test where Decide or AtBoot writes to them.
+// Two cycles, or a cycle and a plan request, may call Decide with the same arguments at once. The race detector fails
+// this test if Decide or AtBoot writes to them.
 func TestDecideIsPure(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -23,8 +23,7 @@ func TestDecideIsPure(t *testing.T) {
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":4.0.0"))
 	w.Node.PutPodManifest("db.yaml", podYAML("db", "db="+mariadb+":4.0.0-rev1"))
 	w.check()
-	w.Registry.Release(velum, "4.0.0", 2, "1.1")
-	w.check()
+	w.publish(2, "1.1")
 	inv, offers, rec, policy := w.agent.Arguments(t.Context())
 	want := plan.Decide(inv, offers, rec, policy, w.Clock.Now())
 	require.NotEmpty(t, want.Pods)

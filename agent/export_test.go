@@ -13,8 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/source"
 )
 
-// PlanBothWays is what the next cycle would do, by the pods that are parsed already,
-// and worked out from nothing.
+// PlanBothWays returns the next cycle's plan twice: from the parsed pods in the cache, and without the cache.
 func (a *Agent) PlanBothWays(ctx context.Context) (cached, anew plan.Plan, err error) {
 	if cached, err = a.Plan(ctx, source.PollNone); err != nil {
 		return cached, anew, err
@@ -24,7 +23,7 @@ func (a *Agent) PlanBothWays(ctx context.Context) (cached, anew plan.Plan, err e
 	return cached, anew, err
 }
 
-// Arguments are what the next cycle would decide with.
+// Arguments returns the next cycle's arguments of Decide.
 func (a *Agent) Arguments(ctx context.Context) (node.Inventory, map[release.Question]source.Offer, record.Record, policy.Policy) {
 	c, _ := a.begin(ctx, shared{}, purpose{})
 	inv, _ := c.observe(ctx)

@@ -5,18 +5,26 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// other keeps the template directory from being empty.
+// other adds a template, so that the template directory is not empty.
 func (w *world) other() {
 	w.Registry.Release(mariadb, "10.0", 1, "1.1")
 	w.Node.PutTemplate("other.yaml", podYAML("other", "db="+mariadb+":10.0"))
@@ -28,11 +36,9 @@ func TestRemovalIsAppliedWhenApproved(t *testing.T) {
 	w.Node.PutTemplate("velum.yaml", nil)
 	w.other()
 	w.check()
-	w.Registry.Down(agenttest.ErrRefused) // nothing is pulled for it
+	w.Registry.Down(agenttest.ErrRefused) // a removal pulls nothing
 
-	out, s := w.apply("velum.yaml")
-
-	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+	s := w.applies("velum.yaml")
 	assert.Empty(t, w.Node.PodManifest("velum.yaml"))
 	assert.Empty(t, podOf(s, "velum.yaml"))
 	kept, history, _ := strings.Cut(w.Disk.JSON(), `"history":`)
@@ -79,8 +85,7 @@ func TestBrokenFilesAffectNoOtherPod(t *testing.T) {
 			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum=0123456789012345678901234567890123456789012345678901234567890123:1"))
 		}, "line 8"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel(t, name, func(t *testing.T) {
 			w, first := running(t)
 			w.other()
 			c.breaks(w)
@@ -98,17 +103,373 @@ func TestBrokenFilesAffectNoOtherPod(t *testing.T) {
 	}
 }
 
-// What may be written after the first steps of a cycle is written in it, also where that
-// is all there is to do: a new pod waits for no observation ten minutes later.
-func TestNewPodIsWrittenOnceTheNodeIsNotBusy(t *testing.T) {
+// A template adds a container that does not come up.
+func TestFailedConversionIsRolledBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		bad := w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.Crash(bad.Digest, true)
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "more="+mariadb+":10.0", "velum="+velum+":__TAG__"))
+		w.check()
+		w.apply()
+		w.runs("velum.yaml", "velum", first.Digest)
+		assert.NotContains(t, w.Node.PodManifest("velum.yaml"), "more")
+	})
+}
+
+func TestBadRevisionWithANewContainerIsRolledBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__", "more="+mariadb+":10.0"))
+		w.bad(2, "9.9")
+		w.apply()
+		w.runs("velum.yaml", "velum", first.Digest)
+		assert.Len(t, w.record().Denied, 1, "nothing is known of the new container")
+	})
+}
+
+// The pod in the template has another name.
+func TestPodIsRenamed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		bad := w.Registry.Release(velum, "4.0.0", 2, "9.9")
+		w.Node.Crash(bad.Digest, true)
+		w.Node.PutTemplate("velum.yaml", podYAML("manager", "velum="+velum+":__TAG__"))
+		w.check()
+		out, _ := w.apply()
+		w.runs("velum.yaml", "velum", first.Digest)
+		assert.NotContains(t, out[0].Reason, "does not become healthy either")
+		w.observe()
+		w.idle()
+	})
+}
+
+// A person deletes the file during the health check.
+func TestFileDeletedDuringHealthCheck(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		w.Policy.Settle = 10 * time.Second
+		w.Policy.Manage = map[string]bool{"mine.yaml": true}
+		w.restart()
+		w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutPodManifest("mine.yaml", rendered("mine", "db="+mariadb+":10.0-rev1"))
+		w.check()
+		w.Registry.Release(mariadb, "10.0", 1, "1.2")
+		w.check()
+		time.AfterFunc(5*time.Second, func() { w.Node.PutPodManifest("mine.yaml", nil) })
+		_, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("mine.yaml")})
+		require.NoError(t, err)
+		assert.Empty(t, w.Node.PodManifest("mine.yaml"))
+		assert.Empty(t, w.record().Denied)
+	})
+}
+
+// A newer release is staged for an unmanaged pod manifest: status, plan and apply report the same.
+func TestUnmanagedPodIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-	w.Grain.SetBusy("update_in_progress is true")
-	w.Node.OnStage = func(context.Context, release.Release) error { w.Grain.SetBusy(""); return nil }
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Patch} }
+	w.Registry.Release(etcd, "3.4.13", 1, "1.1")
+	w.Node.PutPodManifest("etcd.yaml", podYAML("etcd", "etcd="+etcd+":3.4.13"))
+	assert.Equal(t, status.StateCurrent, w.check().State, "that it is unmanaged alone is no news")
+	w.Registry.Release(etcd, "3.4.14", 1, "1.1")
+
 	s := w.check()
-	assert.NotEmpty(t, w.Node.PodManifest("velum.yaml"))
-	require.Equal(t, status.StateCurrent, s.State, s.Reason)
-	w.idle()
+
+	const reason = "unmanaged: etcd.yaml has no template and is not listed under manage"
+	assert.Equal(t, status.StateHeld, s.State)
+	assert.Equal(t, "etcd.yaml: "+reason, s.Reason)
+	plan, err := w.agent.Plan(t.Context(), source.PollNone)
+	require.NoError(t, err)
+	assert.Equal(t, status.ResultHeld, plan.Pods[0].Standing().Result)
+	assert.Equal(t, reason, plan.Pods[0].Standing().Reason)
+	out, _ := w.apply()
+	assert.Equal(t, status.ResultHeld, out[0].Result)
+	assert.Equal(t, reason, out[0].Reason)
+
+	// An unmanaged pod does not hide an offer that can be applied.
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
+	w.check()
+	w.Node.Sync()
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+	s = w.check()
+	assert.Equal(t, status.StateStaged, s.State, s.Reason)
+	assert.Equal(t, "waiting for approval: velum.yaml (rebuild)", s.Reason)
+}
+
+var errLink = errors.New("unsafe: symlink")
+
+func velumWith(old, with string) []byte {
+	return []byte(strings.Replace(string(podYAML("velum", "velum="+velum+":4.0.0-rev1")), old, with, 1))
+}
+
+// duplicates are files next to velum.yaml that define the same pod to kubelet, or may do so.
+var duplicates = map[string]struct {
+	name string
+	put  func(w *world, name string)
+}{
+	"copy":               {"velum.yaml.backup", putText(velumWith("", ""))},
+	"older release":      {"velum.yaml.rpmsave", putText(velumWith("rev1", "rev0"))},
+	"upper case suffix":  {"a.YAML", putText(velumWith("", ""))},
+	"without suffix":     {"velum", putText(velumWith("", ""))},
+	"editor's":           {"velum.yaml~", putText(velumWith("", ""))},
+	"explicit namespace": {"z.yaml", putText(velumWith("  name: velum", "  name: velum\n  namespace: default"))},
+	"other containers":   {"z.yaml", putText(podYAML("velum", "db="+mariadb+":1"))},
+	"another uid":        {"z.yaml", putText(velumWith("  name: velum", "  name: velum\n  uid: b1946ac9"))},
+	"several documents":  {"z.yaml", putText(append(velumWith("", ""), "---\n[\n"...))},
+	"keys twice":         {"z.yaml", putText(velumWith("  name: velum", "  name: db\n  name: velum"))},
+	"no containers":      {"z.yaml", putText([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: velum}\n"))},
+	"merge key":          {"z.yaml", putText([]byte("a: &a {name: velum}\napiVersion: v1\nkind: Pod\nmetadata: {<<: *a}\n"))},
+	"byte order mark":    {"z.yaml", putText(append([]byte("\uFEFF"), velumWith("", "")...))},
+	"line ends":          {"z.yaml", putText([]byte(strings.ReplaceAll(string(velumWith("", "")), "\n", "\r\n")))},
+	"JSON": {"velum.json", putText([]byte(
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"vel\u0075m"},"spec":{"containers":[{"name":"a","image":"r.example\/a:1"}]}}`))},
+	"JSON with keys twice": {"z", putText([]byte(
+		`{"kind":"Pod","metadata":{"name":"db","name":"velum"}}`))},
+	"symlink to it": {"link.yaml", func(w *world, name string) {
+		w.Node.PutFollowed(name, errLink, []byte(w.Node.PodManifest("velum.yaml")))
+	}},
+	"unreadable": {"velum.yaml.bak", func(w *world, name string) { w.Node.PutBroken(name, errors.New("input/output error")) }},
+}
+
+func putText(text []byte) func(w *world, name string) {
+	return func(w *world, name string) { w.Node.PutPodManifest(name, text) }
+}
+
+// kubelet runs one pod per namespace and name, from the file that it read last. Until a person has removed one of the
+// files, the agent does not apply, render or roll back that pod.
+func TestPodOfTwoFilesIsHeld(t *testing.T) {
+	t.Parallel()
+	for name, c := range duplicates {
+		run(t, name, func(t *testing.T) {
+			w, first := running(t)
+			w.other()
+			w.check()
+			next := w.Registry.Release(velum, "4.0.0", 2, "2.1")
+			before := w.Node.PodManifest("velum.yaml")
+			c.put(w, c.name)
+
+			s := w.check()
+
+			held := podOf(s, "velum.yaml").Holds
+			require.Len(t, held, 1)
+			assert.Equal(t, status.HoldDuplicate, held[0].Name)
+			assert.Contains(t, held[0].Reason, "default/velum")
+			assert.Contains(t, held[0].Reason, c.name)
+			if s.State != status.StateFailed { // the agent cannot parse the second file
+				assert.Equal(t, status.StateHeld, s.State, s.Reason)
+				assert.Contains(t, s.Reason, c.name)
+			}
+			for _, do := range []func(...string) ([]status.Outcome, status.Status){w.apply, w.rollback} {
+				out, _ := do("velum.yaml")
+				require.Len(t, out, 1)
+				assert.Equal(t, status.ResultHeld, out[0].Result, out[0].Reason)
+				assert.Equal(t, status.HoldDuplicate, out[0].Hold)
+			}
+			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev2"))
+			w.observe()
+			steps, err := w.agent.Boot(t.Context())
+			require.NoError(t, err)
+			assertKept(t, steps, "velum.yaml")
+			assert.Equal(t, before, w.Node.PodManifest("velum.yaml"))
+			assert.Empty(t, w.record().Overrides)
+			assert.Empty(t, w.record().Denied)
+			assert.True(t, w.Node.Pinned(velum, first.Digest))
+
+			w.Node.PutPodManifest(c.name, nil)
+			w.check()
+			out, _ := w.apply("velum.yaml")
+			assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+			w.runs("velum.yaml", "velum", next.Digest)
+		})
+	}
+}
+
+func assertKept(t *testing.T, steps []plan.BootStep, file string) {
+	t.Helper()
+	for _, s := range steps {
+		if s.File == file {
+			assert.Empty(t, s.Do)
+			assert.Contains(t, s.Reason, status.HoldDuplicate)
+		}
+	}
+}
+
+// The directory is read again right before each write: the second file may have been added meanwhile.
+func TestSecondFileAddedDuringAnApplyIsNotOverwritten(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		w.publish(2, "2.1")
+		before := w.Node.PodManifest("velum.yaml")
+		w.Node.OnAside = func(string) error {
+			w.Node.PutPodManifest("velum.yaml.backup", []byte(before))
+			return nil
+		}
+		out, s := w.apply("velum.yaml")
+		assert.Equal(t, status.ResultHeld, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.HoldDuplicate, out[0].Hold)
+		assert.Equal(t, status.StateHeld, s.State, s.Reason)
+		assert.Equal(t, before, w.Node.PodManifest("velum.yaml"), "it is put back")
+		assert.Equal(t, before, w.Node.PodManifest("velum.yaml.backup"))
+		assert.Empty(t, w.record().Denied)
+		assert.Empty(t, w.record().Overrides)
+	})
+}
+
+// kubelet may run the pod of the second file: its failure says nothing about the release and causes no rollback.
+func TestSecondFileAddedDuringAHealthCheckCausesNoDenial(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		w.bad(1, "9.9") // a rebuild: the container is stopped
+		before := w.Node.PodManifest("velum.yaml")
+		w.Node.OnStop = func(string) error {
+			w.Node.OnStop = nil
+			w.Node.PutFollowed("link.yaml", errLink, []byte(before))
+			return nil
+		}
+		out, s := w.apply("velum.yaml")
+		assert.Equal(t, status.ResultHeld, out[0].Result, out[0].Reason)
+		assert.Equal(t, status.HoldDuplicate, podOf(s, "velum.yaml").Holds[0].Name)
+		assert.Equal(t, before, w.Node.PodManifest("velum.yaml"))
+		assert.Empty(t, w.record().Denied)
+		assert.Empty(t, w.record().Overrides)
+	})
+}
+
+// A rollback that has begun waits until there is only one file again.
+func TestRollbackWaitsForOneFile(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first := running(t)
+		w.bad(1, "9.9")
+		before := w.Node.PodManifest("velum.yaml")
+		w.Node.OnAside = func(string) error { // the rollback sets it aside
+			w.Node.OnAside = nil
+			w.Node.PutPodManifest("velum.json", []byte(before))
+			return nil
+		}
+		_, s := w.apply("velum.yaml")
+		assert.Equal(t, before, w.Node.PodManifest("velum.yaml"))
+		assert.Equal(t, before, w.Node.PodManifest("velum.json"))
+		assert.Contains(t, s.Reason, "velum.json")
+		w.observe()
+		assert.Equal(t, before, w.Node.PodManifest("velum.yaml"))
+		require.True(t, w.record().Overrides["velum.yaml"].Pending)
+
+		w.Node.PutPodManifest("velum.json", nil)
+		w.observe()
+		w.runs("velum.yaml", "velum", first.Digest)
+		w.isPinned("4.0.0-rev1-build1.1", first.Digest)
+	})
+}
+
+// The agent follows and ignores the same files as kubelet: links that it must not write, and files without a pod.
+func TestFilesThatKubeletFollowsOrIgnores(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	w.Policy.Manage = map[string]bool{"link.yaml": true}
+	w.restart()
+	w.Registry.Release(mariadb, "10.2.15", 1, "1.1")
+	w.Node.PutFollowed("link.yaml", errLink, podYAML("db", "db="+mariadb+":10.2.15-rev1"))
+	for _, name := range []string{"old", "gone.yaml"} {
+		w.Node.PutFollowed(name, errors.New("unsafe: directory"), nil)
+	}
+	for name, text := range map[string]string{
+		"README": "Keep out.\n", "empty.yaml": "", "list.yaml": "apiVersion: v1\nkind: List\nitems: []\n",
+		"config.yaml": "kind: ClusterConfiguration\n", "archive.gz": "\x1f\x8b\x00", "comment.yaml": "# none\n",
+	} {
+		w.Node.PutPodManifest(name, []byte(text))
+	}
+	s := w.check()
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
+	assert.Len(t, s.PodManifests, 2)
+	require.Len(t, podOf(s, "link.yaml").Holds, 1)
+	assert.Equal(t, status.HoldUnmanaged, podOf(s, "link.yaml").Holds[0].Name)
+	assert.Contains(t, podOf(s, "link.yaml").Holds[0].Reason, "unsafe: symlink")
+	assert.NotNil(t, image(s, "link.yaml", "db"))
+
+	w.Registry.Release(mariadb, "10.2.15", 2, "2.1")
+	s = w.check()
+	assert.NotNil(t, image(s, "link.yaml", "db").Offered)
+	out, _ := w.apply("link.yaml")
+	assert.Equal(t, status.ResultHeld, out[0].Result)
+	p, err := w.agent.Plan(t.Context(), source.PollNone)
+	require.NoError(t, err)
+	var passed []string
+	for _, f := range p.PassedOver {
+		passed = append(passed, f.File)
+	}
+	assert.Equal(t, []string{"README", "archive.gz", "comment.yaml", "config.yaml", "empty.yaml", "gone.yaml", "list.yaml", "old"}, passed)
+}
+
+// kubelet's pull from a login page leaves a tag with a broken image record. The agent points the tag at the running or
+// last known good release again; the source counts as failed until it answers.
+func TestTagThatNamesNoImageIsRestored(t *testing.T) {
+	t.Parallel()
+	ref := release.Reference{Repository: velum, Tag: "4.0.0-rev1"}
+	for name, c := range map[string]struct {
+		before   func(w *world, good release.Release)
+		restored bool
+	}{
+		"of a container that runs": {func(*world, release.Release) {}, true},
+		"of one that does not":     {func(w *world, _ release.Release) { w.Node.SetKubelet(false); w.Node.Restart("velum.yaml", "velum") }, true},
+		"what was denied since is not": {func(w *world, good release.Release) {
+			r := w.record()
+			r.Denied = map[string]record.Denial{denied(good): {At: w.Clock.Now(), PodManifest: "velum.yaml"}}
+			require.NoError(w.t, w.Disk.Save(w.t.Context(), r))
+			w.restart()
+		}, false},
+		"what is lost cannot be": {func(w *world, good release.Release) { w.Node.Lose(good.Digest) }, false},
+	} {
+		parallel(t, name, func(t *testing.T) {
+			w := newWorld(t)
+			good := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+			w.cycle(source.PollAll)
+			require.Contains(t, w.Node.Names(good.Digest), ref.String())
+			c.before(w, good)
+
+			w.Node.PullPage(ref)
+			s := w.cycle(source.PollNone)
+			assert.Equal(t, c.restored, slices.Contains(w.Node.Names(good.Digest), ref.String()))
+			assert.True(t, w.Node.Pinned(velum, good.Digest), "the pin keeps the image")
+			require.Len(t, s.Sources, 1)
+			from := s.Sources[0]
+			assert.Equal(t, release.CauseNoRegistry, from.Cause)
+			assert.Contains(t, from.Error, "kubelet pulled "+ref.String()+" and got text/html, a login page or an answer of another server; the tag names ")
+			assert.NotNil(t, from.RetryAt, "it is asked again soon")
+			assert.NotEqual(t, status.StateCurrent, s.State)
+			if c.restored {
+				assert.Contains(t, from.Error, "names "+good.Digest.String()+" again")
+			} else {
+				assert.Contains(t, from.Error, "names no image until the next pull: ")
+			}
+			assert.Zero(t, w.cycle(source.PollAll).Sources[0].Failures, "the registry is back")
+		})
+	}
+}
+
+// After a power cut before or after the restoring, or a full disk during it, the next cycle restores the tag.
+func TestPowerCutWhileATagIsRestored(t *testing.T) {
+	t.Parallel()
+	ref := release.Reference{Repository: velum, Tag: "4.0.0-rev1"}
+	for when, how := range map[string]powerCut{"before": {}, "after": {after: true}, "full": {full: true}} {
+		for at := 1; ; at++ {
+			w := newWorld(t)
+			good := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+			w.check()
+			w.Node.PullPage(ref)
+			cut := &powerCut{at: at, after: how.after, full: how.full}
+			if !w.dies(cut, func(a *agent.Agent) { _, _ = a.Cycle(t.Context(), source.PollNone) }) {
+				assert.Greater(t, at, 2, when)
+				break
+			}
+			w.restart()
+			w.observe()
+			assert.Contains(t, w.Node.Names(good.Digest), ref.String(), "%s call %d: %s", when, at, cut.where)
+			assert.Equal(t, status.StateCurrent, w.check().State)
+		}
+	}
 }

@@ -13,31 +13,31 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// ErrNoLock is returned where no lock of the fleet is configured.
-var ErrNoLock = errors.New("no lock of the fleet is configured (apply.lock.url)")
+// ErrNoLock is returned if no fleet lock is configured.
+var ErrNoLock = errors.New("no fleet lock is configured (apply.lock.lease or apply.lock.url)")
 
-// unlock gives the lock of the fleet back as soon as nothing needs it. It ends each cycle, so that a crash or a server
-// that was away changes nothing but the time.
+// unlock releases the fleet lock as soon as nothing needs it. Each cycle ends with it, so a crash or an unreachable
+// server only delays the release.
 func (c *cycle) unlock(ctx context.Context, use record.InUse) {
 	c.lock.Forget()
 	if c.agent.records.Record.IsLockDue(use, c.agent.Now()) {
-		_ = c.lock.Unlock(ctx) // it was logged, and the record has it
+		_ = c.lock.Unlock(ctx) // logged already, and kept in the record
 	}
 }
 
-// ReleaseLock gives the lock of the fleet back for a person, also one that is kept because a pod failed. It returns the
-// status, and ErrNoLock or the error of the server. During an apply it is refused.
+// ReleaseLock releases the fleet lock for a person, even if a failed pod keeps it. It returns the status, and ErrNoLock
+// or the server's error. It fails during an apply.
 func (l *Loop) ReleaseLock(ctx context.Context, onProgress func(status.Progress)) (status.Status, error) {
 	return l.useLock(ctx, "unlock", onProgress, (*fleet.Keeper).Unlock)
 }
 
-// TryLock takes the lock of the fleet and gives it back at once, unless the node has it or waits for it. It returns
-// what ReleaseLock does. A lock that worked already is not tried.
+// TryLock takes the fleet lock and releases it at once, unless the node has it or waits for it. It returns the same as
+// ReleaseLock. It does not try a lock that has already worked.
 func (l *Loop) TryLock(ctx context.Context, onProgress func(status.Progress)) (status.Status, error) {
 	return l.useLock(ctx, "try the lock", onProgress, (*fleet.Keeper).Try)
 }
 
-// useLock does something with the lock of the fleet for a person.
+// useLock runs a person's request that uses the fleet lock.
 func (l *Loop) useLock(
 	ctx context.Context, verb string, onProgress func(status.Progress), do func(*fleet.Keeper, context.Context) error,
 ) (status.Status, error) {

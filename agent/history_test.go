@@ -27,10 +27,10 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// historySteps is how long each random history is; with rapid's 100 histories that makes some 4,000 steps.
+// historySteps is the length of each random history; with rapid's 100 histories that makes some 4,000 steps.
 const historySteps = 40
 
-// history is a node to which anything may happen, in any order.
+// history is a node with random events in any order.
 type history struct {
 	*agenttest.World
 	t        *rapid.T
@@ -39,43 +39,43 @@ type history struct {
 	builds   map[string]int
 	staging  bool // fails
 	last     status.Status
-	mayStart map[string]bool // pod manifests whose pods may be started anew now
+	mayStart map[string]bool // pod manifests whose pods may restart now
 	rule     policy.Rule
 	signer   *agenttest.Verifier
 	crashed  []digest.Digest
-	died     bool // in the middle: what was begun is gone on with
+	died     bool // during a step, which then continues
 
 	published []release.Release
 	fills     bool                     // pulls fill the disk
-	named     map[string]digest.Digest // what others named
-	collected bool                     // kubelet may have taken names away
-	tableFull bool                     // the table of the own host cannot be saved
+	named     map[string]digest.Digest // names set by other clients
+	collected bool                     // kubelet may have removed names
+	tableFull bool                     // the table of the local registry cannot be saved
 	booting   bool
-	lost      bool // the record was lost: who wrote db.yaml is not known any more
-	lostLock  bool // and with it, that the node may have the lock of the fleet
+	lost      bool // the record was lost, and with it the author of db.yaml
+	lostLock  bool // and that the node may hold the fleet lock
 }
 
-// TestHistories lets random things happen to a node and asserts after each of
-// them what must always hold.
+// TestHistories applies random events to a node and asserts the invariants after each.
 func TestHistories(t *testing.T) {
-	t.Parallel()
-	var steps atomic.Int64
-	rapid.Check(t, func(t *rapid.T) {
-		h := newHistory(t)
-		ops := h.ops()
-		for range historySteps {
-			op := rapid.SampledFrom(ops).Draw(t, "op")
-			if op.name != "nothing" {
-				t.Log(op.name)
-				op.do()
-				h.Node.Sync() // kubelet tries again what it could not start
-				h.Clock.Add(time.Second)
-				steps.Add(1)
+	bubble(t, func(t *testing.T) {
+		var steps atomic.Int64
+		rapid.Check(inBubble{t}, func(t *rapid.T) {
+			h := newHistory(t)
+			ops := h.ops()
+			for range historySteps {
+				op := rapid.SampledFrom(ops).Draw(t, "op")
+				if op.name != "nothing" {
+					t.Log(op.name)
+					op.do()
+					h.Node.Sync() // kubelet retries pods that it could not start
+					h.Clock.Add(time.Second)
+					steps.Add(1)
+				}
 			}
-		}
-		h.settle()
+			h.settle()
+		})
+		t.Logf("%d steps", steps.Load())
 	})
-	t.Logf("%d steps", steps.Load())
 }
 
 type op struct {
@@ -92,10 +92,10 @@ func newHistory(t *rapid.T) *history {
 	}
 	h.signer = agenttest.NewVerifier("ours")
 	h.Verifier = h.signer
-	h.Policy.ApplyTimeout = time.Millisecond // the kubelet of the fake is at once
+	h.Policy.ApplyTimeout = time.Millisecond // the fake kubelet starts pods at once
 	h.Policy.PullPolicy = rapid.SampledFrom([]string{"Always", "IfNotPresent"}).Draw(t, "pull policy")
 	h.obey(policy.Rule{Updates: tags.Revision})
-	h.useOwnHost()
+	h.useLocalRegistry()
 	h.pruning()
 	h.locks()
 	h.Node.Filled = h.filled
@@ -124,14 +124,14 @@ func (h *history) ops() []op {
 	flag := func() bool { return rapid.Bool().Draw(h.t, "flag") }
 	down := map[bool]error{true: agenttest.ErrRefused}
 	return append([]op{
-		{"nothing", func() {}}, // what rapid puts in the place of steps that do not matter
+		{"nothing", func() {}}, // rapid replaces steps that do not matter with this one
 		{"rebuild", func() { h.rebuild(repository()) }},
 		{"revision", func() { r := repository(); h.revs[r]++; h.rebuild(r) }},
 		{"patch", func() { h.published = append(h.published, h.Registry.Release(repository(), "4.0.1", 1, "1.1")) }},
 		{"retract", func() { r := repository(); h.Registry.Retract(r, fmt.Sprintf("4.0.0-rev%d", h.revs[r])) }},
 		{"move back", func() { h.moveBack(repository()) }},
 		{"hold", func() { h.hold(flag()) }},
-		{"unhold", func() { h.unhold() }},
+		{"resume", func() { h.resume() }},
 		{"rules", h.rules},
 		{"rules", h.rules},
 		{"signatures are mended", h.mendSignatures},
@@ -163,7 +163,7 @@ func (h *history) ops() []op {
 		{"apply again", func() { h.retry() }},
 		{"rollback", func() { h.rollback() }},
 		{"auto", func() { h.Policy.Auto = flag(); h.agent = h.Agent() }},
-	}, slices.Concat(h.lockOps(), h.spaceOps(), h.ownHostOps())...)
+	}, slices.Concat(h.lockOps(), h.spaceOps(), h.localRegistryOps())...)
 }
 
 func (h *history) rebuild(repository string) {
@@ -173,7 +173,7 @@ func (h *history) rebuild(repository string) {
 	h.signer.Sign(r.Digest, rapid.SampledFrom([]string{"ours", "ours", "another"}).Draw(h.t, "signed by"))
 }
 
-// limits are no maximum, twice, and some that are below what may be running.
+// limits returns no maximum, twice, and some that may be below the running release.
 func (h *history) limits() []tags.Tag {
 	out := []tags.Tag{{}, {}}
 	for _, text := range []string{"3.9", "4.0.0-rev1", "4.0.0-rev2", "4.0"} {
@@ -184,14 +184,14 @@ func (h *history) limits() []tags.Tag {
 	return out
 }
 
-// mendSignatures has all that was published signed well.
+// mendSignatures signs all published releases correctly.
 func (h *history) mendSignatures() {
 	for _, r := range h.published {
 		h.signer.Sign(r.Digest, "ours")
 	}
 }
 
-// moveBack lets the newest floating tag name an earlier build again.
+// moveBack moves the newest floating tag to an earlier build.
 func (h *history) moveBack(repository string) {
 	tag := fmt.Sprintf("4.0.0-rev%d", h.revs[repository])
 	long := fmt.Sprintf("%s-build1.%d", tag, max(h.builds[repository]-1, 1))
@@ -230,7 +230,7 @@ func (h *history) obey(r policy.Rule) {
 	h.Policy.Rule = func(string) policy.Rule { return r }
 }
 
-// crashLoop has what runs end again and again, or no more.
+// crashLoop makes the running releases crash repeatedly, or stop crashing.
 func (h *history) crashLoop() {
 	if c, ok := h.Node.Container("velum.yaml", "velum"); ok {
 		h.Node.Crash(c.Digests[0], rapid.Bool().Draw(h.t, "crashes"))
@@ -240,7 +240,7 @@ func (h *history) crashLoop() {
 
 func (h *history) hold(all bool) {
 	names := map[bool][]string{false: {velum}}[all]
-	h.last = status.Status{} // what it has left comes after it
+	h.last = status.Status{} // its remaining work follows in the next cycle
 	_, _, err := h.agent.Hold(h.t.Context(), names, all, record.PersonHold{Reason: "wait"})
 	if err != nil {
 		require.ErrorIs(h.t, err, plan.ErrUnknownImage)
@@ -249,9 +249,9 @@ func (h *history) hold(all bool) {
 	h.invariants(h.shown())
 }
 
-func (h *history) unhold() {
+func (h *history) resume() {
 	h.last = status.Status{}
-	_, _, err := h.agent.Unhold(h.t.Context(), nil, true)
+	_, _, err := h.agent.Resume(h.t.Context(), nil, true)
 	require.NoError(h.t, err)
 	h.invariants(h.shown())
 }
@@ -271,7 +271,7 @@ func (h *history) template(more bool) {
 	h.Node.PutTemplate("db.yaml", podYAML("db", spec...))
 }
 
-// seen is what must not change behind anybody's back.
+// seen is the state that must not change without approval.
 type seen struct{ id, file, waiting string }
 
 var places = [...][2]string{{"velum.yaml", "velum"}, {"velum.yaml", "db"}, {"velum.yaml", "setup"}, {"db.yaml", "db"}, {"etcd.yaml", "etcd"}}
@@ -281,7 +281,7 @@ func (h *history) seen() map[[2]string]seen {
 	for _, p := range places {
 		c, _ := h.Node.Container(p[0], p[1])
 		if !c.Running && (p[1] != "setup" || c.ExitCode != 0) {
-			c.ID = "" // kubelet will start it whenever it can
+			c.ID = "" // kubelet starts it as soon as it can
 		}
 		out[p] = seen{c.ID, h.Node.PodManifest(p[0]), h.Node.WaitingFile(p[0])}
 	}
@@ -312,7 +312,7 @@ func (h *history) apply(ctx context.Context, names ...string) {
 		_, ok := approved[file]
 		return ok || len(names) == 0 || file == names[0]
 	}
-	h.last = status.Status{} // it may stage first, and come back to the state it began in
+	h.last = status.Status{} // it may stage first and return to its previous state
 	h.watched(allowed, func() status.Status {
 		out, _, err := h.agent.Apply(ctx, agent.ApplyRequest{Which: plan.Which{Images: names, All: len(names) == 0}})
 		require.NoError(h.t, err)
@@ -326,8 +326,8 @@ func (h *history) apply(ctx context.Context, names ...string) {
 	})
 }
 
-// isNotOffered asserts that an applied release is not offered again. A newer one may be offered, since the apply has
-// asked all sources again.
+// isNotOffered asserts that an applied release is not offered again. A newer one may be offered, because the apply has
+// polled all sources.
 func (h *history) isNotOffered(s status.Status, file string) {
 	newer := false
 	for _, i := range s.Images {
@@ -348,7 +348,7 @@ func (h *history) retry() {
 	})
 }
 
-// rollback returns all pods to what ran well before, or says why not.
+// rollback returns all pods to their last known good releases, or reports why it cannot.
 func (h *history) rollback() {
 	h.last = status.Status{}
 	h.watched(func(string) bool { return true }, func() status.Status {
@@ -366,7 +366,7 @@ func (h *history) rollback() {
 	})
 }
 
-// shown is the status after a request and the cycle that does what it has left.
+// shown returns the status after a request and the cycle that finishes its work.
 func (h *history) shown() status.Status {
 	s, err := h.agent.Cycle(h.t.Context(), source.PollNone)
 	require.NoError(h.t, err)
@@ -392,14 +392,14 @@ func dieAt(n, at int, die func()) {
 	}
 }
 
-// watched does what the agent does, and asserts that it does no more.
+// watched runs do and asserts that it changes nothing without approval.
 func (h *history) watched(approved func(file string) bool, do func() status.Status) {
 	before, was := h.seen(), h.record()
 	s := do()
 	after, is := h.seen(), h.record()
 	byYes := approved
 	approved = func(file string) bool {
-		// What does not run well is rolled back by itself.
+		// A failed release is rolled back automatically.
 		o := was.Overrides[file]
 		return byYes(file) || h.Policy.Auto || o.Pending || is.Overrides[file].Data != o.Data
 	}
@@ -409,11 +409,11 @@ func (h *history) watched(approved func(file string) bool, do func() status.Stat
 			require.True(h.t, approved(file), "%v was restarted without approval", p)
 			require.NotEqual(h.t, "etcd.yaml", file, "an unmanaged pod was restarted")
 		}
-		if held(s, file, "withheld") && !approved(file) {
-			require.Equal(h.t, b.file, a.file, "withheld %s was written: %v", file, podOf(s, file).Holds)
-			// What is nobody's any more is not rendered, and a new pod waits for nothing.
+		if held(s, file, "unresolved") && !approved(file) {
+			require.Equal(h.t, b.file, a.file, "held %s was written: %v", file, podOf(s, file).Holds)
+			// An unmanaged pod is not rendered, and a new pod needs no approval.
 			if (!h.lost || a.waiting != "") && b.file != "" {
-				require.Equal(h.t, b.waiting, a.waiting, "withheld %s was kept", file)
+				require.Equal(h.t, b.waiting, a.waiting, "held %s was kept", file)
 			}
 		}
 	}

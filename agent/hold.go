@@ -16,18 +16,18 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// maxReason bounds the reason of a hold, in bytes.
+// maxReason limits the reason of a hold, in bytes.
 const maxReason = 200
 
 var (
 	// ErrHoldEnds is returned for a hold that ends in the past.
-	ErrHoldEnds = errors.New("the hold's end is not in the future")
+	ErrHoldEnds = errors.New("the end of the hold is not in the future")
 	// ErrReason is returned for a reason that is too long.
 	ErrReason = fmt.Errorf("reason: more than %d bytes", maxReason)
 )
 
-// Hold keeps the named images, or all, from being applied until a time; zero: until Unhold. It
-// returns the held repositories, or "*". See Apply for names.
+// Hold prevents applies of the named images, or all, until a time; zero means until Resume. It returns the held
+// repositories, or "*". Apply defines the names.
 func (a *Agent) Hold(
 	ctx context.Context, names []string, all bool, h record.PersonHold,
 ) ([]string, status.Status, error) {
@@ -58,21 +58,21 @@ func (r requests) hold(
 	return r.commitHolds(ctx, keys)
 }
 
-// Unhold removes the holds of people on the named images, or all. It returns those that it
+// Resume removes the holds of people on the named images, or all. It returns those that it
 // removed.
-func (a *Agent) Unhold(ctx context.Context, names []string, all bool) ([]string, status.Status, error) {
-	keys, d, err := requests{agent: a, by: status.ActorOf(ctx)}.unhold(ctx, names, all)
+func (a *Agent) Resume(ctx context.Context, names []string, all bool) ([]string, status.Status, error) {
+	keys, d, err := requests{agent: a, by: status.ActorOf(ctx)}.resume(ctx, names, all)
 	return keys, d.status, err
 }
 
-func (r requests) unhold(ctx context.Context, names []string, all bool) ([]string, cycleResult, error) {
+func (r requests) resume(ctx context.Context, names []string, all bool) ([]string, cycleResult, error) {
 	if err := (plan.Which{Images: names, All: all}).Check(); err != nil {
 		return nil, cycleResult{}, err
 	}
 	if err := r.agent.load(ctx, r.agent.Log); err != nil {
 		return nil, cycleResult{}, err
 	}
-	var keys []string // a held image may be unused by now
+	var keys []string // a held image may no longer be used
 	for k := range r.agent.records.Record.Holds {
 		if all || slices.ContainsFunc(names, func(n string) bool { return plan.IsRepository(k, n) }) {
 			keys = append(keys, k)
@@ -94,7 +94,7 @@ func (r requests) unhold(ctx context.Context, names []string, all bool) ([]strin
 		r.agent.records.Record.Holds.Delete(k)
 		return !ok
 	})
-	r.agent.Log.Info("held no more", "images", keys, "by", r.by.String())
+	r.agent.Log.Info("hold removed", "images", keys, "by", r.by.String())
 	return r.commitHolds(ctx, keys)
 }
 

@@ -3,6 +3,8 @@
 package agent_test
 
 import (
+	"bytes"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +35,7 @@ func (w *world) hold(h record.PersonHold, names ...string) []string {
 	return keys
 }
 
-func TestHoldOfAPersonKeepsAnOfferFromBeingApplied(t *testing.T) {
+func TestPersonsHoldPreventsAnApply(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		names []string
@@ -46,8 +48,7 @@ func TestHoldOfAPersonKeepsAnOfferFromBeingApplied(t *testing.T) {
 		"twice the same":       {[]string{"velum", velum}, velum},
 		"by name and manifest": {[]string{"velum", "velum.yaml"}, velum},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel(t, name, func(t *testing.T) {
 			w, first := offered(t)
 			keys := w.hold(record.PersonHold{Reason: "demo on Friday"}, c.names...)
 			assert.Equal(t, []string{c.key}, keys)
@@ -66,11 +67,11 @@ func TestHoldOfAPersonKeepsAnOfferFromBeingApplied(t *testing.T) {
 			w.runs("velum.yaml", "velum", first.Digest)
 			w.idle()
 
-			keys, s, err := w.agent.Unhold(t.Context(), c.names, len(c.names) == 0)
+			keys, s, err := w.agent.Resume(t.Context(), c.names, len(c.names) == 0)
 			require.NoError(t, err)
 			assert.Equal(t, []string{c.key}, keys)
 			assert.Equal(t, status.StateStaged, s.State, s.Reason)
-			keys, _, err = w.agent.Unhold(t.Context(), c.names, len(c.names) == 0)
+			keys, _, err = w.agent.Resume(t.Context(), c.names, len(c.names) == 0)
 			require.NoError(t, err)
 			assert.Empty(t, keys, "nothing was held any more")
 			out, _ = w.apply()
@@ -91,12 +92,12 @@ func TestHoldUntilTheLargestTimeIsKept(t *testing.T) {
 	assert.Equal(t, status.StateHeld, w.observe().State)
 }
 
-func TestUnholdOfAllEndsEveryHold(t *testing.T) {
+func TestResumeOfAllEndsEveryHold(t *testing.T) {
 	t.Parallel()
 	w, _ := offered(t)
 	w.hold(record.PersonHold{}, "velum")
 	w.hold(record.PersonHold{})
-	keys, s, err := w.agent.Unhold(t.Context(), nil, true)
+	keys, s, err := w.agent.Resume(t.Context(), nil, true)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"*", velum}, keys)
 	assert.Equal(t, status.StateStaged, s.State)
@@ -105,7 +106,7 @@ func TestUnholdOfAllEndsEveryHold(t *testing.T) {
 func TestInvalidHoldIsRefused(t *testing.T) {
 	t.Parallel()
 	w, _ := offered(t)
-	_, _, err := w.agent.Hold(t.Context(), []string{"nobody"}, false, record.PersonHold{})
+	_, _, err := w.agent.Hold(t.Context(), []string{"unknown"}, false, record.PersonHold{})
 	require.ErrorIs(t, err, plan.ErrUnknownImage)
 	_, _, err = w.agent.Hold(t.Context(), nil, true, record.PersonHold{Until: w.Clock.Now()})
 	require.ErrorIs(t, err, agent.ErrHoldEnds)
@@ -118,37 +119,34 @@ func TestInvalidHoldIsRefused(t *testing.T) {
 func TestLoopHolds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := loop(t, 0, 0)
-		defer l.end()
-		_, err := l.Check(t.Context(), nil)
-		require.NoError(t, err)
+		l.checks()
 		l.Registry.Release(velum, "4.0.0", 1, "1.2")
-		_, err = l.Check(t.Context(), nil)
-		require.NoError(t, err)
+		l.checks()
 		keys, err := l.Hold(t.Context(), nil, true, "not now", time.Time{})
 		require.NoError(t, err)
 		assert.Equal(t, []string{"*"}, keys)
 		assert.Equal(t, status.StateHeld, l.Status().State)
-		_, err = l.Hold(t.Context(), []string{"nobody"}, false, "", time.Time{})
+		_, err = l.Hold(t.Context(), []string{"unknown"}, false, "", time.Time{})
 		require.ErrorIs(t, err, plan.ErrUnknownImage)
 		assert.Equal(t, status.StateHeld, l.Status().State)
-		keys, err = l.Unhold(t.Context(), nil, true)
+		keys, err = l.Resume(t.Context(), nil, true)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"*"}, keys)
 		assert.Equal(t, status.StateStaged, l.Status().State)
 	})
 }
 
-// A held image that no pod uses any more can be let go by its name.
-func TestUnholdOfAnUnusedImage(t *testing.T) {
+// A hold of an image that no pod uses any more can be removed by its name.
+func TestResumeOfAnUnusedImage(t *testing.T) {
 	t.Parallel()
 	w, _ := offered(t)
 	w.hold(record.PersonHold{}, "velum")
 	w.Node.PutTemplate("velum.yaml", nil)
 	w.Node.PutPodManifest("velum.yaml", nil)
-	keys, _, err := w.agent.Unhold(t.Context(), []string{"velum"}, false)
+	keys, _, err := w.agent.Resume(t.Context(), []string{"velum"}, false)
 	require.NoError(t, err)
 	assert.Equal(t, []string{velum}, keys)
-	_, _, err = w.agent.Unhold(t.Context(), []string{"velum"}, false)
+	_, _, err = w.agent.Resume(t.Context(), []string{"velum"}, false)
 	require.ErrorIs(t, err, plan.ErrUnknownImage)
 }
 
@@ -158,7 +156,7 @@ func TestNodeHoldsAnApply(t *testing.T) {
 	w.Against = []status.Hold{{Name: "reboot", Reason: "it reboots at 03:00"}}
 	w.AskedAgainst = 0
 	assert.Equal(t, status.StateCurrent, w.observe().State, "nothing waits for it")
-	assert.Zero(t, w.AskedAgainst, "so nobody asks")
+	assert.Zero(t, w.AskedAgainst, "so no precondition is read")
 	next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 
 	s := w.check()
@@ -174,7 +172,7 @@ func TestNodeHoldsAnApply(t *testing.T) {
 	out, _ = w.apply()
 	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 
-	// What restarts nothing does not wait.
+	// A step without a restart is not held.
 	w.Against = []status.Hold{{Name: "reboot", Reason: "it reboots at 03:00"}}
 	w.Registry.Release(mariadb, "10.0", 1, "1.1")
 	w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":__TAG__"))
@@ -182,20 +180,30 @@ func TestNodeHoldsAnApply(t *testing.T) {
 	assert.NotEmpty(t, w.Node.PodManifest("db.yaml"))
 }
 
-// An unsaved hold, or unhold, changes nothing.
-func TestUnsavedHoldHasNotChanged(t *testing.T) {
+// A hold on an up-to-date node applies to the next release, so the status shows it before that exists.
+func TestStandingHoldIsShownWhileNothingIsOffered(t *testing.T) {
 	t.Parallel()
-	w, _ := offered(t)
-	w.Disk.Fail(assert.AnError)
-	_, _, err := w.agent.Hold(t.Context(), nil, true, record.PersonHold{Reason: "not yet"})
-	require.ErrorIs(t, err, assert.AnError)
-	w.Disk.Fail(nil)
-	require.Equal(t, status.StateStaged, w.observe().State)
-
-	w.hold(record.PersonHold{Reason: "not yet"})
-	w.Disk.Fail(assert.AnError)
-	_, _, err = w.agent.Unhold(t.Context(), nil, true)
-	require.ErrorIs(t, err, assert.AnError)
-	w.Disk.Fail(nil)
-	assert.Equal(t, status.StateHeld, w.observe().State)
+	w, _ := running(t)
+	assert.Empty(t, w.observe().StandingHolds)
+	log := &bytes.Buffer{}
+	w.agent.Log = slog.New(slog.NewTextHandler(log, nil))
+	until := w.Clock.Now().Add(time.Hour).UTC()
+	since := w.Clock.Now().UTC()
+	_, s, err := w.agent.Hold(status.WithActor(t.Context(), alice()), nil, true, record.PersonHold{Reason: "demo", Until: until})
+	require.NoError(t, err)
+	assert.Equal(t, status.StateCurrent, s.State)
+	want := status.StandingHold{Repository: "*", Name: "hold", Reason: "demo", Since: &since, Until: &until, By: alice()}
+	want.Remedy, want.Summary = "image-update-agent resume --all; or wait until it ends", "demo"
+	assert.Equal(t, []status.StandingHold{want}, s.StandingHolds)
+	assert.Contains(t, log.String(), `msg=held images=[*] until=2026-05-01T13:00:00.000Z by="alice (uid 1000, bus)"`)
+	w.restart()
+	assert.Equal(t, []status.StandingHold{want}, w.observe().StandingHolds, "also after a restart")
+	w.Clock.Add(time.Hour)
+	assert.Empty(t, w.observe().StandingHolds, "it has ended")
+	w.hold(record.PersonHold{}, "velum")
+	assert.Equal(t, velum, w.observe().StandingHolds[0].Repository)
+	assert.Nil(t, w.observe().StandingHolds[0].Until)
+	_, s, err = w.agent.Resume(t.Context(), nil, true)
+	require.NoError(t, err)
+	assert.Empty(t, s.StandingHolds)
 }

@@ -5,6 +5,7 @@ package agent_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -28,20 +30,14 @@ func TestInterruptedApplyContinuesAtTheNextStart(t *testing.T) {
 }
 
 func interrupted(t *testing.T, at string) {
-	w := newWorld(t)
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	w.Registry.Release(mariadb, "10.0", 1, "1.1")
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0", "db="+mariadb+":10.0"))
-	w.check()
+	w, _, _ := twoContainers(t)
 	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 	db := w.Registry.Release(mariadb, "10.0", 1, "1.2")
 	w.poll()
-	ctx, kill := context.WithCancel(t.Context())
-	defer kill()
-	stops := 0
+	ctx, kill := w.killable()
+	var stops atomic.Int32
 	w.Node.OnStop = func(string) error {
-		stops++
-		if at == "before the stop" || (at == "between two stops" && stops == 2) {
+		if n := stops.Add(1); at == "before the stop" || (at == "between two stops" && n == 2) {
 			kill()
 			return ctx.Err()
 		}
@@ -73,28 +69,24 @@ func interrupted(t *testing.T, at string) {
 	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	w.runs("velum.yaml", "velum", second.Digest)
 	w.runs("velum.yaml", "db", db.Digest)
-	assert.False(t, image(s, "velum.yaml", "velum").Adopted, "it was approved")
-	assert.False(t, image(s, "velum.yaml", "db").Adopted, "it was approved")
+	assert.False(t, image(s, "velum.yaml", "velum").PickedUp, "it was approved")
+	assert.False(t, image(s, "velum.yaml", "db").PickedUp, "it was approved")
 	assert.NotContains(t, w.Disk.JSON(), `"approved"`)
 	w.idle()
 }
 
-func TestInterruptedRevisionIsNotAdopted(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+func TestInterruptedRevisionIsNotPickedUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
-		second := w.Registry.Release(velum, "4.0.0", 2, "2.1")
-		w.check()
-		ctx, kill := context.WithCancel(t.Context())
-		defer kill()
-		w.Node.SetKubelet(false) // it is slow to see the new file
+		second := w.publish(2, "2.1")
+		ctx, kill := w.killable()
+		w.Node.SetKubelet(false) // kubelet reads the new file late
 		w.agent.Progress = func(p status.Progress) {
 			if p.Phase == "waiting" && strings.Contains(w.Node.PodManifest("velum.yaml"), "rev2") {
 				kill()
 			}
 		}
-		_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
-		require.NoError(t, err)
+		w.applyWith(ctx)
 		require.Contains(t, w.Node.PodManifest("velum.yaml"), "rev2", "the crash came after the write")
 		w.Node.SetKubelet(true)
 		w.restart()
@@ -103,13 +95,12 @@ func TestInterruptedRevisionIsNotAdopted(t *testing.T) {
 
 		w.runs("velum.yaml", "velum", second.Digest)
 		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
-		assert.False(t, image(s, "velum.yaml", "velum").Adopted)
+		assert.False(t, image(s, "velum.yaml", "velum").PickedUp)
 	})
 }
 
-func TestConversionIsProvedThoughTheImageIsTheSame(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+func TestConversionToTheSameImageIsVerified(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w, _ := running(t)
 		old, _ := w.Node.Container("velum.yaml", "velum")
 		w.Node.PutTemplate("velum.yaml", append(podYAML("velum", "velum="+velum+":__TAG__"), "  hostNetwork: true\n"...))
@@ -124,8 +115,7 @@ func TestConversionIsProvedThoughTheImageIsTheSame(t *testing.T) {
 				w.Node.Sync()
 			}
 		}
-		out, _ := w.apply()
-		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+		w.applies()
 		now, _ := w.Node.Container("velum.yaml", "velum")
 		assert.NotEqual(t, old.ID, now.ID)
 		assert.Equal(t, 5, waited)
@@ -154,15 +144,13 @@ func TestApprovalIsVoid(t *testing.T) {
 			w.Node.PutTemplate("other.yaml", podYAML("other", "other="+velum+":__TAG__"))
 		}, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel(t, name, func(t *testing.T) {
 			w, first := running(t)
 			second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
 			w.poll()
 			ctx, kill := context.WithCancel(t.Context())
 			w.Node.OnStop = func(string) error { kill(); return ctx.Err() }
-			_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
-			require.NoError(t, err)
+			w.applyWith(ctx)
 			require.Contains(t, w.Disk.JSON(), `"approved"`)
 			w.Node.OnStop = nil
 			c.meanwhile(w)
@@ -181,28 +169,9 @@ func TestApprovalIsVoid(t *testing.T) {
 	}
 }
 
-func TestInterruptedApplyWaitsForABusyNode(t *testing.T) {
-	t.Parallel()
-	w, first := running(t)
-	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	w.poll()
-	ctx, kill := context.WithCancel(t.Context())
-	w.Node.OnStop = func(string) error { kill(); return ctx.Err() }
-	_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
-	require.NoError(t, err)
-	w.Node.OnStop = nil
-	w.Grain.SetBusy("the grain update_in_progress is true")
-	w.restart()
-	w.observe()
-	w.runs("velum.yaml", "velum", first.Digest)
-	w.Grain.SetBusy("")
-	w.observe()
-	w.runs("velum.yaml", "velum", second.Digest)
-}
-
-// Stopped between the restart and its proof: the next start proves it, and still
-// knows who wanted it.
-func TestUnprovedApplyIsProvedAtTheNextStart(t *testing.T) {
+// Stopped between the restart and the health check: the next start runs the check, and still knows who approved the
+// apply.
+func TestUnverifiedApplyIsVerifiedAtTheNextStart(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)
 	second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
@@ -213,13 +182,122 @@ func TestUnprovedApplyIsProvedAtTheNextStart(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, status.ResultHeld, out[0].Result)
 	assert.Contains(t, out[0].Reason, "interrupted")
-	assert.Equal(t, first.Digest, image(s, "velum.yaml", "velum").LastGood.Digest)
+	assert.Equal(t, first.Digest, image(s, "velum.yaml", "velum").LastKnownGood.Digest)
 	w.runs("velum.yaml", "velum", second.Digest)
 	w.restart()
 	s = w.observe()
-	assert.Equal(t, second.Digest, image(s, "velum.yaml", "velum").LastGood.Digest)
-	assert.False(t, image(s, "velum.yaml", "velum").Adopted)
+	assert.Equal(t, second.Digest, image(s, "velum.yaml", "velum").LastKnownGood.Digest)
+	assert.False(t, image(s, "velum.yaml", "velum").PickedUp)
 	assert.NotContains(t, w.Disk.JSON(), `"approved"`)
 	w.observe()
 	w.idle()
+}
+
+// A release that was rolled back meanwhile stays denied: a resumed apply removes only denials older than itself.
+func TestContinuedApplySkipsAReleaseRolledBackMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := neighbourhood(t)
+		n.Registry.Release(dex, "4.0.0", 1, "1.2")
+		n.pulls(endless)
+		answer := n.asks(t)
+		applied := make(chan []status.Outcome, 1)
+		go func() {
+			out, err := n.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("dex.yaml", "velum.yaml"), Retry: true}, nil)
+			assert.NoError(t, err)
+			applied <- out
+		}()
+		pass(time.Minute)
+		require.NoError(t, n.requests(t)["rollback"]())
+		before, _ := n.Node.Container("velum.yaml", "main")
+		n.pulls(nil)
+		require.NoError(t, n.requests(t)["hold"]())
+		require.NoError(t, n.requests(t)["resume"]())
+		<-applied
+		<-answer
+		n.runs("velum.yaml", "main", before.Digests[0])
+		assert.NotNil(t, podOf(n.Status(), "velum.yaml").RolledBack)
+	})
+}
+
+// An interrupted cycle continues after its caller hangs up.
+func TestInterruptedCycleContinuesWithoutItsCaller(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := neighbourhood(t)
+		n.Registry.Release(dex, "4.0.0", 1, "1.2")
+		n.source.hangs(dex)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _, _ = n.Check(ctx, nil) }()
+		synctest.Wait()
+		n.Node.SetKubelet(false)
+		written := n.written("velum.yaml")
+		go func() {
+			<-written
+			cancel()
+			n.source.hangs("")
+			n.Node.SetKubelet(true)
+			n.Node.Sync()
+		}()
+		require.NoError(t, n.requests(t)["rollback"]())
+		pass(time.Second)
+		assert.True(t, image(n.Status(), "dex.yaml", "main").Staged)
+		assert.NotEmpty(t, n.Status().Updates)
+	})
+}
+
+// The cycle that was interrupted last continues first: an apply does not wait for the check that it interrupted.
+func TestLastInterruptedCycleContinuesFirst(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := neighbourhood(t)
+		n.Registry.Release(dex, "4.0.0", 1, "1.2")
+		n.Registry.Release(mariadb, "4.0.0", 1, "1.2")
+		n.Policy.MaxParallelStages = 1
+		n.Node.OnStage = func(ctx context.Context, r release.Release) error {
+			if r.Repository == dex {
+				return endless(ctx)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(10 * time.Second):
+			}
+			return ctx.Err()
+		}
+		require.NoError(t, n.requests(t)["reload"]())
+		answer := n.asks(t)
+		applied := make(chan []status.Outcome, 1)
+		go func() {
+			out, err := n.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("db.yaml")}, nil)
+			assert.NoError(t, err)
+			applied <- out
+		}()
+		pass(5 * time.Second)
+		require.NoError(t, n.requests(t)["hold"]())
+		pass(time.Minute)
+		require.Len(t, applied, 1)
+		assert.Equal(t, status.ResultApplied, (<-applied)[0].Result)
+		n.end()
+		<-answer
+	})
+}
+
+// Other requests do not interrupt a request that restarts several pods.
+func TestRollbackOfSeveralPodsIsNotInterrupted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := neighbourhood(t)
+		n.Registry.Release(mariadb, "4.0.0", 1, "1.2")
+		<-n.asks(t)
+		require.NoError(t, n.requests(t)["apply"]())
+		n.Policy.Settle = 10 * time.Second
+		require.NoError(t, n.requests(t)["reload"]())
+		results := make(chan []status.Outcome, 1)
+		go func() {
+			out, err := n.Rollback(t.Context(), plan.Named("velum.yaml", "db.yaml"), nil)
+			assert.NoError(t, err)
+			results <- out
+		}()
+		pass(5 * time.Second)
+		require.NoError(t, n.requests(t)["hold"]())
+		for _, o := range <-results {
+			assert.Equal(t, status.ResultRolledBack, o.Result, o.PodManifest)
+		}
+	})
 }

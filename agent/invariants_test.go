@@ -20,7 +20,7 @@ import (
 )
 
 func (h *history) invariants(s status.Status) {
-	if busy, _ := h.Grain.Busy(h.t.Context()); busy == "" { // else it says what it said
+	if busy, _ := h.Grain.Busy(h.t.Context()); busy == "" { // otherwise the grain keeps its text
 		for _, u := range h.Grain.Last().Updates {
 			require.True(h.t, h.Node.Pinned(u.Image, u.Digest), "%s %s is offered but not staged", u.Image, u.To)
 		}
@@ -51,26 +51,25 @@ func (h *history) invariants(s status.Status) {
 	h.recordHolds()
 	plan, err := h.agent.Plan(h.t.Context(), source.PollNone)
 	require.NoError(h.t, err)
-	if trouble || h.died || len(h.record().Approved) > 0 { // an interrupted apply goes on
+	if trouble || h.died || len(h.record().Approved) > 0 { // an interrupted apply continues
 		return
 	}
 	h.comesToRest(plan, s)
 }
 
-// comesToRest asserts that the cycles after this one do next to nothing: what a
-// deleted pod manifest or an applied one needed is let go, and what was started by
-// a write is proved, which makes another rollback target.
+// comesToRest asserts that the cycles after this one do almost nothing: they release what a deleted or applied pod
+// manifest needed, and finish health checks of written pods, which set a new rollback target.
 func (h *history) comesToRest(p plan.Plan, s status.Status) {
 	var err error
 	for range 2 {
 		for _, step := range p.Steps {
 			if step.Apply.Auto {
-				return // it waits for its registry, and is tried at each look
+				return // it waits for its registry, and each observation retries it
 			}
 			if step.Do == plan.StepRollBack && s.Lock.State == fleet.LockWaiting {
-				return // a person's rollback of what runs well waits for the lock
+				return // a person's rollback of a healthy pod waits for the lock
 			}
-			require.Contains(h.t, []plan.Verb{plan.StepPin, plan.StepPrune, plan.StepProve}, step.Do, "a second cycle would %s: %s", step, s.Reason)
+			require.Contains(h.t, []plan.Verb{plan.StepPin, plan.StepPrune, plan.StepVerify}, step.Do, "a second cycle would %s: %s", step, s.Reason)
 		}
 		s, err = h.agent.Cycle(h.t.Context(), source.PollNone)
 		require.NoError(h.t, err)
@@ -83,13 +82,13 @@ func (h *history) comesToRest(p plan.Plan, s status.Status) {
 		p, err = h.agent.Plan(h.t.Context(), source.PollNone)
 		require.NoError(h.t, err)
 		if s.State == status.StateFailed {
-			return // what was started by a write did not come up
+			return // a release started by a write did not come up
 		}
 	}
 	require.Empty(h.t, p.Steps, "a fourth cycle has steps")
 }
 
-// offerHolds asserts that nothing is offered against the rules of now.
+// offerHolds asserts that all offers obey the current rules.
 func (h *history) offerHolds(i status.ImageStatus) {
 	if i.Offered == nil || i.Running == nil {
 		return
@@ -109,12 +108,12 @@ func (h *history) offerHolds(i status.ImageStatus) {
 	_, failed := h.record().Denied[i.Image+"@"+i.Offered.Digest.String()]
 	require.False(h.t, failed, "%v did not come up", to)
 	if i.Change == policy.ChangeConvert {
-		return // what runs may be unsigned
+		return // the running release may be unsigned
 	}
 	signed := h.rule.Signatures != policy.SignaturesRequire || h.record().Signed[i.Image+"@"+i.Offered.Digest.String()] != ""
 	require.True(h.t, signed || !i.Staged, "%v is not signed", to)
 	if h.isOnDisk(i.PodManifest, i.Image, i.Follow) {
-		change = max(change, tags.Rebuild) // no template wants it
+		change = max(change, tags.Rebuild) // no template uses it
 	}
 	require.LessOrEqual(h.t, change, h.rule.Updates, "%s to %v: %s", i.Follow, to, i.Change)
 	h.offersNothingOlder(i)
@@ -129,8 +128,7 @@ func matching(patterns []string, name string) string {
 	return ""
 }
 
-// namesOf are the tags of what is offered: its best name, and the floating one
-// that the rendered pod manifest is to have.
+// namesOf returns the tags of the offer: its best name, and the floating tag for the rendered pod manifest.
 func (h *history) namesOf(i status.ImageStatus) []string {
 	names := []string{i.Offered.Tag}
 	for _, o := range h.record().Offers {
@@ -147,22 +145,20 @@ func (h *history) isOnDisk(file, repository, tag string) bool {
 	return strings.Contains(h.Node.PodManifest(file)+"\n", repository+":"+tag+"\n")
 }
 
-// offersNothingOlder asserts that a tag that was moved to an older build is followed only where that is
-// asked for.
+// offersNothingOlder asserts that a tag that was moved to an older build is followed only if the policy says so.
 func (h *history) offersNothingOlder(i status.ImageStatus) {
 	is, errIs := tags.Parse(i.Offered.Tag)
 	was, errWas := tags.Parse(i.Running.Tag)
 	if errIs != nil || errWas != nil || h.rule.Older || is.Form() != tags.Long || was.Form() != tags.Long {
 		return
 	}
-	later := strings.Contains(strings.Join(i.Notes, " "), "was created later") // an OBS counter that began anew
+	later := strings.Contains(strings.Join(i.Notes, " "), "was created later") // an OBS counter that was reset
 	if line, _ := is.Intermediate(); !later || i.Follow != is.App() && i.Follow != line.String() {
 		require.GreaterOrEqual(h.t, tags.Compare(is, was), 0, "%s was offered to follow %s", is, was)
 	}
 }
 
-// recordHolds asserts that the record comes back as it went, and that the way
-// back is on the node.
+// recordHolds asserts that the record survives a save and load, and that the node has every rollback target.
 func (h *history) recordHolds() {
 	r := h.record()
 	data, err := json.Marshal(r)
@@ -177,8 +173,8 @@ func (h *history) recordHolds() {
 	}
 }
 
-// settle asserts that the node always comes to rest: with the registry back and
-// everything approved, all that is managed is current.
+// settle asserts that the node always converges: with the registry back and everything approved, all managed pods are
+// up to date.
 func (h *history) settle() {
 	h.unlock()
 	h.Registry.Down(nil)
@@ -189,22 +185,22 @@ func (h *history) settle() {
 	for _, d := range h.crashed {
 		h.Node.Crash(d, false)
 	}
-	h.unhold()
+	h.resume()
 	h.Policy.StageDelay, h.Policy.ConfirmAfter = 0, 0
 	h.obey(policy.Rule{Updates: tags.Revision})
 	h.agent = h.Agent()
 	if h.lost {
-		h.template(false) // without it the file is nobody's
+		h.template(false) // without it the file is unmanaged
 	}
 	for _, repository := range []string{velum, mariadb, etcd} {
 		newest := h.revs[repository]
 		for h.revs[repository] = 1; h.revs[repository] < newest; h.revs[repository]++ {
-			h.rebuild(repository) // whatever was retracted is back
+			h.rebuild(repository) // any retracted release is back
 		}
 		h.rebuild(repository)
 	}
 	for range 3 {
-		h.Node.Sync() // kubelet tries again and again what it could not pull
+		h.Node.Sync() // kubelet retries failed pulls
 		h.cycle(source.PollAll)
 		h.apply(h.t.Context())
 	}
@@ -217,5 +213,5 @@ func (h *history) settle() {
 		}
 		require.Empty(h.t, h.Node.WaitingFile(file))
 	}
-	require.Empty(h.t, h.Fleet.Holders(), "what is proved needs no lock: %s", h.last.Reason)
+	require.Empty(h.t, h.Fleet.Holders(), "what is verified healthy needs no lock: %s", h.last.Reason)
 }

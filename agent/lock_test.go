@@ -6,20 +6,23 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
+	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// member is a node with an etcd that mode auto may apply under the lock of a fleet. It returns what runs, and the
+// member returns a node with an etcd that mode auto may apply under the fleet lock, with the running release and the
 // update.
 func member(t *testing.T) (w *world, first, second release.Release) {
 	t.Helper()
@@ -37,7 +40,7 @@ func member(t *testing.T) (w *world, first, second release.Release) {
 	return w, first, second
 }
 
-// requests asserts how often the lock was asked for, and given back.
+// requests asserts how often the lock was requested and released.
 func (w *world) requests(locks, unlocks int) {
 	w.t.Helper()
 	l, u := w.Fleet.Requests()
@@ -105,8 +108,8 @@ func TestOtherPodsNeedNoLock(t *testing.T) {
 	})
 }
 
-// Where another node has the lock, or the server is away, these pods wait, and status says for whom.
-func TestLockIsWaitedFor(t *testing.T) {
+// If another node has the lock, or the server is unreachable, these pods wait, and the status names the holder.
+func TestPodsWaitForTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first, second := member(t)
 		other := w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -147,8 +150,8 @@ func TestLockIsWaitedFor(t *testing.T) {
 	})
 }
 
-// A lock that is not needed any more is given back, although no answer ever gave it.
-func TestLockThatIsNotNeededIsGivenBack(t *testing.T) {
+// A lock that is no longer needed is released, although the server never confirmed that it granted it.
+func TestUnneededLockIsReleased(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _, _ := member(t)
 		w.Fleet.OnLock = func(string) (bool, error) { return true, errors.New("the answer was lost") }
@@ -172,9 +175,9 @@ func TestLockThatIsNotNeededIsGivenBack(t *testing.T) {
 	})
 }
 
-// A server that gives the lock and does not take it back stops the fleet: the node that has it is failed and says why,
-// until the server takes it.
-func TestServerThatDoesNotTakeTheLockBack(t *testing.T) {
+// A server that grants the lock and does not accept its release stops the fleet: the state of the node that holds it is
+// failed, with the reason, until the server accepts.
+func TestServerThatRejectsTheUnlock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _, second := member(t)
 		w.Fleet.OnUnlock = func(string) error { return errors.New("500: error uncordoning node") }
@@ -182,7 +185,7 @@ func TestServerThatDoesNotTakeTheLockBack(t *testing.T) {
 		began := w.Clock.Now().UTC()
 		w.runs("etcd.yaml", "etcd", second.Digest)
 		assert.Equal(t, status.StateFailed, s.State)
-		assert.Equal(t, "the lock of the fleet is not given back, so that no other node follows: "+
+		assert.Equal(t, "the lock server does not take the fleet lock back, so no other node can continue: "+
 			"lock server fake: 500: error uncordoning node", s.Reason)
 		require.Len(t, s.Reasons, 1)
 		assert.Equal(t, status.KindUnlock, s.Reasons[0].Kind)
@@ -207,47 +210,45 @@ func TestServerThatDoesNotTakeTheLockBack(t *testing.T) {
 	})
 }
 
-// A pod that was rolled back and proved does not stop the fleet; one that does not come up either does.
+// A pod that was rolled back to a healthy state does not stop the fleet; a pod whose rollback fails does.
 func TestLockAfterAFailure(t *testing.T) {
-	for name, fatal := range map[string]bool{"rolled back": false, "does not come up either": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w, first, second := member(t)
-				w.Policy.ApplyTimeout = time.Second
-				w.restart()
-				w.Node.Crash(second.Digest, true)
-				if fatal {
-					w.Node.OnStop = func(string) error { w.Node.Crash(first.Digest, true); return nil }
-				}
-				s := w.check()
-				assert.Equal(t, status.StateFailed, s.State, s.Reason)
-				if !fatal {
-					w.runs("etcd.yaml", "etcd", first.Digest)
-					assert.Empty(t, w.Fleet.Holders())
-					assert.Equal(t, fleet.LockFree, s.Lock.State)
-					w.requests(1, 1)
-					return
-				}
-				assert.Equal(t, []string{"me"}, w.Fleet.Holders())
-				assert.True(t, s.Lock.Kept)
-				assert.True(t, s.HasReason(status.KindLock), s.Reason)
-				w.restart()
-				w.Clock.Add(24 * time.Hour)
+	for name, fatal := range map[string]bool{"rolled back": false, "does not become healthy either": true} {
+		run(t, name, func(t *testing.T) {
+			w, first, second := member(t)
+			w.Policy.ApplyTimeout = time.Second
+			w.restart()
+			w.Node.Crash(second.Digest, true)
+			if fatal {
+				w.Node.OnStop = func(string) error { w.Node.Crash(first.Digest, true); return nil }
+			}
+			s := w.check()
+			assert.Equal(t, status.StateFailed, s.State, s.Reason)
+			if !fatal {
+				w.runs("etcd.yaml", "etcd", first.Digest)
+				assert.Empty(t, w.Fleet.Holders())
+				assert.Equal(t, fleet.LockFree, s.Lock.State)
+				w.requests(1, 1)
+				return
+			}
+			assert.Equal(t, []string{"me"}, w.Fleet.Holders())
+			assert.True(t, s.Lock.Kept)
+			assert.True(t, s.HasReason(status.KindLock), s.Reason)
+			w.restart()
+			w.Clock.Add(24 * time.Hour)
+			s = w.observe()
+			assert.Equal(t, fleet.LockHeld, s.Lock.State, "there is no time-out")
+			w.Node.Crash(first.Digest, false)
+			w.Node.Sync()
+			for range 3 {
+				w.Clock.Add(time.Hour)
 				s = w.observe()
-				assert.Equal(t, fleet.LockHeld, s.Lock.State, "there is no time-out")
-				w.Node.Crash(first.Digest, false)
-				w.Node.Sync()
-				for range 3 {
-					w.Clock.Add(time.Hour)
-					s = w.observe()
-				}
-				assert.Empty(t, w.Fleet.Holders(), "it came up, and is proved: %s", s.Reason)
-			})
+			}
+			assert.Empty(t, w.Fleet.Holders(), "it came up, and is verified healthy: %s", s.Reason)
 		})
 	}
 }
 
-// A person's apply needs the lock, too, and says who has it.
+// A person's apply also needs the lock, and names its holder.
 func TestPersonNeedsTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first, second := member(t)
@@ -272,8 +273,7 @@ func TestPersonNeedsTheLock(t *testing.T) {
 		w.runs("etcd.yaml", "etcd", second.Digest)
 
 		w.Fleet.Give("other")
-		back, _, err := w.agent.Rollback(t.Context(), plan.Named("etcd"))
-		require.NoError(t, err)
+		back, _ := w.rollback("etcd")
 		assert.Equal(t, status.HoldLock, back[0].Hold, "a rollback of what runs well needs it: %s", back[0].Reason)
 		w.runs("etcd.yaml", "etcd", second.Digest)
 		w.Fleet.Drop("other")
@@ -284,12 +284,11 @@ func TestPersonNeedsTheLock(t *testing.T) {
 	})
 }
 
-// The status of a running apply has the lock, not only that of its end.
+// The status shows the lock during an apply, not only after it.
 func TestLockIsShownDuringTheApply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _, _ := member(t)
 		l := start(t, w, 0, 0)
-		defer l.end()
 		w.Node.OnStop = func(string) error {
 			assert.Equal(t, fleet.LockHeld, l.Status().Lock.State)
 			assert.Equal(t, []string{"etcd.yaml"}, l.Status().Lock.PodManifests)
@@ -301,7 +300,7 @@ func TestLockIsShownDuringTheApply(t *testing.T) {
 	})
 }
 
-// Nothing is asked before the rest of the apply is ready.
+// The lock is requested only after everything else is ready.
 func TestLockIsTakenAfterThePreflight(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, first, _ := member(t)
@@ -315,7 +314,7 @@ func TestLockIsTakenAfterThePreflight(t *testing.T) {
 	})
 }
 
-func TestLockServerThatSaysYesToTwo(t *testing.T) {
+func TestLockServerThatGrantsTheSlotTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _, second := member(t)
 		w.Fleet.Slots = 2
@@ -333,7 +332,7 @@ func TestLockServerThatSaysYesToTwo(t *testing.T) {
 	})
 }
 
-// twice is a lock server with one slot that two nodes have.
+// twice is a lock server that grants its only slot to two nodes.
 type twice struct{ *agenttest.Fleet }
 
 func (b *twice) Lock(ctx context.Context) (fleet.LockAnswer, error) {
@@ -344,7 +343,7 @@ func (b *twice) Lock(ctx context.Context) (fleet.LockAnswer, error) {
 
 func (b *twice) Unlock(ctx context.Context) error { return b.Node("me").Unlock(ctx) }
 
-// A lock of a server that is configured no more is forgotten, and not given back to another one.
+// A lock of a server that is no longer configured is forgotten, and not released at another server.
 func TestLockOfAnotherServerIsForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _, _ := member(t)
@@ -360,5 +359,159 @@ func TestLockOfAnotherServerIsForgotten(t *testing.T) {
 		w.restart()
 		s = w.cycle(source.PollNone)
 		assert.Nil(t, s.Lock)
+	})
+}
+
+// A person releases a lock that a failed pod keeps.
+func TestReleaseLock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 0, 0)
+		_, err := l.ReleaseLock(t.Context(), nil)
+		require.ErrorIs(t, err, agent.ErrNoLock)
+		_, err = l.TryLock(t.Context(), nil)
+		require.ErrorIs(t, err, agent.ErrNoLock)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		w, first, second := member(t)
+		w.Policy.Auto, w.Policy.ApplyTimeout = false, time.Second
+		l := start(t, w, 0, 0)
+		l.checks()
+		w.Node.Crash(first.Digest, true)
+		w.Node.Crash(second.Digest, true)
+		w.Node.OnStop = func(string) error { // during the apply
+			_, err := l.ReleaseLock(t.Context(), nil)
+			assert.ErrorIs(t, err, release.ErrHeld)
+			assert.Equal(t, []string{"me"}, w.Fleet.Holders())
+			return nil
+		}
+		_, err := l.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()}, nil)
+		require.NoError(t, err)
+		require.True(t, l.Status().Lock.Kept, l.Status().Reason)
+		w.Fleet.OnUnlock = func(string) error { return errors.New("away") }
+		s, err := l.ReleaseLock(t.Context(), nil)
+		require.ErrorContains(t, err, "away")
+		assert.Equal(t, fleet.LockReleasing, s.Lock.State)
+		w.Fleet.OnUnlock = nil
+		s, err = l.ReleaseLock(t.Context(), nil)
+		require.NoError(t, err)
+		assert.Equal(t, fleet.LockFree, s.Lock.State)
+		assert.False(t, s.HasReason(status.KindLock))
+		assert.Empty(t, w.Fleet.Holders())
+	})
+}
+
+// Without the record the node does not know that it holds the lock, and does not release it: the holder with this id
+// may be another machine. A person releases it.
+func TestLockOfALostRecordIsReleasedByAPerson(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _, _ := member(t)
+		w.Policy.Auto = false
+		w.Fleet.Give("me") // granted before the record was lost
+		l := start(t, w, 0, 0)
+		s, err := l.Check(t.Context(), nil)
+		require.NoError(t, err)
+		assert.Equal(t, fleet.LockFree, s.Lock.State)
+		assert.Equal(t, []string{"me"}, w.Fleet.Holders())
+		_, err = l.TryLock(t.Context(), nil)
+		require.ErrorIs(t, err, fleet.ErrRetained, "doctor says so")
+		assert.Equal(t, []string{"me"}, w.Fleet.Holders())
+
+		_, err = l.ReleaseLock(t.Context(), nil)
+		require.NoError(t, err)
+		assert.Empty(t, w.Fleet.Holders())
+	})
+}
+
+// The loop requests the lock again a few minutes after another node released it.
+func TestLoopRetriesTheLock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _, second := member(t)
+		w.Fleet.Give("other")
+		l := start(t, w, 0, 0)
+		l.checks()
+		pass(5 * time.Minute)
+		locks, unlocks := w.Fleet.Requests()
+		assert.Greater(t, locks, 2)
+		assert.Less(t, locks, 12)
+		assert.Zero(t, unlocks)
+		w.Fleet.Drop("other")
+		pass(2 * time.Minute)
+		w.runs("etcd.yaml", "etcd", second.Digest)
+		assert.Equal(t, status.StateCurrent, l.Status().State, l.Status().Reason)
+	})
+}
+
+// members is a control plane set by the test.
+type members struct {
+	seen  func(asked int) fleet.Observation
+	asked int
+	files []node.PodFile
+}
+
+func (m *members) Observe(_ context.Context, files []node.PodFile) fleet.Observation {
+	m.asked++
+	m.files = files
+	return m.seen(m.asked)
+}
+
+var (
+	allHealthy = fleet.Observation{Members: []fleet.Part{{Name: "etcd member a", Local: true, Healthy: true}, {Name: "etcd member b", Healthy: true}}}
+	oneDown    = fleet.Observation{Members: []fleet.Part{{Name: "etcd member a", Local: true, Healthy: true}, {Name: "etcd member b", Seen: "refused"}}}
+)
+
+// A member that is already down holds the others, before the lock is requested.
+func TestMemberThatIsDownHoldsTheOthers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first, second := member(t)
+		m := &members{seen: func(int) fleet.Observation { return oneDown }}
+		w.restart()
+		w.agent.Quorum = m
+		s := w.check()
+		w.runs("etcd.yaml", "etcd", first.Digest)
+		w.requests(0, 0)
+		assert.Equal(t, status.StateHeld, s.State)
+		assert.Contains(t, s.Reason, "etcd.yaml: apply: held: quorum: etcd member b: refused")
+		assert.Equal(t, status.HoldQuorum, s.Reasons[0].Hold)
+		require.Len(t, m.files, 1)
+		assert.Equal(t, "etcd.yaml", m.files[0].Name)
+		out, _ := w.apply("etcd")
+		assert.Equal(t, status.HoldQuorum, out[0].Hold)
+		m.seen = func(int) fleet.Observation { return allHealthy }
+		w.Clock.Add(10 * time.Minute)
+		w.observe()
+		w.runs("etcd.yaml", "etcd", second.Digest)
+		w.requests(1, 1)
+	})
+}
+
+// Another node may have had the lock between the first check of the members and the grant.
+func TestMembersAreCheckedAgainUnderTheLock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first, _ := member(t)
+		m := &members{}
+		m.seen = func(asked int) fleet.Observation {
+			if asked == 1 {
+				assert.Empty(t, w.Fleet.Holders())
+				return allHealthy
+			}
+			return oneDown
+		}
+		w.restart()
+		w.agent.Quorum = m
+		s := w.check()
+		w.runs("etcd.yaml", "etcd", first.Digest)
+		assert.Empty(t, w.Fleet.Holders(), "the lock is given back")
+		assert.Equal(t, fleet.LockFree, s.Lock.State)
+		w.requests(1, 1)
+	})
+}
+
+func TestOtherPodsAreNotMembers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		w.restart()
+		w.agent.Quorum = &members{seen: func(int) fleet.Observation { t.Error("asked"); return oneDown }}
+		w.publish(1, "1.2")
+		w.applies()
 	})
 }

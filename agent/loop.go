@@ -14,13 +14,12 @@ import (
 )
 
 // ErrEnded is returned for requests after the end of Run.
-var ErrEnded = errors.New("the daemon is ending")
+var ErrEnded = errors.New("the daemon is stopping")
 
-// Loop runs cycles and requests, one at a time: by the clock, on events of containers and on
-// requests of people.
+// Loop runs cycles and requests, one at a time: by the clock, on container events and on people's requests.
 type Loop struct {
 	board
-	wake    time.Duration // the longest sleep, for the watchdog; 0: unbounded
+	wake    time.Duration // the longest sleep, for the watchdog; 0: unlimited
 	queue   *queue        // of requests
 	watched watch.Watched // followed containers
 	ended   chan struct{} // closed when Run returns
@@ -33,8 +32,7 @@ type Loop struct {
 	suspended  *status.Interruption
 }
 
-// NewLoop returns the loop of an agent. interval 0 disables polls; wake bounds the sleep, for
-// the watchdog.
+// NewLoop returns the loop of an agent. interval 0 disables polls; wake limits the sleep, for the watchdog.
 func NewLoop(a *Agent, n Notifier, interval, wake time.Duration, machineID string) *Loop {
 	l := &Loop{wake: wake, queue: &queue{added: make(chan struct{}, 1)}, ended: make(chan struct{})}
 	l.board = board{
@@ -55,7 +53,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer func() { l.stopEvents() }()
 	l.watched.SetBusy(true)
 	if err := l.agent.load(ctx, l.agent.Log); err != nil {
-		l.agent.Log.Warn("record not read yet", "err", err) // the next cycle retries
+		l.agent.Log.Warn("cannot read the record yet", "err", err) // the next cycle retries
 	}
 	l.times.nextSlot(l.times.now())
 	l.times.observation = l.times.now() // the node may have changed

@@ -26,7 +26,7 @@ func (m manyTags) Tags(ctx context.Context, repository string) ([]string, error)
 	return names, err
 }
 
-// BenchmarkMemoryOfLists is the peak of a round that lists twelve repositories.
+// BenchmarkMemoryOfLists measures the peak memory of a round that lists twelve repositories.
 func BenchmarkMemoryOfLists(b *testing.B) {
 	w := agenttest.NewWorld()
 	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision} }

@@ -15,7 +15,6 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/apply"
-	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
@@ -71,8 +70,7 @@ func TestAppliesAreCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, c := metered(t, nil)
 		require.Equal(t, []error{nil}, c.staged)
-		w.Registry.Release(velum, "4.0.0", 2, "2.1")
-		w.check()
+		w.publish(2, "2.1")
 		w.apply()
 		require.Len(t, c.restarts, 1)
 		r := c.restarts[0]
@@ -80,10 +78,9 @@ func TestAppliesAreCounted(t *testing.T) {
 		assert.False(t, r.Back)
 		assert.GreaterOrEqual(t, r.Up, apply.KubeletForgets)
 		assert.GreaterOrEqual(t, r.Took, r.Up+w.Policy.Settle)
-		assert.Less(t, r.Up, w.Policy.Settle, "the time in which it is proved is no time in which it is down")
+		assert.Less(t, r.Up, w.Policy.Settle, "the time in which it is verified healthy is no time in which it is down")
 
-		w.Registry.Release(velum, "4.0.0", 3, "3.1")
-		w.check()
+		w.publish(3, "3.1")
 		w.Registry.Down(agenttest.ErrRefused)
 		w.apply()
 		require.Len(t, c.restarts, 2)
@@ -108,11 +105,9 @@ func TestRollbacksAreCounted(t *testing.T) {
 		assert.GreaterOrEqual(t, back.Up, apply.KubeletForgets)
 		assert.Less(t, back.Took, w.Policy.ApplyTimeout)
 
-		w.Registry.Release(velum, "4.0.0", 3, "3.1")
-		w.check()
+		w.publish(3, "3.1")
 		w.apply()
-		_, _, err := w.agent.Rollback(t.Context(), plan.All())
-		require.NoError(t, err)
+		w.rollback()
 		require.Len(t, c.restarts, 4)
 		assert.True(t, c.restarts[3].Back)
 		assert.True(t, c.restarts[3].ByHand)
@@ -130,8 +125,7 @@ func TestCyclesAreCounted(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		l.stop = stop
 		go func() { l.ended <- l.Run(ctx) }()
-		_, err := l.Check(t.Context(), nil)
-		require.NoError(t, err)
+		l.checks()
 		synctest.Wait()
 		assert.Equal(t, 2, c.turns, "the look at the start, and the check")
 		next := w.Agent()

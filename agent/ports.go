@@ -16,13 +16,13 @@ type Announcer interface {
 	// Announce sets the grain if it changed. It returns ErrHeld while another update
 	// owns the node.
 	Announce(ctx context.Context, a status.Announcement) error
-	// Busy returns the grain by which another operation owns the node; empty: none.
+	// Busy returns the grain with which another operation owns the node; "" if there is none.
 	Busy(ctx context.Context) (grain string, err error)
 }
 
 // Preconditions check whether the node allows a restart of pods.
 type Preconditions interface {
-	// Holds returns the reasons against a restart. A failed check is a hold, too.
+	// Holds returns the reasons against a restart. A failed check is a hold as well.
 	Holds(ctx context.Context) []status.Hold
 }
 

@@ -3,9 +3,9 @@
 package agent_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,8 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
-	"github.com/kubic-project/image-update-agent/agent/node"
-	"github.com/kubic-project/image-update-agent/agent/ownhost"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -25,20 +24,36 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// A power cut ends the agent at one call that changes something, before it has an
-// effect or right after. What it calls while it unwinds does nothing any more.
+// A powerCut ends the agent at a call with side effects, before or right after its effect. Calls while the agent
+// unwinds have no effect.
 type powerCut struct {
 	at, calls int
 	after     bool
-	full      bool // it is the disk that is full, at this call alone
+	full      bool // the disk is full, for this call only
 	dead      bool
 	where     string
 }
 
-// errCut is the error that a dead agent's ports return, and its panic value.
+// errCut is the error returned by the ports of a dead agent, and its panic value.
 var errCut = errors.New("power cut")
 
-func (c *powerCut) call(what string, do func() error) error {
+// cutCalls are the calls at which the power is cut: they change what the next start finds.
+var cutCalls = []string{
+	"write", "keep", "set aside", "put back", "stop", "clear", "name", "restore", "pins", "lock", "unlock", "save", "table",
+}
+
+// Asked panics if a dead agent asks its runtime.
+func (c *powerCut) Asked(call string) {
+	if c.dead && call == "containers" {
+		panic(errCut)
+	}
+}
+
+// Around makes a call, and cuts the power before or after it.
+func (c *powerCut) Around(what string, do func() error) error {
+	if !slices.Contains(cutCalls, what) {
+		return do()
+	}
 	if c.dead {
 		return errCut
 	}
@@ -49,122 +64,32 @@ func (c *powerCut) call(what string, do func() error) error {
 		return errFull
 	}
 	if here && !c.after {
-		c.dead, c.where = true, "before "+what
-		panic(errCut)
+		return c.cut("before", what)
 	}
 	err := do()
 	if here {
-		c.dead, c.where = true, "after "+what
-		panic(errCut)
+		return c.cut("after", what)
 	}
 	return err
 }
 
+// cut ends the agent. A stop only returns an error: it runs in a goroutine of its own, whose panic nothing recovers. The
+// next question to the runtime panics.
+func (c *powerCut) cut(when, what string) error {
+	c.dead, c.where = true, when+" "+what
+	if what == "stop" {
+		return errCut
+	}
+	panic(errCut)
+}
+
 var errFull = errors.New("no space left on device")
 
-type cutFiles struct {
-	node.PodFiles
-	cut *powerCut
-}
-
-func (f cutFiles) Write(ctx context.Context, was node.PodFile, data []byte) error {
-	return f.cut.call("write", func() error { return f.PodFiles.Write(ctx, was, data) })
-}
-
-func (f cutFiles) SetAside(ctx context.Context, was node.PodFile) error {
-	return f.cut.call("set aside", func() error { return f.PodFiles.SetAside(ctx, was) })
-}
-
-func (f cutFiles) PutBack(ctx context.Context) (names []string, err error) {
-	err = f.cut.call("put back", func() error { names, err = f.PodFiles.PutBack(ctx); return err })
-	return names, err
-}
-
-func (f cutFiles) Keep(ctx context.Context, name string, data []byte) error {
-	return f.cut.call("keep", func() error { return f.PodFiles.Keep(ctx, name, data) })
-}
-
-type cutPods struct {
-	node.Pods
-	cut *powerCut
-}
-
-func (p cutPods) Stop(ctx context.Context, id string, grace time.Duration) error {
-	return p.cut.call("stop", func() error { return p.Pods.Stop(ctx, id, grace) })
-}
-
-func (p cutPods) Clear(ctx context.Context, id string) error {
-	return p.cut.call("clear", func() error { return p.Pods.Clear(ctx, id) })
-}
-
-func (p cutPods) Containers(ctx context.Context) ([]node.Container, []digest.Digest, error) {
-	if p.cut.dead {
-		return nil, nil, errCut
-	}
-	return p.Pods.Containers(ctx)
-}
-
-type cutImages struct {
-	node.Images
-	cut *powerCut
-}
-
-func (i cutImages) Name(ctx context.Context, p release.Pin) error {
-	return i.cut.call("name", func() error { return i.Images.Name(ctx, p) })
-}
-
-func (i cutImages) Restore(ctx context.Context, was node.HeldImage, d digest.Digest) error {
-	return i.cut.call("restore", func() error { return i.Images.Restore(ctx, was, d) })
-}
-
-func (i cutImages) Pins(ctx context.Context, want []release.Pin) error {
-	return i.cut.call("pins", func() error { return i.Images.Pins(ctx, want) })
-}
-
-type cutFleet struct {
-	fleet.Locker
-	cut *powerCut
-}
-
-func (f cutFleet) Lock(ctx context.Context) (answer fleet.LockAnswer, err error) {
-	err = f.cut.call("lock", func() error { answer, err = f.Locker.Lock(ctx); return err })
-	return answer, err
-}
-
-func (f cutFleet) Unlock(ctx context.Context) error {
-	return f.cut.call("unlock", func() error { return f.Locker.Unlock(ctx) })
-}
-
-type cutRecorder struct {
-	record.Recorder
-	cut *powerCut
-}
-
-func (r cutRecorder) Save(ctx context.Context, rec record.Record) error {
-	return r.cut.call("save", func() error { return r.Recorder.Save(ctx, rec) })
-}
-
-type cutTable struct {
-	ownhost.Store
-	cut *powerCut
-}
-
-func (o cutTable) Save(ctx context.Context, t ownhost.Table) error {
-	return o.cut.call("table", func() error { return o.Store.Save(ctx, t) })
-}
-
-// dies runs what an agent does until the power is cut; false: it ended before.
+// dies runs do until the power is cut; it returns false if do ended before.
 func (w *world) dies(cut *powerCut, do func(*agent.Agent)) (died bool) {
 	w.t.Helper()
 	a := w.Agent()
-	a.Files, a.Pods = cutFiles{w.Node, cut}, cutPods{w.Node, cut}
-	a.Images, a.Recorder = cutImages{w.Node, cut}, cutRecorder{w.Disk, cut}
-	if a.OwnHost != nil {
-		a.OwnHost.Store = cutTable{w.OwnHost, cut}
-	}
-	if w.Fleet != nil {
-		a.FleetLock = cutFleet{a.FleetLock, cut}
-	}
+	agenttest.Intercept(a, cut)
 	defer func() {
 		if r := recover(); r != nil {
 			if r != any(errCut) {
@@ -177,16 +102,16 @@ func (w *world) dies(cut *powerCut, do func(*agent.Agent)) (died bool) {
 	return cut.dead || cut.full && cut.calls >= cut.at
 }
 
-// Whenever the power is cut, or a write finds the disk full, the next start ends with the pod on what was approved
-// or on what ran well before, and nothing half done.
+// Whenever the power is cut or a write finds the disk full, after the next start the pod runs the approved release or
+// the last known good one, and nothing is half done.
 func TestPowerCutAtEachCall(t *testing.T) {
 	for name, c := range map[string]struct {
 		rev  int
 		bad  bool
-		lost bool // the registry goes away as soon as the pod is touched
-		hand bool // rolled back by hand
-		at   ownhost.Position
-		lock bool // under the lock of the fleet
+		lost bool // the registry goes away as soon as the pod is stopped
+		hand bool // rolled back by a person
+		at   localregistry.Position
+		lock bool // under the fleet lock
 	}{
 		"rebuild":                         {rev: 1},
 		"revision":                        {rev: 2},
@@ -196,53 +121,51 @@ func TestPowerCutAtEachCall(t *testing.T) {
 		"revision and no registry":        {rev: 2, lost: true},
 		"rebuild rolled back by a person": {rev: 1, hand: true},
 
-		"rebuild, gate":                         {rev: 1, at: ownhost.Gate},
-		"revision, gate":                        {rev: 2, at: ownhost.Gate},
-		"rebuild that does not come up, gate":   {rev: 1, bad: true, at: ownhost.Gate},
-		"rebuild rolled back by a person, gate": {rev: 1, hand: true, at: ownhost.Gate},
-		"rebuild and no registry, fallback":     {rev: 1, lost: true, at: ownhost.Fallback},
-		"revision and no registry, fallback":    {rev: 2, lost: true, at: ownhost.Fallback},
+		"rebuild, gate":                         {rev: 1, at: localregistry.Gate},
+		"revision, gate":                        {rev: 2, at: localregistry.Gate},
+		"rebuild that does not come up, gate":   {rev: 1, bad: true, at: localregistry.Gate},
+		"rebuild rolled back by a person, gate": {rev: 1, hand: true, at: localregistry.Gate},
+		"rebuild and no registry, fallback":     {rev: 1, lost: true, at: localregistry.Fallback},
+		"revision and no registry, fallback":    {rev: 2, lost: true, at: localregistry.Fallback},
 
 		"revision under the lock":                        {rev: 2, lock: true},
 		"revision under the lock, that does not come up": {rev: 2, bad: true, lock: true},
 		"rolled back by a person under the lock":         {rev: 1, hand: true, lock: true},
 	} {
 		for when, how := range map[string]powerCut{"before": {}, "after": {after: true}, "full": {full: true}} {
-			t.Run(name+"/"+when, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					for at := 1; ; at++ {
-						cut := &powerCut{at: at, after: how.after, full: how.full}
-						if !cutOnce(t, cut, c.rev, c.bad, c.lost, c.hand, c.lock, c.at) {
-							assert.Greater(t, at, 5)
-							return
-						}
+			run(t, name+"/"+when, func(t *testing.T) {
+				for at := 1; ; at++ {
+					cut := &powerCut{at: at, after: how.after, full: how.full}
+					if !cutOnce(t, cut, c.rev, c.bad, c.lost, c.hand, c.lock, c.at) {
+						assert.Greater(t, at, 5)
+						return
 					}
-				})
+				}
 			})
 		}
 	}
 }
 
-// neverAhead asserts with each saved table that it names a release only after its approval, and
-// none that is denied.
+// neverAhead asserts for each saved table that it names a release only after its approval, and no denied one.
 func (w *world) neverAhead(unapproved release.Release) {
-	w.OwnHost.OnSave = func(t ownhost.Table) error {
+	w.LocalRegistry.OnSave = func(t localregistry.Table) error {
 		rec, err := w.Disk.Load(w.t.Context())
 		require.NoError(w.t, err)
 		for _, e := range t.Entries {
-			_, denied := rec.Denies(release.Release{Repository: velum, Digest: e.Digest})
+			d := digest.Digest(e.Digest)
+			_, denied := rec.Denies(release.Release{Repository: velum, Digest: d})
 			require.False(w.t, denied, "%v is denied", e)
 			good := rec.Good[record.GoodKey("velum.yaml", "velum")].Running
-			require.True(w.t, e.Digest != unapproved.Digest || len(rec.Approved) > 0 || good == e.Digest, "nobody has approved %v", e)
+			require.True(w.t, d != unapproved.Digest || len(rec.Approved) > 0 || good == d, "%v is not approved", e)
 		}
 		return nil
 	}
 }
 
-func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand, lock bool, at ownhost.Position) bool {
+func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand, lock bool, at localregistry.Position) bool {
 	w := newWorld(t)
-	if at != ownhost.Off {
-		w.UseOwnHost(suse, at)
+	if at != localregistry.Off {
+		w.UseLocalRegistry(suse, at)
 	}
 	if lock {
 		w.Fleet = &agenttest.Fleet{}
@@ -256,7 +179,7 @@ func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand, lock bool, a
 	if bad {
 		w.Node.Crash(second.Digest, true)
 	}
-	if at != ownhost.Off {
+	if at != localregistry.Off {
 		w.neverAhead(second)
 	}
 	w.check()
@@ -267,7 +190,7 @@ func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand, lock bool, a
 		w.Node.OnStop = func(string) error { w.Registry.Down(agenttest.ErrRefused); return nil }
 		w.Node.OnAside = func(string) error { w.Registry.Down(agenttest.ErrRefused); return nil }
 	}
-	if lock { // nothing is stopped without the lock
+	if lock { // nothing stops without the lock
 		w.Node.OnStop = func(string) error { require.NotEmpty(t, w.Fleet.Holders(), cut.where); return nil }
 		w.Node.OnAside = w.Node.OnStop
 	}
@@ -292,7 +215,7 @@ func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand, lock bool, a
 		s = w.observe()
 	}
 	here := fmt.Sprintf("call %d: %s", cut.at, cut.where)
-	if lost { // a pod that was stopped waits for what it pulls
+	if lost { // a stopped pod waits for its pull
 		w.Registry.Down(nil)
 		w.Node.Sync()
 		s = w.check()
@@ -315,7 +238,7 @@ func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand, lock bool, a
 	switch {
 	case bad || hand:
 		if c.Digests[0] != first.Digest || image(s, "velum.yaml", "velum").Offered != nil {
-			// it was cut before anything was done
+			// calls before the first change
 			before := 6
 			if lock {
 				before += 3 // a save, the lock, and a save
@@ -325,7 +248,7 @@ func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand, lock bool, a
 		}
 		require.Equal(t, first.Digest, c.Digests[0], here)
 	case c.Digests[0] == first.Digest && cut.full && lost:
-		// Neither the registry nor the rescue: it did not start, and was rolled back.
+		// Neither registry nor rescue: the pod did not start and was rolled back.
 		if image(s, "velum.yaml", "velum").Offered == nil {
 			require.Contains(t, w.Disk.JSON(), `"denied"`, here)
 		}
@@ -335,10 +258,7 @@ func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand, lock bool, a
 		require.Equal(t, second.Digest, c.Digests[0], here)
 		require.Equal(t, status.StateCurrent, s.State, "%s: %s", here, s.Reason)
 		require.Nil(t, image(s, "velum.yaml", "velum").Offered, here)
-		require.Equal(t, second.Digest, image(s, "velum.yaml", "velum").LastGood.Digest, here)
-		if image(s, "velum.yaml", "velum").Adopted {
-			t.Log("ADOPTED", here)
-		}
+		require.Equal(t, second.Digest, image(s, "velum.yaml", "velum").LastKnownGood.Digest, here)
 	}
 	return true
 }

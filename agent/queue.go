@@ -13,12 +13,12 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// minUninterrupted is how long a resumed poll or staging runs before a request interrupts it
-// again, so that it ends in spite of many requests. A request still begins within two seconds.
+// minUninterrupted is how long a resumed poll or staging runs before a request may interrupt it again, so that it
+// finishes despite many requests. A request still begins within two seconds.
 const minUninterrupted = time.Second
 
-// interruptedError ends a cycle for a person's request. The cycle is repeated afterwards;
-// answers and pulled bytes are kept.
+// interruptedError ends a cycle because of a person's request. The cycle is repeated afterwards; answers and pulled
+// bytes are kept.
 type interruptedError struct {
 	status.Interruption
 	rest source.Poll // the poll to repeat
@@ -35,7 +35,7 @@ const verbObserve = "observe"
 type task struct {
 	verb        string
 	urgent      bool                        // interrupts polls and stagings
-	do          func(context.Context) error // on interruptedError it is repeated
+	do          func(context.Context) error // repeated after an interruptedError
 	done        chan struct{}
 	interrupted bool
 	caller      *caller // nil: it never leaves
@@ -47,9 +47,9 @@ type queue struct {
 
 	mu                 sync.Mutex
 	tasks              []*task
-	end                context.CancelCauseFunc // ends the running poll or staging; nil: none
-	delayed            *time.Timer             // interrupts later
-	uninterruptedUntil time.Time               // until then nothing is interrupted
+	end                context.CancelCauseFunc // ends the running poll or staging; nil: nothing runs
+	delayed            *time.Timer             // interrupts after the protected time
+	uninterruptedUntil time.Time               // no interruption before that time
 }
 
 // add appends a task, except a second observation. An urgent task interrupts the running poll
@@ -87,8 +87,8 @@ func (q *queue) withdraw(t *task) bool {
 	return true
 }
 
-// next removes and returns the next task: urgent ones, then the one that was interrupted last,
-// then the others; nil: none.
+// next removes and returns the next task: urgent ones first, then the one that was interrupted last, then the others;
+// nil if there is none.
 func (q *queue) next() *task {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -113,7 +113,7 @@ func isInterrupted(t *task) bool { return t.interrupted }
 
 func isRequest(t *task) bool { return t.verb != verbObserve }
 
-// urgentVerb returns the verb of the first urgent request; "": none.
+// urgentVerb returns the verb of the first urgent request; "" if there is none.
 func (q *queue) urgentVerb() string {
 	if q == nil {
 		return ""
@@ -126,7 +126,7 @@ func (q *queue) urgentVerb() string {
 	return ""
 }
 
-// contains reports whether the queue has such a task.
+// contains reports whether a task in the queue satisfies is.
 func (q *queue) contains(is func(*task) bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -182,7 +182,7 @@ func (c *cycle) interruption(work context.Context, what string, rest source.Poll
 	if !errors.Is(context.Cause(work), source.ErrPersonFirst) {
 		return nil
 	}
-	c.log.Info("interrupted, goes on soon", "work", what, "for", c.loop.queue.urgentVerb())
+	c.log.Info("interrupted, continues soon", "work", what, "for", c.loop.queue.urgentVerb())
 	return c.newInterruption(what, rest)
 }
 

@@ -41,9 +41,9 @@ func (c *cycle) report(
 	outside.Hide(&announced)
 	switch err := c.agent.Announcer.Announce(ctx, announced); {
 	case errors.Is(err, release.ErrHeld):
-		c.log.Info("grain is held", "reason", err)
+		c.log.Info("grain not written while the node is busy", "reason", err)
 	case err != nil:
-		c.log.Warn("grain not set", "err", err)
+		c.log.Warn("cannot write the grain", "err", err)
 		r.Errs[report.GrainKey] = fmt.Errorf("grain: %w", err)
 	}
 	state, reasons := r.NodeState(pl)
@@ -56,14 +56,15 @@ func (c *cycle) report(
 		s.PodManifests = append(s.PodManifests, r.PodStatus(p))
 	}
 	r.AddImages(&s, pl)
+	s.Releases = r.Releases(pl)
 	err := c.agent.records.Save(ctx)
 	if err != nil {
 		s.SetFailed(status.Reason{Kind: status.KindRecord, Text: err.Error(), ErrorKind: status.ErrorKindOf(err)})
-		c.log.Error("record not saved", "err", err)
+		c.log.Error("cannot save the record", "err", err)
 	}
 	published := c.agent.records.Publish(ctx, &s)
 	if published != nil {
-		c.log.Warn("status not published", "err", published)
+		c.log.Warn("cannot publish the status", "err", published)
 	}
 	if c.purpose.poll != source.PollNone {
 		logPoll(c.log, s)
@@ -71,7 +72,7 @@ func (c *cycle) report(
 	return cycleResult{status: s, reported: true, results: c.results}, errors.Join(err, published)
 }
 
-// logPoll logs what a poll has found, one line for each.
+// logPoll logs the results of a poll, one line each.
 func logPoll(log *slog.Logger, s status.Status) {
 	failed := 0
 	for _, from := range s.Sources {
@@ -87,7 +88,7 @@ func logPoll(log *slog.Logger, s status.Status) {
 		"next", next)
 }
 
-// rollbacks returns what a rollback by a person would return to, by pod manifest.
+// rollbacks returns the target of a person's rollback, by pod manifest.
 func (c *cycle) rollbacks(inv node.Inventory, pl plan.Plan) map[string]record.Override {
 	pods := slices.DeleteFunc(slices.Clone(pl.Pods), func(p plan.PodPlan) bool {
 		return !slices.ContainsFunc(p.Images, func(i plan.ImagePlan) bool {
@@ -108,7 +109,7 @@ func (c *cycle) unobserved(ctx context.Context, cause error) (cycleResult, error
 	if ctx.Err() != nil {
 		return cycleResult{}, cause
 	}
-	c.log.Error("cycle ended early", "err", cause)
+	c.log.Error("cycle interrupted", "err", cause)
 	s := c.newReport(false).NewStatus(
 		status.StateFailed, status.Reason{Kind: status.KindNode, Text: cause.Error(), ErrorKind: status.ErrorKindOf(cause)},
 	)
@@ -127,7 +128,7 @@ func (c *cycle) newReport(unasked bool) *report.Report {
 	a, rec := c.agent, &c.agent.records.Record
 	r := &report.Report{
 		Record: rec, Loaded: a.records.IsLoaded(), Errs: c.results.errors(), Policy: a.Policy, Now: a.Now,
-		Version: a.Version, Pacer: a.Pacer, Unasked: unasked, OwnHost: a.OwnHost.Status(rec.AwaySince),
+		Version: a.Version, Pacer: a.Pacer, Unasked: unasked, LocalRegistry: a.LocalRegistry.Status(rec.AwaySince),
 	}
 	if c.loop.timetable != nil {
 		r.Timetable = c.loop.timetable

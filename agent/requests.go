@@ -20,7 +20,7 @@ func (l *Loop) Check(ctx context.Context, onProgress func(status.Progress)) (sta
 	poll := source.PollAll
 	e := l.request(ctx, onProgress, task{verb: "check", do: func(ctx context.Context) error {
 		owed := l.pending
-		l.pending = nil // a full poll covers it
+		l.pending = nil // a full poll includes it
 		d, err = l.cycle(ctx, poll)
 		if intr, is := errors.AsType[*interruptedError](err); is {
 			poll = intr.rest
@@ -33,11 +33,11 @@ func (l *Loop) Check(ctx context.Context, onProgress func(status.Progress)) (sta
 	return d.status, errors.Join(err, e)
 }
 
-// ErrNoCatalog is returned where no release catalog is configured.
+// ErrNoCatalog is returned if no release catalog is configured.
 var ErrNoCatalog = errors.New("no release catalog is configured")
 
-// ForgetCatalog forgets the verified version of the release catalog, and polls now: any verified
-// version is taken then, also a lower one. It returns the status.
+// ForgetCatalog forgets the verified version of the release catalog and polls now: the poll accepts any verified
+// version, even a lower one. It returns the status.
 func (l *Loop) ForgetCatalog(ctx context.Context, onProgress func(status.Progress)) (status.Status, error) {
 	var err error
 	e := l.request(ctx, nil, task{verb: "forget", do: func(ctx context.Context) error {
@@ -59,12 +59,19 @@ func (l *Loop) Apply(
 	ctx context.Context, req ApplyRequest, onProgress func(status.Progress),
 ) (out []status.Outcome, err error) {
 	by, c := status.ActorOf(ctx), newCaller()
+	if req.DryRun {
+		err = l.person(ctx, "dry run", doing{}, nil, nil, func(ctx context.Context) (d cycleResult, err error) {
+			out, err = requests{l.agent, l.shared(), by, nil}.dryRun(ctx, req)
+			return d, err
+		})
+		return out, err
+	}
 	var ended []status.Outcome
 	err = l.person(ctx, "apply", doing{"applying what was approved", req.Which}, onProgress, c, func(
 		ctx context.Context,
 	) (d cycleResult, err error) {
 		now := req
-		req.Retry = false // a resumed apply does not allow what was denied meanwhile
+		req.Retry = false // a resumed apply does not remove denials made meanwhile
 		ended, d, err = requests{l.agent, l.shared(), by, c}.apply(ctx, now)
 		return d, err
 	})
@@ -103,11 +110,11 @@ func (l *Loop) Hold(
 	return held, err
 }
 
-// Unhold removes holds; see Agent.Unhold.
-func (l *Loop) Unhold(ctx context.Context, names []string, all bool) (held []string, err error) {
+// Resume removes holds; see Agent.Resume.
+func (l *Loop) Resume(ctx context.Context, names []string, all bool) (held []string, err error) {
 	by := status.ActorOf(ctx)
-	err = l.person(ctx, "unhold", doing{}, nil, nil, func(ctx context.Context) (d cycleResult, err error) {
-		held, d, err = requests{l.agent, l.shared(), by, nil}.unhold(ctx, names, all)
+	err = l.person(ctx, "resume", doing{}, nil, nil, func(ctx context.Context) (d cycleResult, err error) {
+		held, d, err = requests{l.agent, l.shared(), by, nil}.resume(ctx, names, all)
 		return d, err
 	})
 	return held, err
@@ -129,19 +136,19 @@ func (l *Loop) Reconfigure(ctx context.Context, a *Agent, interval time.Duration
 	}})
 }
 
-// doing is the reason in the status while a request runs, and what it is for; the zero value: the state stays.
+// doing is the reason in the status while a request runs, and its selection; the zero value keeps the state.
 type doing struct {
 	text  string
 	which plan.Which
 }
 
 // person runs a request on the loop's goroutine, before polls and stagings, and shows the status afterwards. If c
-// leaves after something has begun, that goes on, and person returns errLeft.
+// leaves after a restart has begun, the request continues, and person returns errLeft.
 func (l *Loop) person(
 	ctx context.Context, verb string, now doing, onProgress func(status.Progress), c *caller,
 	do func(context.Context) (cycleResult, error),
 ) error {
-	ended := make(chan error, 1) // what the last run of the task has returned
+	ended := make(chan error, 1) // result of the task's last run
 	e := l.request(ctx, onProgress, task{verb: verb, urgent: true, caller: c, do: func(ctx context.Context) error {
 		if now.text != "" {
 			l.showApplying(now.text, now.which)
@@ -156,7 +163,7 @@ func (l *Loop) person(
 		l.showResult(d)
 		l.scheduleRest(d)
 		select {
-		case <-ended: //nolint:errcheck // it is of the run that was interrupted
+		case <-ended: //nolint:errcheck // the error of the interrupted run
 		default:
 		}
 		ended <- err

@@ -20,14 +20,14 @@ type results []stepResult
 type stepResult struct {
 	step     plan.Step
 	err      error
-	deferred bool // left to the next cycle
+	deferred bool // left for the next cycle
 	restart  apply.Result
 }
 
 // err returns the last error of a release or pod manifest.
 func (rs results) err(key string) error {
-	for _, r := range slices.Backward(rs) {
-		if r.step.Key() == key && r.err != nil {
+	for n := len(rs) - 1; n >= 0; n-- { // a result is large, and few have an error
+		if r := &rs[n]; r.err != nil && r.step.Key() == key {
 			return r.err
 		}
 	}
@@ -45,17 +45,22 @@ func (rs results) errors() map[string]error {
 	return out
 }
 
-// isDeferred reports whether a step is left to the next cycle.
+// isDeferred reports whether a step is left for the next cycle.
 func (rs results) isDeferred(key string) bool {
-	return slices.ContainsFunc(rs, func(r stepResult) bool { return r.deferred && r.step.Key() == key })
+	for n := range rs {
+		if r := &rs[n]; r.deferred && r.step.Key() == key {
+			return true
+		}
+	}
+	return false
 }
 
-// hasDeferred reports whether a step that did not fail is left to the next cycle.
+// hasDeferred reports whether a step that did not fail is left for the next cycle.
 func (rs results) hasDeferred() bool {
 	return slices.ContainsFunc(rs, func(r stepResult) bool { return r.deferred && rs.err(r.step.Key()) == nil })
 }
 
-// unstagedNeed returns a needed release that was not staged in this cycle; "": none.
+// unstagedNeed returns a needed release that was not staged in this cycle; "" if there is none.
 func (rs results) unstagedNeed(s plan.Step) string {
 	for _, need := range s.Needs {
 		if rs.err(need) != nil || rs.isDeferred(need) {
@@ -86,8 +91,8 @@ func (rs results) unchecked(file string) []string {
 	return out
 }
 
-// refusal refuses to apply a release that failed in another pod, or a client of an API server
-// that was not applied; nil: no objection.
+// refusal returns why a step may not be applied: its release failed in another pod, or it is a client of an API server
+// that was not applied. nil if it may.
 func (rs results) refusal(p plan.Apply) error {
 	for _, r := range rs {
 		if r.err == nil {
@@ -95,19 +100,20 @@ func (rs results) refusal(p plan.Apply) error {
 		}
 		if r.step.Do == plan.StepApply && r.step.Apply.Role == manifests.RoleAPIServer && plan.IsClient(p.Role) &&
 			policy.IsMinor(p.Change) {
-			return fmt.Errorf("%w: %s was not applied, and %s must not be newer", release.ErrHeld, r.step.Apply.Pod, p.Pod)
+			return fmt.Errorf("%w: %s was not applied, and %s must not be newer than it", release.ErrHeld, r.step.Apply.Pod,
+				p.Pod)
 		}
 		for _, e := range p.Expect {
 			key := release.Key(e.Ref.Repository, e.Digest)
 			if !e.OnNode && slices.Contains(r.restart.FailedReleases, key) {
-				return fmt.Errorf("%w: %s did not come up in %s", release.ErrHeld, e.Name, r.step.File)
+				return fmt.Errorf("%w: %s did not become healthy within %s", release.ErrHeld, e.Name, r.step.File)
 			}
 		}
 	}
 	return nil
 }
 
-// addRollback adds the end of a rollback to the error of its apply.
+// addRollback adds the result of a rollback to the error of its apply.
 func (rs results) addRollback(file, releases string, err error) bool {
 	for n, r := range slices.Backward(rs) {
 		if r.step.File != file || !r.restart.RollBack {

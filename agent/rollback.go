@@ -15,8 +15,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Rollback returns the pods of the selected images to the releases that ran well before. It denies
-// the releases that they ran.
+// Rollback returns the pods of the selected images to their last known good releases. It denies the releases that they
+// ran.
 func (a *Agent) Rollback(ctx context.Context, which plan.Which) ([]status.Outcome, status.Status, error) {
 	outcomes, d, err := requests{agent: a, by: status.ActorOf(ctx)}.rollback(ctx, which)
 	return outcomes, d.status, err
@@ -55,8 +55,7 @@ func (r requests) rollback(ctx context.Context, which plan.Which) ([]status.Outc
 
 func isOpen(o status.Outcome) bool { return o.Result == "" }
 
-// requestRollback records the rollback targets. The outcomes of pods that have one have no
-// result yet.
+// requestRollback records the rollback targets. The outcomes of pods with a target have no result yet.
 func (r requests) requestRollback(
 	ctx context.Context, pods []plan.PodPlan, which plan.Which,
 ) ([]status.Outcome, error) {
@@ -89,7 +88,7 @@ func (r requests) requestRollback(
 			o.Result, o.Hold, o.Reason = status.ResultHeld, against.Name, against.Name+": "+against.Reason
 		default:
 			o.Edits = rb.Edits
-			r.caller.approves(o, r.undoRollback(rb.Pod))
+			r.caller.approves(o, r.undoRollback(rb.Pod), rb.Together...)
 			r.denyRunning(rb.Pod, *rb.To)
 		}
 		outcomes = append(outcomes, o)
@@ -140,7 +139,7 @@ func (r requests) rollbackOutcome(o *status.Outcome, all results) {
 	case r.caller.isCanceled(o.PodManifest):
 		o.Result, o.Reason = status.ResultCanceled, reasonCanceled
 	case override.Pending:
-		o.Result, o.Reason = status.ResultHeld, "interrupted: it goes on at the next start"
+		o.Result, o.Reason = status.ResultHeld, "interrupted: continues at the next start of the daemon"
 	default:
 		o.Result, o.Reason = status.ResultRolledBack, "runs "+override.Releases()
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/source"
 )
 
-// shared returns what the cycles of the loop share with it.
+// shared returns the state that the loop shares with its cycles.
 func (l *Loop) shared() shared {
 	return shared{queue: l.queue, watched: &l.watched, timetable: l.times, progress: l.showProgress}
 }
@@ -20,12 +20,12 @@ func (l *Loop) shared() shared {
 func (l *Loop) setAgent(a *Agent, times *timetable) {
 	times.policy = a.Policy
 	if l.agent != nil {
-		a.nodes.Missing = l.agent.nodes.Missing // containers stay overdue over a reload
+		a.nodes.Missing = l.agent.nodes.Missing // containers stay overdue across a reload
 	}
 	l.agent, l.times = a, times
 }
 
-// runDue runs a cycle if one is due. Requests go first.
+// runDue runs a cycle if one is due. Requests come first.
 func (l *Loop) runDue(ctx context.Context, now time.Time) {
 	if l.queue.contains(isRequest) {
 		return
@@ -39,7 +39,7 @@ func (l *Loop) runDue(ctx context.Context, now time.Time) {
 	if !due {
 		return
 	}
-	l.times.observation = time.Time{} // the next one follows after the end of this cycle
+	l.times.observation = time.Time{} // the next observation follows the end of this cycle
 	l.runBackground(ctx, poll)
 	if poll == source.PollFailed {
 		l.times.noRetryBefore = l.times.now().Add(retryPause)
@@ -70,7 +70,7 @@ func (l *Loop) observeBeside(ctx context.Context, pods node.ContainerLister) {
 	l.correct()
 }
 
-// wait runs a task, or sleeps until something is due or requested; false: the end.
+// wait runs a task, or sleeps until something is due or requested; false when ctx ends.
 func (l *Loop) wait(ctx context.Context) bool {
 	l.notify.Heartbeat()
 	if ctx.Err() != nil {
@@ -134,7 +134,7 @@ func (l *Loop) showResult(d cycleResult) {
 	l.show(d.status)
 }
 
-// runBackground runs a cycle that no person waits for, and what is pending.
+// runBackground runs a cycle that no person waits for, and the pending one.
 func (l *Loop) runBackground(ctx context.Context, poll source.Poll) {
 	l.schedule(poll)
 	poll, l.pending = *l.pending, nil
@@ -175,7 +175,7 @@ func (l *Loop) runTask(ctx context.Context, t *task) {
 	close(t.done)
 }
 
-// scheduleRest schedules what a request left.
+// scheduleRest schedules the remaining work of a request.
 func (l *Loop) scheduleRest(d cycleResult) {
 	if d.unfinished != nil {
 		l.schedule(d.unfinished.rest)

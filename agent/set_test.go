@@ -35,7 +35,7 @@ func inSetOf(set string, members ...release.Release) func(*catalog.Listed) {
 	}
 }
 
-// versionOf is the number of the build that a container of a set's node runs: "1.N".
+// versionOf returns the number of the build that a container runs: "1.N".
 func versionOf(w *agenttest.World, file, container string, releases map[string]int) int {
 	c, ok := w.Node.Container(file, container)
 	if !ok || !c.Running {
@@ -44,58 +44,54 @@ func versionOf(w *agenttest.World, file, container string, releases map[string]i
 	return releases[string(c.Digests[0])]
 }
 
-// A pod of a set fails after another one came up: both return, and both are offered again with a later set.
-func TestPodThatDoesNotComeUpTakesItsSetBack(t *testing.T) {
+// A pod of a set fails after another one came up: both are rolled back, and a later set is offered to both.
+func TestFailedPodRollsItsSetBack(t *testing.T) {
 	t.Parallel()
 	for _, auto := range []bool{false, true} {
 		for _, keep := range []int{0, 1} {
-			t.Run(fmt.Sprintf("auto %t, keep %d", auto, keep), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					w, one, two := setWorld(t)
-					oneBefore, _ := w.Node.Container("velum.yaml", "velum")
-					twoBefore, _ := w.Node.Container("db.yaml", "db")
-					w.Policy.Order, w.Policy.Prune.Keep = []string{"db.yaml", "velum.yaml"}, keep
+			run(t, fmt.Sprintf("auto %t, keep %d", auto, keep), func(t *testing.T) {
+				w, one, two := setWorld(t)
+				oneBefore, _ := w.Node.Container("velum.yaml", "velum")
+				twoBefore, _ := w.Node.Container("db.yaml", "db")
+				w.Policy.Order, w.Policy.Prune.Keep = []string{"db.yaml", "velum.yaml"}, keep
+				w.restart()
+				w.check()
+				w.Node.Crash(one.Digest, true) // the second of the two
+				var outcomes []status.Outcome
+				if w.Policy.Auto = auto; auto {
 					w.restart()
 					w.check()
-					w.Node.Crash(one.Digest, true) // the last of the two
-					var outcomes []status.Outcome
-					if w.Policy.Auto = auto; auto {
-						w.restart()
-						w.check()
-					} else {
-						outcomes, _ = w.apply()
+				} else {
+					outcomes, _ = w.apply()
+				}
+				w.runs("velum.yaml", "velum", oneBefore.Digests[0])
+				w.runs("db.yaml", "db", twoBefore.Digests[0])
+				for _, o := range outcomes {
+					if o.PodManifest == "db.yaml" {
+						assert.Equal(t, status.ResultHeld, o.Result)
+						assert.Equal(t, status.HoldSet, o.Hold)
+						assert.Contains(t, o.Reason, "rolled back with its set caasp-4.5.2: velum.yaml")
 					}
-					w.runs("velum.yaml", "velum", oneBefore.Digests[0])
-					w.runs("db.yaml", "db", twoBefore.Digests[0])
-					for _, o := range outcomes {
-						if o.PodManifest == "db.yaml" {
-							assert.Equal(t, status.ResultHeld, o.Result)
-							assert.Equal(t, status.HoldSet, o.Hold)
-							assert.Contains(t, o.Reason, "rolled back with its set caasp-4.5.2: velum.yaml")
-						}
-					}
-					s := w.check()
-					require.NotEmpty(t, podOf(s, "db.yaml").Holds)
-					assert.Equal(t, status.HoldSet, podOf(s, "db.yaml").Holds[0].Name)
-					assert.NotContains(t, w.Disk.JSON(), two.Digest.String()+`":{"at"`, "the other one is not denied")
-					assert.Empty(t, w.record().Sets)
-					out, _, err := w.agent.Rollback(t.Context(), plan.Named("db.yaml"))
-					require.NoError(t, err)
-					assert.Equal(t, status.ResultNothing, out[0].Result, "what was taken back is no rollback target")
-					w.check()
-					w.idle()
+				}
+				s := w.check()
+				require.NotEmpty(t, podOf(s, "db.yaml").Holds)
+				assert.Equal(t, status.HoldSet, podOf(s, "db.yaml").Holds[0].Name)
+				assert.NotContains(t, w.Disk.JSON(), two.Digest.String()+`":{"at"`, "the other one is not denied")
+				assert.Empty(t, w.record().Sets)
+				out, _ := w.rollback("db.yaml")
+				assert.Equal(t, status.ResultNothing, out[0].Result, "what was taken back is no rollback target")
+				w.check()
+				w.idle()
 
-					next := w.Registry.Release(velum, "4.0.0", 1, "1.3")
-					w.promote(next, inSetOf("caasp-4.5.3", next, two))
-					w.Catalog.Update(two, inSetOf("caasp-4.5.3", next, two))
-					w.check()
-					if !auto {
-						w.apply()
-					}
-					w.runs("velum.yaml", "velum", next.Digest)
-					w.runs("db.yaml", "db", two.Digest)
-				})
+				next := w.Registry.Release(velum, "4.0.0", 1, "1.3")
+				w.promote(next, inSetOf("caasp-4.5.3", next, two))
+				w.Catalog.Update(two, inSetOf("caasp-4.5.3", next, two))
+				w.check()
+				if !auto {
+					w.apply()
+				}
+				w.runs("velum.yaml", "velum", next.Digest)
+				w.runs("db.yaml", "db", two.Digest)
 			})
 		}
 	}
@@ -105,85 +101,77 @@ func TestPodThatDoesNotComeUpTakesItsSetBack(t *testing.T) {
 func TestSetWaitsForTheLockInTheMiddle(t *testing.T) {
 	t.Parallel()
 	for _, auto := range []bool{false, true} {
-		t.Run(fmt.Sprintf("auto %t", auto), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w, one, two := setWorld(t)
-				w.Fleet = &agenttest.Fleet{}
-				w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+		run(t, fmt.Sprintf("auto %t", auto), func(t *testing.T) {
+			w, one, two := setWorld(t)
+			w.Fleet = &agenttest.Fleet{}
+			w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+			w.restart()
+			w.check()
+			w.Node.OnAside = func(string) error { // the server loses the lock and grants it to another node
+				w.Node.OnAside = nil
+				w.Fleet.Drop("me")
+				w.Fleet.Give("other")
+				return nil
+			}
+			if w.Policy.Auto = auto; auto {
 				w.restart()
 				w.check()
-				w.Node.OnAside = func(string) error { // the server forgets, and gives it to another node
-					w.Node.OnAside = nil
-					w.Fleet.Drop("me")
-					w.Fleet.Give("other")
-					return nil
-				}
-				if w.Policy.Auto = auto; auto {
-					w.restart()
-					w.check()
-				} else {
-					w.apply()
-				}
-				w.runs("db.yaml", "db", two.Digest)
-				require.Contains(t, w.record().Sets, "caasp-4.5.2")
-				s := w.observe()
-				assert.NotEqual(t, status.StateCurrent, s.State)
-				w.Fleet.Drop("other")
-				w.Clock.Add(time.Hour)
-				s = w.observe()
-				w.runs("velum.yaml", "velum", one.Digest)
-				assert.Equal(t, status.StateCurrent, s.State, s.Reason)
-				assert.Empty(t, w.record().Sets)
-				assert.Empty(t, w.Fleet.Holders())
-			})
+			} else {
+				w.apply()
+			}
+			w.runs("db.yaml", "db", two.Digest)
+			require.Contains(t, w.record().Sets, "caasp-4.5.2")
+			s := w.observe()
+			assert.NotEqual(t, status.StateCurrent, s.State)
+			w.Fleet.Drop("other")
+			w.Clock.Add(time.Hour)
+			s = w.observe()
+			w.runs("velum.yaml", "velum", one.Digest)
+			assert.Equal(t, status.StateCurrent, s.State, s.Reason)
+			assert.Empty(t, w.record().Sets)
+			assert.Empty(t, w.Fleet.Holders())
 		})
 	}
 }
 
-// Where the lock is refused, or a tag does not answer, nothing of the set is restarted, whatever comes first.
-func TestSetIsNotBegunBeforeAllOfItMay(t *testing.T) {
+// If the lock is refused, or a tag cannot be resolved, no pod of the set restarts, whichever comes first.
+func TestSetBeginsOnlyIfAllPodsCan(t *testing.T) {
 	t.Parallel()
 	for title, stop := range map[string]func(w *world){
 		"lock of the last pod":         func(w *world) { w.Fleet.Give("other") },
 		"registry of the last pod":     func(w *world) { w.Registry.Down(agenttest.ErrRefused) },
 		"approval of one was for less": func(w *world) {},
 	} {
-		t.Run(title, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w, _, _ := setWorld(t)
-				w.Fleet = &agenttest.Fleet{}
-				w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
-				w.restart()
-				w.check()
-				velumWas, dbWas := w.Node.PodManifest("velum.yaml"), w.Node.PodManifest("db.yaml")
-				stop(w)
-				which := plan.All()
-				if title == "approval of one was for less" {
-					which = plan.Named("db.yaml")
-				}
-				out, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: which})
-				require.NoError(t, err)
-				for _, o := range out {
-					assert.Equal(t, status.ResultHeld, o.Result, o.Reason)
-				}
-				assert.Equal(t, velumWas, w.Node.PodManifest("velum.yaml"))
-				assert.Equal(t, dbWas, w.Node.PodManifest("db.yaml"))
-				assert.Empty(t, w.record().Approved)
-			})
+		run(t, title, func(t *testing.T) {
+			w, _, _ := setWorld(t)
+			w.Fleet = &agenttest.Fleet{}
+			w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+			w.restart()
+			w.check()
+			velumWas, dbWas := w.Node.PodManifest("velum.yaml"), w.Node.PodManifest("db.yaml")
+			stop(w)
+			which := plan.All()
+			if title == "approval of one was for less" {
+				which = plan.Named("db.yaml")
+			}
+			out, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: which})
+			require.NoError(t, err)
+			for _, o := range out {
+				assert.Equal(t, status.ResultHeld, o.Result, o.Reason)
+			}
+			assert.Equal(t, velumWas, w.Node.PodManifest("velum.yaml"))
+			assert.Equal(t, dbWas, w.Node.PodManifest("db.yaml"))
+			assert.Empty(t, w.record().Approved)
 		})
 	}
 }
 
-// The window closes, or the person leaves, between two pods of a set: what was begun is completed.
+// The window closes, or the person leaves, between two pods of a set: the set is completed.
 func TestSetIsCompletedOnceBegun(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w, one, two := setWorld(t)
 		w.check()
-		ctx, die := context.WithCancel(t.Context())
-		defer die()
+		ctx, die := w.killable()
 		n := 0
 		w.Node.OnAside = func(string) error {
 			if n++; n == 2 {
@@ -205,25 +193,23 @@ func TestSetIsCompletedOnceBegun(t *testing.T) {
 	})
 }
 
-// A set that runs is withdrawn as one, and rolled back as one.
-func TestSetThatRunsIsWithdrawnAsOne(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+// A running set is withdrawn and rolled back as a whole.
+func TestRunningSetIsWithdrawnAsAWhole(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w, one, two := setWorld(t)
 		first := w.record()
 		w.check()
 		w.apply()
-		out, _, err := w.agent.Rollback(t.Context(), plan.Named("velum"))
-		require.NoError(t, err)
+		out, _ := w.rollback("velum")
 		assert.Equal(t, status.ResultHeld, out[0].Result)
 		assert.Equal(t, status.HoldSet, out[0].Hold)
-		assert.Contains(t, out[0].Reason, "caasp-4.5.2 is rolled back as a whole: name db.yaml, too")
+		assert.Contains(t, out[0].Reason, "caasp-4.5.2 is rolled back as a whole: also name db.yaml")
 		w.runs("velum.yaml", "velum", one.Digest)
 
 		w.Catalog.Withdraw(two, "it loses data", "")
 		s := w.check()
 		assert.True(t, s.Reasons[0].Kind.MustNotRun(), "the headline: %s", s.Reason)
-		assert.Contains(t, s.Reason, "velum.yaml: 4.0.0-rev1-build1.2 runs and was withdrawn: its set caasp-4.5.2 has")
+		assert.Contains(t, s.Reason, "velum.yaml: 4.0.0-rev1-build1.2 is running but was withdrawn: its set caasp-4.5.2 contains")
 		require.NotNil(t, image(s, "velum.yaml", "velum").Withdrawn)
 		assert.Contains(t, image(s, "velum.yaml", "velum").Withdrawn.Reason, mariadb+":10.0-rev1-build1.2, which was withdrawn: it loses data")
 		require.NotNil(t, image(s, "db.yaml", "db").Withdrawn)
@@ -237,10 +223,9 @@ func TestSetThatRunsIsWithdrawnAsOne(t *testing.T) {
 	})
 }
 
-// One pod of a set has nothing to return to: none of them is rolled back.
-func TestASetIsRolledBackAsAWholeOrNotAtAll(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+// One pod of a set has no rollback target: none of them is rolled back.
+func TestSetIsRolledBackAsAWholeOrNotAtAll(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w, one, two := setWorld(t)
 		w.check()
 		w.apply()
@@ -258,40 +243,37 @@ func TestASetIsRolledBackAsAWholeOrNotAtAll(t *testing.T) {
 			require.Len(t, out, 2)
 			assert.Equal(t, status.ResultNothing, out[0].Result, "db.yaml")
 			assert.Equal(t, status.ResultHeld, out[1].Result, "velum.yaml")
-			assert.Contains(t, out[1].Reason, "is rolled back as a whole, and db.yaml has nothing to return to")
+			assert.Contains(t, out[1].Reason, "is rolled back as a whole, but db.yaml has no previous release")
 		}
 		w.runs("velum.yaml", "velum", one.Digest)
 		w.runs("db.yaml", "db", two.Digest)
 	})
 }
 
-// Without the catalog it is not known which pods run one set: all that it has bound may. --all is a person's way.
-func TestAPodIsNotRolledBackAloneWhileTheSetsAreNotKnown(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+// Without the catalog the agent does not know which pods run one set: any bound pod may be part of it. A person can use
+// --all.
+func TestPodIsNotRolledBackAloneWhileSetsAreUnknown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w, one, _ := setWorld(t)
 		w.check()
 		w.apply()
 		require.NoError(t, w.Catalog.Forget(t.Context()))
 		w.restart()
-		out, _, err := w.agent.Rollback(t.Context(), plan.Named("velum.yaml"))
-		require.NoError(t, err)
+		out, _ := w.rollback("velum.yaml")
 		require.Len(t, out, 1)
 		assert.Equal(t, status.HoldSet, out[0].Hold)
-		assert.Contains(t, out[0].Reason, "sets are not known before "+agenttest.CatalogName+" is read: check first, or name db.yaml, too")
+		assert.Contains(t, out[0].Reason, "sets are unknown until "+agenttest.CatalogName+" is read: run check first, or also name db.yaml")
 		w.runs("velum.yaml", "velum", one.Digest)
 
-		out, _, err = w.agent.Rollback(t.Context(), plan.Named("velum.yaml", "db.yaml"))
-		require.NoError(t, err)
+		out, _ = w.rollback("velum.yaml", "db.yaml")
 		require.Len(t, out, 2)
 		assert.Equal(t, status.ResultRolledBack, out[1].Result, out[1].Reason)
 	})
 }
 
-// An approval of a set is for the digests of all of it.
+// An approval of a set is for the digests of all its members.
 func TestApprovalOfASetIsForAllItsDigests(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w, one, two := setWorld(t)
 		w.check()
 		apply := func(shown ...plan.Shown) error {
@@ -310,20 +292,17 @@ func TestApprovalOfASetIsForAllItsDigests(t *testing.T) {
 	})
 }
 
-// Whenever the power is cut in an apply of a set, the next start ends with all of the set, or none. The node boots before
-// it, with or without the agent's unit for that.
+// Whenever the power is cut in an apply of a set, after the next start all of the set runs, or none. The node boots
+// before, with or without the agent's boot unit.
 func TestPowerCutInASet(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []bool{false, true} {
 		for _, boots := range []bool{false, true} {
 			for when, how := range map[string]powerCut{"before": {}, "after": {after: true}, "full": {full: true}} {
-				t.Run(fmt.Sprintf("bad %t/boots %t/%s", bad, boots, when), func(t *testing.T) {
-					t.Parallel()
-					synctest.Test(t, func(t *testing.T) {
-						for at := 1; cutInASet(t, &powerCut{at: at, after: how.after, full: how.full}, bad, boots); at++ {
-							require.Less(t, at, 200)
-						}
-					})
+				run(t, fmt.Sprintf("bad %t/boots %t/%s", bad, boots, when), func(t *testing.T) {
+					for at := 1; cutInASet(t, &powerCut{at: at, after: how.after, full: how.full}, bad, boots); at++ {
+						require.Less(t, at, 200)
+					}
 				})
 			}
 		}
@@ -357,7 +336,132 @@ func cutInASet(t *testing.T, cut *powerCut, bad, boots bool) bool {
 	return true
 }
 
-// setHistory is a node with two pods whose releases are promoted as sets, to which anything may happen.
+// A person rolls a set back, and the server of the fleet lock grants the lock to another node between its two pods.
+// Whatever the person does meanwhile, the rollback is completed when the lock is free.
+func TestRollbackOfASetIsCompletedOnceBegun(t *testing.T) {
+	t.Parallel()
+	for title, meanwhile := range map[string]func(w *world){
+		"nothing":                 func(*world) {},
+		"a restart":               func(w *world) { w.restart() },
+		"a reboot":                func(w *world) { w.reboot() },
+		"all are held":            func(w *world) { w.hold(record.PersonHold{Reason: "wait"}) },
+		"the node is busy":        func(w *world) { w.Grain.SetBusy("busy"); w.observe(); w.Grain.SetBusy("") },
+		"an apply":                func(w *world) { w.apply() },
+		"an apply with --retry":   func(w *world) { w.retry() },
+		"--retry and a restart":   func(w *world) { w.retry(); w.restart() },
+		"another rollback":        func(w *world) { w.rollback() },
+		"a rollback of the first": func(w *world) { w.rollback("db.yaml") },
+		"a rollback of the rest":  func(w *world) { w.rollback("velum.yaml") },
+		"a newer set": func(w *world) {
+			promoteSet(w, "caasp-4.5.4", "1.4")
+			w.check()
+			w.retry()
+		},
+	} {
+		for _, auto := range []bool{false, true} {
+			run(t, fmt.Sprintf("%s, auto %t", title, auto), func(t *testing.T) {
+				w, one, two := setWorld(t)
+				w.Policy.Prune.Keep = 2
+				w.Fleet = &agenttest.Fleet{}
+				w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+				w.restart()
+				w.check()
+				w.apply()
+				newOne, newTwo := promoteSet(w, "caasp-4.5.3", "1.3")
+				w.check()
+				w.apply()
+				w.runs("velum.yaml", "velum", newOne.Digest)
+				w.runs("db.yaml", "db", newTwo.Digest)
+				w.Node.OnAside = func(string) error {
+					w.Node.OnAside = nil
+					w.Fleet.Drop("me")
+					w.Fleet.Give("other")
+					return nil
+				}
+				w.rollback()
+				w.runs("db.yaml", "db", two.Digest)
+				w.runs("velum.yaml", "velum", newOne.Digest)
+				w.Policy.Auto = auto
+				w.restart()
+
+				meanwhile(w)
+
+				w.Fleet.Drop("other")
+				w.Policy.Auto = false
+				w.restart()
+				w.Clock.Add(time.Hour)
+				w.observe()
+				w.runs("velum.yaml", "velum", one.Digest)
+				w.runs("db.yaml", "db", two.Digest)
+			})
+		}
+	}
+}
+
+// The caller of a rollback of a set leaves while its first pod restarts: both return.
+func TestRollbackOfASetContinuesWithoutItsCaller(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _, _ := setWorld(t)
+		before := w.record().Good
+		w.check()
+		w.apply()
+		ctx, leave := context.WithCancel(t.Context())
+		w.Node.OnAside = func(string) error { leave(); synctest.Wait(); return nil }
+		l := startAgent(t, w, w.Agent(), 0, 0)
+		out, err := l.Rollback(ctx, plan.All(), nil)
+		require.NoError(t, err)
+		for _, o := range out {
+			assert.Equal(t, status.ResultContinues, o.Result, o.PodManifest)
+		}
+		pass(10 * time.Minute)
+		w.runs("velum.yaml", "velum", before["velum.yaml/velum"].Running)
+		w.runs("db.yaml", "db", before["db.yaml/db"].Running)
+	})
+}
+
+// promoteSet lists the next set of velum and mariadb.
+func promoteSet(w *world, set, build string) (one, two release.Release) {
+	one, two = w.Registry.Release(velum, "4.0.0", 1, build), w.Registry.Release(mariadb, "10.0", 1, build)
+	w.promote(one, inSetOf(set, one, two))
+	w.promote(two, inSetOf(set, one, two))
+	return one, two
+}
+
+// Whenever the power is cut in a person's rollback of a set, after the next start all of the set is rolled back, or
+// none.
+func TestPowerCutInARollbackOfASet(t *testing.T) {
+	t.Parallel()
+	for when, how := range map[string]powerCut{"before": {}, "after": {after: true}, "full": {full: true}} {
+		run(t, when, func(t *testing.T) {
+			for at := 1; cutInARollback(t, &powerCut{at: at, after: how.after, full: how.full}); at++ {
+				require.Less(t, at, 200)
+			}
+		})
+	}
+}
+
+func cutInARollback(t *testing.T, cut *powerCut) bool {
+	t.Helper()
+	w, one, two := setWorld(t)
+	is := map[string]int{string(one.Digest): 2, string(two.Digest): 2}
+	w.check()
+	w.apply()
+	if !w.dies(cut, func(a *agent.Agent) { _, _, _ = a.Rollback(t.Context(), plan.All()) }) {
+		return false
+	}
+	w.restart()
+	for range 4 {
+		w.Clock.Add(10 * time.Minute)
+		w.Node.Sync()
+		w.observe()
+	}
+	a, b := versionOf(w.World, "velum.yaml", "velum", is), versionOf(w.World, "db.yaml", "db", is)
+	require.Equal(t, a, b, "call %d: %s: half a set", cut.at, cut.where)
+	require.GreaterOrEqual(t, a, 0, "call %d: %s", cut.at, cut.where)
+	return true
+}
+
+// setHistory is a node with two pods whose releases are promoted as sets, with random events.
 type setHistory struct {
 	*agenttest.World
 	t        *rapid.T
@@ -367,21 +471,26 @@ type setHistory struct {
 	bad      []release.Release
 }
 
-// TestHistoriesOfSets lets random things happen to a node, and asserts that it never rests with half a set.
+// inBubble makes rapid check a property in a bubble, so that no history waits: rapid would ask a testing.T for its
+// deadline, which is not allowed there.
+type inBubble struct{ rapid.TB }
+
+// TestHistoriesOfSets applies random events to a node and asserts that it never settles with half a set.
 func TestHistoriesOfSets(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		h := &setHistory{World: agenttest.NewWorld(), t: t, versions: map[string]int{}}
-		h.begin()
-		ops := h.ops()
-		for range 30 {
-			op := rapid.SampledFrom(ops).Draw(t, "op")
-			t.Log(op.name)
-			op.do()
-			h.Node.Sync()
-			h.Clock.Add(time.Second)
-		}
-		h.rest("the end")
+	bubble(t, func(t *testing.T) {
+		rapid.Check(inBubble{t}, func(t *rapid.T) {
+			h := &setHistory{World: agenttest.NewWorld(), t: t, versions: map[string]int{}}
+			h.begin()
+			ops := h.ops()
+			for range 30 {
+				op := rapid.SampledFrom(ops).Draw(t, "op")
+				t.Log(op.name)
+				op.do()
+				h.Node.Sync()
+				h.Clock.Add(time.Second)
+			}
+			h.rest("the end")
+		})
 	})
 }
 
@@ -449,7 +558,7 @@ func (h *setHistory) ops() []op {
 			_, _, err := h.agent.Hold(ctx, []string{rapid.SampledFrom([]string{velum, mariadb}).Draw(h.t, "image")}, false, record.PersonHold{})
 			require.NoError(h.t, err)
 		})},
-		{"unhold", h.unhold},
+		{"resume", h.resume},
 		{"busy", func() { h.Grain.SetBusy(map[bool]string{true: "busy"}[flag()]) }},
 		{"auto", func() { h.Policy.Auto = flag(); h.agent = h.Agent() }},
 		{"kill", func() { h.agent = h.Agent() }},
@@ -493,12 +602,12 @@ func (h *setHistory) applyAndDie() {
 	h.agent = h.Agent()
 }
 
-func (h *setHistory) unhold() {
-	_, _, err := h.agent.Unhold(h.t.Context(), nil, true)
+func (h *setHistory) resume() {
+	_, _, err := h.agent.Resume(h.t.Context(), nil, true)
 	require.NoError(h.t, err)
 }
 
-// rest lets the agent settle, with nothing in its way, and asserts that both pods are of one set.
+// rest lets the agent settle without obstacles and asserts that both pods run one set.
 func (h *setHistory) rest(when string) {
 	h.Fleet.Drop("other")
 	h.Node.OnAside = nil

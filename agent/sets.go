@@ -15,7 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// decideSets plans. Before, it records the end of sets of which pods were restarted, and the rollbacks of those that
+// decideSets makes the plan. Before, it records the end of sets whose pods were restarted, and rollbacks of sets that
 // cannot be completed.
 func (c *cycle) decideSets(
 	ctx context.Context, inv node.Inventory, offers map[release.Question]source.Offer,
@@ -25,17 +25,17 @@ func (c *cycle) decideSets(
 		return pl
 	}
 	if err := c.agent.records.Save(ctx); err != nil {
-		c.log.Warn("record not saved yet", "err", err)
+		c.log.Warn("cannot save the record yet", "err", err)
 	}
 	return c.decide(ctx, inv, offers)
 }
 
-// recordSets records what becomes of the sets of which pods were restarted.
+// recordSets records the outcome of sets whose pods were restarted.
 func (c *cycle) recordSets(pl plan.Plan) (changed bool) {
 	rec := &c.agent.records.Record
 	for _, s := range pl.BegunSets {
 		for file, o := range s.Undo {
-			c.log.Warn("pod returns with its set", "file", file, "set", s.Name, "to", o.Releases(), "reason", s.Why)
+			c.log.Warn("pod is rolled back with its set", "file", file, "set", s.Name, "to", o.Releases(), "reason", s.Why)
 			rec.Approved.Delete(file)
 			rec.Overrides.Set(file, o)
 			changed = true
@@ -44,7 +44,7 @@ func (c *cycle) recordSets(pl plan.Plan) (changed bool) {
 			continue
 		}
 		for file, why := range s.Stays {
-			c.log.Error("set is applied in part", "set", s.Name, "file", file, "reason", s.Why, "stays", why)
+			c.log.Error("set is partly applied", "set", s.Name, "file", file, "reason", s.Why, "stays", why)
 		}
 		rec.Sets.Delete(s.Name)
 		changed = true
@@ -52,7 +52,7 @@ func (c *cycle) recordSets(pl plan.Plan) (changed bool) {
 	return changed
 }
 
-// beginSet begins the set of an apply, if it is the first of its pods. It returns why none of them may be applied.
+// beginSet begins the set of an apply if it is the first of its pods. It returns why none of them may be applied.
 func (c *cycle) beginSet(ctx context.Context, s plan.Step) error {
 	set := s.Apply.Set
 	if len(s.Apply.Together) == 0 || c.agent.records.Record.SetOf(s.File) != "" {

@@ -3,12 +3,19 @@
 package agent_test
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -51,7 +58,7 @@ func TestUnreachableRegistryIsReportedUntilItAnswers(t *testing.T) {
 	}
 }
 
-func TestFollowedTagGoneIsAnAlarmThatStays(t *testing.T) {
+func TestMissingFollowedTagIsAPersistentAlarm(t *testing.T) {
 	t.Parallel()
 	w, first := running(t)
 	w.Registry.Retract(velum, "4.0.0-rev1")
@@ -59,8 +66,8 @@ func TestFollowedTagGoneIsAnAlarmThatStays(t *testing.T) {
 	s := w.poll()
 
 	assert.Equal(t, status.StateFailed, s.State)
-	assert.Contains(t, s.Reason, "the followed tag is gone")
-	assert.Equal(t, "withheld", podOf(s, "velum.yaml").Holds[0].Name)
+	assert.Contains(t, s.Reason, "the registry no longer has the followed tag")
+	assert.Equal(t, "unresolved", podOf(s, "velum.yaml").Holds[0].Name)
 	assert.Zero(t, s.Sources[0].Failures, "the source did answer")
 	w.runs("velum.yaml", "velum", first.Digest)
 	assert.Equal(t, status.StateFailed, w.observe().State, "until the next answer")
@@ -73,4 +80,323 @@ func TestFollowedTagGoneIsAnAlarmThatStays(t *testing.T) {
 	w.Registry.Down(nil)
 	w.Registry.Tag(velum, "4.0.0-rev1", first.Digest)
 	assert.Equal(t, status.StateCurrent, w.poll().State)
+}
+
+func refuses(status int, retryAt time.Time) error {
+	return &release.SourceError{
+		Repository: velum, Host: agenttest.Host, Status: status, RetryAt: retryAt, Err: errors.New("refused"),
+	}
+}
+
+func TestFailedSourceIsRetriedAfterItsBackoffAndNotBefore(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		wish time.Duration // Retry-After of the host
+		want time.Duration
+	}{
+		"at its own time":                   {0, 5 * time.Minute},
+		"after the host's wish, spread":     {time.Hour, 2 * time.Hour},
+		"a wish that is past is none":       {-time.Hour, 5 * time.Minute},
+		"a wish of a second is no hurry":    {time.Second, 5 * time.Minute},
+		"ten years were said by a mad host": {10 * 365 * 24 * time.Hour, 0},
+	} {
+		parallel(t, name, func(t *testing.T) {
+			w, _ := running(t)
+			w.agent.Jitter = func() float64 { return 0.5 }
+			w.Registry.Down(refuses(503, w.Clock.Now().Add(c.wish)))
+			s := w.poll()
+			assert.Equal(t, status.StateStale, s.State)
+			require.NotNil(t, s.Sources[0].RetryAt)
+			w.Registry.Counts()
+			if c.want > 0 {
+				assert.Equal(t, w.Clock.Now().Add(c.want), *s.Sources[0].RetryAt)
+				w.Clock.Add(c.want - time.Second)
+				w.cycle(source.PollFailed)
+				assert.Zero(t, w.Registry.Counts(), "a second too early")
+				w.restart()
+				w.cycle(source.PollFailed)
+				assert.Zero(t, w.Registry.Counts(), "and after a restart")
+				w.Clock.Add(time.Second)
+			}
+			w.Registry.Down(nil)
+			s = w.cycle(source.PollFailed)
+			assert.Equal(t, 1, w.Registry.Counts().Heads)
+			assert.Equal(t, status.StateCurrent, s.State, s.Reason)
+			assert.Nil(t, s.Sources[0].RetryAt)
+			w.cycle(source.PollFailed)
+			assert.Zero(t, w.Registry.Counts(), "what answered is not retried")
+		})
+	}
+}
+
+type pacer struct {
+	pace  record.Pace
+	tries int
+}
+
+func (p *pacer) Pace() record.Pace    { return p.pace }
+func (p *pacer) Resume(x record.Pace) { p.pace = x }
+func (p *pacer) TryAgain()            { p.tries++ }
+
+func TestLoopRetriesWhatFailed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 12*time.Hour, 0)
+		pass(10 * time.Minute)
+		slot := *l.Status().NextCheck
+		pass(slot.Sub(l.now()) - time.Second)
+		l.Registry.Down(refuses(503, time.Time{}))
+		pass(2 * time.Second)
+		first := *l.Status().NextCheck
+		assert.WithinDuration(t, l.now().Add(5*time.Minute), first, 151*time.Second)
+		l.Registry.Counts()
+		pass(first.Sub(l.now()) - time.Second)
+		assert.Zero(t, l.Registry.Counts())
+		pass(2 * time.Second)
+		assert.Equal(t, 1, l.Registry.Counts().Heads)
+		assert.Equal(t, 2, l.Status().Sources[0].Failures)
+		l.Registry.Down(nil)
+		pass(l.Status().NextCheck.Sub(l.now()) + time.Second)
+		assert.Equal(t, 1, l.Registry.Counts().Heads)
+		assert.Equal(t, status.StateCurrent, l.Status().State)
+		assert.Equal(t, slot.Add(12*time.Hour), *l.Status().NextCheck, "and in its slot again")
+	})
+}
+
+func TestLoopRetriesNothingElse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 12*time.Hour, 0)
+		pass(10 * time.Minute)
+		l.Registry.Release(mariadb, "10.0", 1, "1.1")
+		l.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0-rev1"))
+		l.checks()
+		asked := 0
+		l.Registry.OnAsk = func(_, name string) {
+			l.Registry.Down(nil)
+			if strings.HasPrefix(name, velum) {
+				l.Registry.Down(refuses(503, time.Time{}))
+			} else {
+				asked++
+			}
+		}
+		l.checks()
+		asked = 0
+		pass(l.Status().NextCheck.Sub(l.now()) + time.Second)
+		assert.Zero(t, asked)
+	})
+}
+
+// An outage of days costs the registry a few requests a day, and its end causes no burst: after some failures only the
+// slot polls.
+func TestLoopBacksOffFromARegistryThatIsAwayForDays(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 12*time.Hour, 0)
+		pass(10 * time.Minute)
+		l.Registry.Down(refuses(503, time.Time{}))
+		pass(3 * 24 * time.Hour)
+		l.Registry.Counts()
+		pass(24 * time.Hour)
+		assert.LessOrEqual(t, l.Registry.Counts().Heads, 2)
+		l.Registry.Down(nil)
+		pass(12 * time.Hour)
+		assert.Equal(t, status.StateCurrent, l.Status().State)
+	})
+}
+
+func TestLoopDoesNotSpinAfterFailedObservations(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 12*time.Hour, 0)
+		pass(10 * time.Minute)
+		pass(l.Status().NextCheck.Sub(l.now()) - time.Second)
+		l.Registry.Down(refuses(503, time.Time{}))
+		pass(2 * time.Second)
+		l.Node.Blind(assert.AnError)
+		pass(time.Hour) // a loop that spins never gets here
+		l.Node.Blind(nil)
+		l.Registry.Down(nil)
+		pass(24 * time.Hour)
+		assert.Equal(t, status.StateCurrent, l.Status().State)
+	})
+}
+
+func TestLoopWithoutIntervalNeverRetries(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := loop(t, 0, 0)
+		l.Registry.Down(refuses(503, time.Time{}))
+		l.checks()
+		l.Registry.Counts()
+		pass(3 * 24 * time.Hour)
+		assert.Zero(t, l.Registry.Counts())
+		assert.Nil(t, l.Status().NextCheck)
+	})
+}
+
+// After an apply, the pod manifest follows the tag of the applied release. The last answer has the release, even if the
+// rules did not allow it then.
+func TestRetriedReleaseOfAnotherTagIsFollowed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := running(t)
+		next := w.publish(2, "1.1")
+		w.Node.Crash(next.Digest, true)
+		w.apply()
+		w.check() // a denied release is refused
+		w.Node.Crash(next.Digest, false)
+
+		_, s := w.retry()
+
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
+		w.runs("velum.yaml", "velum", next.Digest)
+		assert.Equal(t, "4.0.0-rev2", image(s, "velum.yaml", "velum").Follow)
+	})
+}
+
+func TestFollowedAndNewestTagAreBothReadTwiceAndOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := confirming(t)
+		w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		next := w.Registry.Release(velum, "4.0.0", 2, "1.1")
+		var again []string
+		w.meanwhile(func(int) { w.Registry.OnAsk = func(_, name string) { again = append(again, name) } })
+		w.check()
+		assert.Equal(t, []string{velum + ":4.0.0-rev1", velum + ":4.0.0-rev2"}, again)
+		began := time.Now()
+		w.poll()
+		assert.Zero(t, time.Since(began))
+		w.Registry.Tag(velum, "4.0.0-rev3", next.Digest)
+		w.check()
+		assert.Equal(t, 30*time.Second, time.Since(began), "what another tag names is new")
+	})
+}
+
+func TestUnstableTagAffectsNoOther(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := confirming(t)
+		w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		other := w.Registry.Release(mariadb, "4.0.0", 1, "1.1")
+		foreign := w.Registry.Release(etcd, "4.0.0", 1, "1.1")
+		w.Registry.OtherPlatform(foreign.Digest)
+		w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":4.0.0-rev1"))
+		w.Node.PutTemplate("etcd.yaml", podYAML("etcd", "etcd="+etcd+":4.0.0-rev1"))
+		w.meanwhile(func(n int) { w.Registry.Release(velum, "4.0.0", 1, fmt.Sprintf("2.%d", n)) })
+		asked := map[string]int{}
+		w.Registry.OnAsk = func(what, name string) { asked[what+" "+name]++ }
+		s := w.poll()
+		require.NotNil(t, image(s, "db.yaml", "db").Running, s.Reason)
+		assert.Equal(t, other.Digest, image(s, "db.yaml", "db").Running.Digest)
+		assert.Equal(t, 1, asked["resolve "+etcd+":4.0.0-rev1"], "what is not offered is not read again")
+		assert.Equal(t, 1, asked["describe "+foreign.Digest.String()])
+		assert.Equal(t, etcd, s.Sources[0].Repository)
+		assert.Zero(t, s.Sources[0].Failures, "it did answer")
+	})
+}
+
+// confirming returns an up-to-date node with velum that reads new digests twice.
+func confirming(t *testing.T) (*world, release.Release) {
+	t.Helper()
+	w, first := running(t)
+	w.Policy.ConfirmAfter = 30 * time.Second
+	w.restart()
+	return w, first
+}
+
+// meanwhile calls do after each pause; n counts the pauses from 1.
+func (w *world) meanwhile(do func(n int)) {
+	n := 0
+	var said time.Duration
+	w.agent.Progress = func(p status.Progress) {
+		if p.Phase != "confirming" {
+			return
+		}
+		if said += 10 * time.Second; said%w.Policy.ConfirmAfter == 0 {
+			n++
+			do(n)
+		}
+	}
+}
+
+func TestHeartbeatsContinueWhileTheLoopConfirms(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+		w.Policy.ConfirmAfter = time.Hour
+		l := start(t, w, 0, 30*time.Second)
+		l.checks()
+		l.manager.mu.Lock()
+		defer l.manager.mu.Unlock()
+		assert.LessOrEqual(t, l.manager.gap, 30*time.Second)
+	})
+}
+
+func TestAllQuestionsOfARepositoryAreAnsweredFromOneList(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	w.Registry.Release(velum, "4.0.0", 2, "1.1")
+	// The placeholder alone could use yesterday's list; the short tag needs today's.
+	w.Node.PutTemplate("two.yaml", podYAML("two", "a="+velum+":__TAG__", "b="+velum+":4.0.0"))
+
+	w.poll()
+
+	assert.Equal(t, string(rendered("two", "a="+velum+":4.0.0-rev2", "b="+velum+":4.0.0-rev2")), w.Node.PodManifest("two.yaml"))
+	assert.Contains(t, w.Node.WaitingFile("velum.yaml"), "4.0.0-rev2")
+	assert.Equal(t, agenttest.Counts{Heads: 4, Lists: 1, Describes: 1}, w.Registry.Counts())
+}
+
+// An unsaved record is reported: holds, approvals and waits would be lost at the next start.
+func TestUnsavedRecordIsAnAlarm(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	w.Disk.Fail(errors.New("no space left on device"))
+	s, err := w.agent.Cycle(t.Context(), source.PollDue)
+	require.Error(t, err)
+	assert.Equal(t, status.StateFailed, s.State)
+	assert.Contains(t, s.Reason, "record: no space left on device")
+	w.Disk.Fail(nil)
+	assert.Equal(t, status.StateCurrent, w.observe().State)
+}
+
+// A request does not wait for a pull, and a pod whose image is not pulled yet is not written.
+func TestNewPodIsNotWrittenBeforeItsDeferredImage(t *testing.T) {
+	t.Parallel()
+	w, first := running(t)
+	w.Node.Lose(first.Digest)
+	w.Node.PutTemplate("new.yaml", podYAML("new", "velum="+velum+":4.0.0-rev1"))
+	_, _, err := w.agent.Resume(t.Context(), nil, true)
+	require.NoError(t, err)
+	assert.Empty(t, w.Node.PodManifest("new.yaml"))
+	w.observe()
+	assert.NotEmpty(t, w.Node.PodManifest("new.yaml"))
+}
+
+func TestTemplateAndConfigurationMayNameTheSameShortTag(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Policy.Images = []release.Reference{{Repository: velum, Tag: "4.0.0"}}
+	old := podYAML("velum", "velum="+velum+":4.0.0")
+	w.Node.PutPodManifest("velum.yaml", old)
+	w.Node.PutTemplate("velum.yaml", old)
+	w.check()
+	want := w.Node.WaitingFile("velum.yaml")
+	require.Contains(t, want, "4.0.0-rev1")
+	for range 3 {
+		w.poll()
+		assert.Equal(t, want, w.Node.WaitingFile("velum.yaml"))
+	}
+}
+
+func TestOldRefusalDoesNotApplyToANewPod(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Registry.Release(velum, "4.0.0", 1, "1.1")
+	w.Registry.Retract(velum, "4.0.0-rev1")
+	w.Node.PutPodManifest("old.yaml", podYAML("old", "old="+velum+":4.0.0-rev1"))
+	w.Policy.Manage = map[string]bool{"old.yaml": true}
+	require.Equal(t, status.StateFailed, w.check().State)
+	w.Node.PutPodManifest("old.yaml", nil)
+	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+	w.Registry.Release(velum, "4.0.0", 1, "1.2")
+
+	s := w.check()
+
+	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 }

@@ -15,11 +15,15 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// runSteps runs rollbacks first, then pulls in parallel, then the other steps in order. After
-// a failed restart it runs no more: the next plan rolls that pod back. intr is the
-// interruption by a person.
+// runSteps runs rollbacks first, then pulls in parallel, then the other steps in order. It stops after a failed
+// restart: the next plan rolls that pod back. intr is the interruption by a person.
 func (c *cycle) runSteps(ctx context.Context, steps []plan.Step) (failed bool, intr error) {
-	c.steps = steps
+	c.steps, c.restarts, c.allRestarts = steps, 0, 0
+	for _, s := range steps {
+		if c.isRestart(s) {
+			c.allRestarts++
+		}
+	}
 	for _, s := range steps {
 		if s.Do == plan.StepRollBack && ctx.Err() == nil {
 			c.runStep(ctx, s)
@@ -28,6 +32,7 @@ func (c *cycle) runSteps(ctx context.Context, steps []plan.Step) (failed bool, i
 	if intr := c.stageAll(ctx, steps); intr != nil {
 		return false, intr
 	}
+	c.executor.Announce(ctx, steps)
 	for _, s := range steps {
 		switch {
 		case s.Do == plan.StepStage || s.Do == plan.StepRollBack:
@@ -52,21 +57,35 @@ func (c *cycle) runSteps(ctx context.Context, steps []plan.Step) (failed bool, i
 	return failed, nil
 }
 
-// isAwaited reports whether a step is part of a person's request: not an apply of mode auto,
-// and a proof only of what was approved.
-func (c *cycle) isAwaited(s plan.Step) bool {
-	_, approved := c.agent.records.Record.Approved[s.File]
-	return !s.Apply.Auto && (s.Do != plan.StepProve || approved || c.results.isApplied(s.File))
+// number tells the progress which restart of how many begins.
+func (c *cycle) number(s plan.Step) {
+	if !c.isRestart(s) {
+		return
+	}
+	c.restarts++
+	c.executor.Progress.Number(c.restarts, c.allRestarts)
 }
 
-// holdRefused holds an apply that the failed restart refuses.
+// isRestart reports whether a step restarts a pod in this cycle.
+func (c *cycle) isRestart(s plan.Step) bool {
+	return s.Do == plan.StepRollBack || s.Do == plan.StepApply && (!c.purpose.person || c.isAwaited(s))
+}
+
+// isAwaited reports whether a step is part of a person's request: not an apply of mode auto, and a health check only of
+// an approved release.
+func (c *cycle) isAwaited(s plan.Step) bool {
+	_, approved := c.agent.records.Record.Approved[s.File]
+	return !s.Apply.Auto && (s.Do != plan.StepVerify || approved || c.results.isApplied(s.File))
+}
+
+// holdRefused records a hold for an apply that an earlier failed restart refuses.
 func (c *cycle) holdRefused(ctx context.Context, s plan.Step) {
 	if s.Do == plan.StepApply && c.results.unstagedNeed(s) == "" && c.results.refusal(s.Apply) != nil && c.isInWindow(s) {
 		c.runStep(ctx, s)
 	}
 }
 
-// runInterruptible runs a step. A person's request interrupts a proof, which only observes.
+// runInterruptible runs a step. A person's request interrupts a health check, which only observes.
 func (c *cycle) runInterruptible(ctx context.Context, s plan.Step) (failed bool, intr error) {
 	need := c.results.unstagedNeed(s)
 	switch {
@@ -75,13 +94,13 @@ func (c *cycle) runInterruptible(ctx context.Context, s plan.Step) (failed bool,
 		return false, nil
 	case !c.isInWindow(s):
 		return false, nil
-	case s.Do != plan.StepProve:
+	case s.Do != plan.StepVerify:
 		return c.runStep(ctx, s).restart.RollBack, nil
 	}
 	ctx, end := c.loop.queue.interruptible(ctx)
 	defer end()
 	failed = c.runStep(ctx, s).restart.RollBack
-	return failed, c.interruption(ctx, "proof", source.PollNone)
+	return failed, c.interruption(ctx, "health check", source.PollNone)
 }
 
 // isInWindow reports whether mode auto may still begin a step: the window may close during
@@ -97,6 +116,7 @@ func (c *cycle) isInWindow(s plan.Step) bool {
 // runStep runs a step. A failed step leaves the node as it was.
 func (c *cycle) runStep(ctx context.Context, s plan.Step) stepResult {
 	res := stepResult{step: s}
+	c.number(s)
 	o := c.agent.records.Record.Overrides[s.File]
 	switch s.Do {
 	case plan.StepWrite:
@@ -111,12 +131,12 @@ func (c *cycle) runStep(ctx context.Context, s plan.Step) stepResult {
 		res.err = c.agent.Images.Pins(ctx, s.Pins)
 	case plan.StepPrune:
 		res.err = c.prune(ctx, s.Gone)
-	case plan.StepApply, plan.StepProve, plan.StepRollBack:
+	case plan.StepApply, plan.StepVerify, plan.StepRollBack:
 		res.restart = c.restart(ctx, s)
 		res.err = res.restart.Err
 		if res.restart.Canceled && ctx.Err() == nil {
 			res.err = c.agent.takeBack(ctx, c.purpose.caller)
-			_, res.deferred = c.agent.records.Record.Approved[s.File] // by another person
+			_, res.deferred = c.agent.records.Record.Approved[s.File] // approved by another person
 		}
 	default:
 		res.err = fmt.Errorf("unknown step %q", s.Do)
@@ -132,16 +152,16 @@ func (c *cycle) runStep(ctx context.Context, s plan.Step) stepResult {
 	return res
 }
 
-// restart runs an apply, a rollback or a proof.
+// restart runs an apply, a rollback or a health check.
 func (c *cycle) restart(ctx context.Context, s plan.Step) apply.Result {
-	if s.Do == plan.StepProve {
+	if s.Do == plan.StepVerify {
 		approval, approved := c.agent.records.Record.Approved[s.File]
 		approved = c.results.isApplied(s.File) || approved && approval.Offer == s.Apply.Offer
-		return c.executor.Prove(ctx, s, approved)
+		return c.executor.Verify(ctx, s, approved)
 	}
 	defer c.loop.watched.Restart()()
 	unsaved := c.keepTableFor(ctx, s)
-	if s.Do == plan.StepRollBack { // it names digests, which kubelet does not pull
+	if s.Do == plan.StepRollBack { // a rollback names digests, which kubelet does not pull
 		result := c.executor.RollBack(ctx, s)
 		c.purpose.caller.end(s.File, result.Err, status.ResultRolledBack)
 		return result
@@ -158,7 +178,7 @@ func (c *cycle) restart(ctx context.Context, s plan.Step) apply.Result {
 	}
 	result := c.executor.Apply(ctx, s, against)
 	c.purpose.caller.end(s.File, result.Err, status.ResultApplied)
-	if result.RollBack { // what it started is denied
+	if result.RollBack { // the release that it started is denied
 		c.keepTable(ctx, c.observed, nil)
 	}
 	return result
@@ -209,7 +229,7 @@ func (c *cycle) stageAll(ctx context.Context, steps []plan.Step) error {
 	return c.interruption(ctx, "staging", source.PollNone)
 }
 
-// prune removes image records, but none that a container has meanwhile started from.
+// prune removes image records, except those from which a container has meanwhile started.
 func (c *cycle) prune(ctx context.Context, gone []node.HeldImage) error {
 	_, used, err := c.agent.Pods.Containers(ctx)
 	if err != nil {

@@ -11,14 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
-	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// running is a node that runs velum 4.0.0-rev1, rendered and current.
+// running returns a node that runs velum 4.0.0-rev1, rendered and up to date.
 func running(t *testing.T) (*world, release.Release) {
 	t.Helper()
 	w := newWorld(t)
@@ -47,7 +44,7 @@ func TestFirstRunWritesTheNewPodAndStagesItFirst(t *testing.T) {
 	require.NotNil(t, i.Running)
 	assert.Equal(t, status.Named{Tag: "4.0.0-rev1-build1.1", Digest: first.Digest}, *i.Running)
 	assert.Nil(t, i.Offered)
-	assert.False(t, i.Adopted, "the first digest that ever runs was not adopted")
+	assert.False(t, i.PickedUp, "the first digest that ever runs was not picked up")
 	assert.Empty(t, w.Grain.Last().Updates)
 	w.idle()
 }
@@ -57,7 +54,7 @@ func TestPinsOfNewPodsSurviveTheCycleThatStagesThem(t *testing.T) {
 	w := newWorld(t)
 	first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	w.Registry.Release(etcd, "3.4.13", 1, "1.1")
-	w.Node.PutPodManifest("etcd.yaml", podYAML("etcd", "etcd="+etcd+":3.4.13")) // runs, and is pinned first now
+	w.Node.PutPodManifest("etcd.yaml", podYAML("etcd", "etcd="+etcd+":3.4.13")) // runs now, and is pinned first
 	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
 	w.check()
 	assert.True(t, w.Node.Pinned(velum, first.Digest))
@@ -119,7 +116,7 @@ func TestRebuildIsAppliedAndTheRollbackTargetIsPinned(t *testing.T) {
 	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	assert.Empty(t, w.Grain.Last().Updates)
 	assert.Equal(t, []status.AnnouncedUpdate{}, s.Updates, "none is no null")
-	assert.False(t, image(s, "velum.yaml", "velum").Adopted, "it was approved")
+	assert.False(t, image(s, "velum.yaml", "velum").PickedUp, "it was approved")
 	w.Node.Collect()
 	assert.True(t, w.Node.Pinned(velum, first.Digest), "the rollback target")
 	assert.NotEmpty(t, w.Node.Names(first.Digest), "and it is not collected")
@@ -142,9 +139,7 @@ func TestRevisionWaitsUnderRenderedAndIsWrittenOnApproval(t *testing.T) {
 	w.runs("velum.yaml", "velum", first.Digest)
 	w.idle()
 
-	out, s := w.apply()
-
-	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+	s = w.applies()
 	assert.Equal(t, string(rendered("velum", "velum="+velum+":4.0.0-rev2")), w.Node.PodManifest("velum.yaml"))
 	assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
 	w.runs("velum.yaml", "velum", second.Digest)
@@ -158,29 +153,7 @@ func TestRevisionWaitsUnderRenderedAndIsWrittenOnApproval(t *testing.T) {
 	assert.Equal(t, status.StateCurrent, s.State, "and after a restart: "+s.Reason)
 }
 
-func TestChangeBeyondPolicyIsRefused(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	w.Registry.Release(velum, "4.0.1", 1, "1.1")
-
-	s := w.check()
-
-	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
-	assert.Equal(t, "nothing to apply; newer, not allowed: velum 4.0.1-rev1 (updates)", s.Reason)
-	plan, err := w.agent.Plan(t.Context(), source.PollNone)
-	require.NoError(t, err)
-	no := policy.Refusal{Tag: "4.0.1-rev1", Rule: policy.RuleUpdates, Reason: "patch is more than revision", Key: "updates: patch"}
-	assert.Equal(t, []policy.Refusal{no}, image(s, "velum.yaml", "velum").NotAllowed)
-	assert.Equal(t, []policy.Refusal{no},
-		plan.Pods[0].Images[0].Offer.Refused)
-
-	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Patch} }
-	w.restart()
-	s = w.check()
-	assert.Equal(t, "patch", image(s, "velum.yaml", "velum").Change)
-}
-
-func TestFirstConversionIsAnOffer(t *testing.T) {
+func TestFirstConversionNeedsApproval(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
@@ -194,15 +167,14 @@ func TestFirstConversionIsAnOffer(t *testing.T) {
 	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 	assert.Equal(t, "convert", podOf(s, "velum.yaml").Change)
 	assert.Equal(t, "convert", w.Grain.Last().Updates[0].Change)
-	out, s := w.apply("velum.yaml")
-	assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+	s = w.applies("velum.yaml")
 	assert.Equal(t, string(rendered("velum", "velum="+velum+":4.0.0-rev1")), w.Node.PodManifest("velum.yaml"))
 	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
 	w.runs("velum.yaml", "velum", first.Digest)
 	w.idle()
 }
 
-func TestOneUnresolvedImageWithholdsItsWholePod(t *testing.T) {
+func TestUnresolvedImageLeavesItsPodUnrendered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	old := podYAML("velum", "velum="+velum+":4.0.0-rev1", "db="+mariadb+":10.0-rev1")
@@ -215,7 +187,7 @@ func TestOneUnresolvedImageWithholdsItsWholePod(t *testing.T) {
 
 	s := w.check()
 
-	assert.Equal(t, "withheld", podOf(s, "velum.yaml").Holds[0].Name)
+	assert.Equal(t, "unresolved", podOf(s, "velum.yaml").Holds[0].Name)
 	assert.Equal(t, string(old), w.Node.PodManifest("velum.yaml"))
 	assert.Empty(t, w.Node.WaitingFile("velum.yaml"))
 	assert.Empty(t, w.Grain.Last().Updates)

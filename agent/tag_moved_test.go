@@ -17,14 +17,14 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// built is a build of its own content.
+// built returns a build whose image has this content.
 func built(content string, created time.Time, origin string) release.Build {
 	return release.Build{Config: digest.FromString(content), Size: 1, Created: created, Origin: origin}
 }
 
 var april = time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
 
-// follows is a node that runs velum 4.0.0-rev1-build1.5 of April.
+// follows returns a node that runs velum 4.0.0-rev1-build1.5 of April.
 func follows(t *testing.T, rule policy.Rule) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -60,8 +60,7 @@ func TestTagMovedToAnOlderBuildIsReportedAndNotFollowed(t *testing.T) {
 		"the long tag was moved to one without a time": {revision, built("x", time.Time{}, ""), "4.0.0-rev1-build1.5", true, ""},
 		"the same image in another, earlier manifest":  {revision, built("five", april.Add(-time.Hour), ""), "4.0.0-rev1-build1.3", false, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel(t, name, func(t *testing.T) {
 			w := follows(t, c.rule)
 			moved := w.Registry.PublishBuild(velum, c.build, "4.0.0-rev1")
 			if c.long != "" {
@@ -94,7 +93,7 @@ func TestTagMovedToAnOlderBuildIsReportedAndNotFollowed(t *testing.T) {
 	}
 }
 
-// What was lost with the record is learnt again from what runs, not from zero.
+// State lost with the record is rebuilt from the running release, not from nothing.
 func TestTagMovedToAnOlderBuildIsDetectedWithoutTheRecord(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Revision})
@@ -113,14 +112,14 @@ func TestTagMovedToAnOlderBuildIsDetectedWithoutTheRecord(t *testing.T) {
 	assert.Zero(t, w.Registry.Counts().Describes)
 }
 
-// Without the record, and where the registry does not have any more what runs, the image on the node tells what it is.
+// Without the record and the running release in the registry, the image on the node describes it.
 func TestImageOfAnotherApplicationIsNotOfferedWithoutTheRecord(t *testing.T) {
 	t.Parallel()
 	later := april.Add(time.Hour)
 	for name, c := range map[string]struct {
 		was, now string
 		tag      string
-		lose     bool // the content on the node, too
+		lose     bool // lose the content on the node, too
 		down     bool
 		want     bool
 	}{
@@ -133,8 +132,7 @@ func TestImageOfAnotherApplicationIsNotOfferedWithoutTheRecord(t *testing.T) {
 		"the label always named another place": {"suse/sle15", "suse/sle15", "4.0.0-rev1", false, false, true},
 		"no label any more":                    {"caasp/v4/velum", "", "4.0.0-rev1", false, false, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel(t, name, func(t *testing.T) {
 			w := newWorld(t)
 			first := w.Registry.PublishBuild(velum, built("five", april, c.was), "4.0.0-rev1", "4.0.0-rev1-build1.5")
 			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0-rev1"))
@@ -162,91 +160,12 @@ func TestImageOfAnotherApplicationIsNotOfferedWithoutTheRecord(t *testing.T) {
 	}
 }
 
-func TestAwaitedBuildIsNamed(t *testing.T) {
-	t.Parallel()
-	w := follows(t, policy.Rule{Updates: tags.Revision})
-	w.Registry.Publish(velum, "4.0.0-rev1-build1.6")
-	s := w.check()
-	i := image(s, "velum.yaml", "velum")
-	assert.Nil(t, i.Offered)
-	assert.Equal(t, []policy.Refusal{{
-		Tag: "4.0.0-rev1-build1.6", Rule: policy.RulePublishing, Reason: "4.0.0-rev1 does not name it (yet)",
-		Since: w.Clock.Now(), Holds: true,
-	}}, i.Refused)
-	assert.Equal(t, status.StateHeld, s.State)
-	assert.Contains(t, s.Reason, "velum.yaml: publishing: "+velum+":4.0.0-rev1-build1.6: 4.0.0-rev1 does not name it (yet)")
-
-	// What stays so was withdrawn.
-	w.Clock.Add(24*time.Hour - time.Second)
-	assert.Equal(t, status.StateHeld, w.check().State)
-	w.Clock.Add(time.Second)
-	s = w.check()
-	assert.Equal(t, status.StateCurrent, s.State, s.Reason)
-	assert.Len(t, image(s, "velum.yaml", "velum").Refused, 1)
-}
-
-func TestRules(t *testing.T) {
-	t.Parallel()
-	limit, err := tags.Parse("4.1")
-	require.NoError(t, err)
-	below, err := tags.Parse("5.0.0-rev1-build5.1")
-	require.NoError(t, err)
-	for name, c := range map[string]struct {
-		rule policy.Rule
-		want string // tag of the offer
-		by   string // rule of the first refusal
-	}{
-		"nothing is said":               {policy.Rule{Updates: tags.Major}, "5.0.0-rev1", ""},
-		"updates":                       {policy.Rule{Updates: tags.Minor}, "4.2.0-rev1", policy.RuleUpdates},
-		"max":                           {policy.Rule{Updates: tags.Major, Max: limit}, "4.1.0-rev2", policy.RuleMax},
-		"max by long tag":               {policy.Rule{Updates: tags.Major, Max: below}, "4.2.0-rev1", policy.RuleMax},
-		"denied by tag":                 {policy.Rule{Updates: tags.Major, Deny: []string{"5.*"}}, "4.2.0-rev1", policy.RuleDeny},
-		"denied by long tag":            {policy.Rule{Updates: tags.Major, Deny: []string{"5.0.0-rev1-build9.9"}}, "4.2.0-rev1", policy.RuleDeny},
-		"allowed":                       {policy.Rule{Updates: tags.Major, Allow: []string{"4.1.*", "4.0.*"}}, "4.1.0-rev2", policy.RuleAllow},
-		"allowed by long tag":           {policy.Rule{Updates: tags.Major, Allow: []string{"*-build1.1"}}, "4.2.0-rev1", policy.RuleAllow},
-		"nothing is allowed":            {policy.Rule{Updates: tags.Major, Allow: []string{"4.0.0-rev1"}}, "", policy.RuleAllow},
-		"everything is denied":          {policy.Rule{Updates: tags.Major, Deny: []string{"*"}}, "", policy.RuleDeny},
-		"a bad pattern matches nothing": {policy.Rule{Updates: tags.Major, Deny: []string{"[5"}}, "5.0.0-rev1", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := follows(t, policy.Rule{Updates: tags.Revision})
-			for n, tag := range []string{"4.0.0-rev2", "4.1.0-rev1", "4.1.0-rev2", "4.2.0-rev1", "5.0.0-rev1"} {
-				build := "1.1"
-				if tag == "5.0.0-rev1" {
-					build = "9.9"
-				}
-				b := built(tag, april.Add(time.Duration(n+1)*time.Hour), "")
-				w.Registry.PublishBuild(velum, b, tag, tag+"-build"+build)
-			}
-			w.Policy.Rule = func(string) policy.Rule { return c.rule }
-			w.restart()
-			s := w.check()
-			i := image(s, "velum.yaml", "velum")
-			if c.want == "" {
-				assert.Nil(t, i.Offered, s.Reason)
-				assert.NotEqual(t, status.StateFailed, s.State, s.Reason)
-			} else {
-				require.NotNil(t, i.Offered, s.Reason)
-				assert.Contains(t, i.Offered.Tag, c.want+"-build")
-			}
-			if c.by == "" {
-				assert.Empty(t, i.Refused)
-				return
-			}
-			require.NotEmpty(t, i.Refused)
-			assert.Equal(t, c.by, i.Refused[0].Rule)
-		})
-	}
-}
-
 func TestDeniedDigestIsNotOfferedUnderAnyTag(t *testing.T) {
 	t.Parallel()
 	w := follows(t, policy.Rule{Updates: tags.Revision})
 	bad := w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev1", "4.0.0-rev1-build1.6", "4.0.0-rev2")
 	rule := policy.Rule{Updates: tags.Revision, Deny: []string{bad.Digest.String()}}
-	w.Policy.Rule = func(string) policy.Rule { return rule }
-	w.restart()
+	w.obey(rule)
 	s := w.check()
 	i := image(s, "velum.yaml", "velum")
 	assert.Nil(t, i.Offered, s.Reason)
@@ -256,8 +175,7 @@ func TestDeniedDigestIsNotOfferedUnderAnyTag(t *testing.T) {
 
 	rule.Deny = nil
 	w.restart()
-	w.Policy.Rule = func(string) policy.Rule { return rule }
-	w.restart()
+	w.obey(rule)
 	s = w.observe()
 	require.NotNil(t, image(s, "velum.yaml", "velum").Offered, "the rule counts that is in force now")
 }
@@ -275,15 +193,12 @@ func TestFollowedTagOfTheConfigurationWins(t *testing.T) {
 	assert.Contains(t, w.Node.PodManifest("velum.yaml"), "4.0.0-rev1\n", s.Reason)
 	assert.Equal(t, "4.0.0-rev3", image(s, "other.yaml", "velum").Follow, "what is not ours stays as it is written")
 
-	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Rebuild, Follow: "4.0.0-rev3"} }
-	w.restart()
+	w.obey(policy.Rule{Updates: tags.Rebuild, Follow: "4.0.0-rev3"})
 	s = w.check()
 	assert.Equal(t, "revision", image(s, "velum.yaml", "velum").Change)
-	out, _ := w.apply("velum.yaml")
-	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+	w.applies("velum.yaml")
 
-	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Rebuild, Follow: "4.0.0-rev1"} }
-	w.restart()
+	w.obey(policy.Rule{Updates: tags.Rebuild, Follow: "4.0.0-rev1"})
 	s = w.check()
 	assert.Equal(t, "major", image(s, "velum.yaml", "velum").Change, "down, because it is asked for: look twice")
 }
@@ -298,9 +213,8 @@ func TestOfferNamesTheHostThatAnswered(t *testing.T) {
 	assert.Equal(t, want, image(w.observe(), "velum.yaml", "velum").Host, "also of a remembered one")
 }
 
-// A short tag that is followed for want of an intermediate one, as one may be
-// away, goes to the intermediate tag of the newer version at once, and not in
-// two updates.
+// A pod that follows a short tag because the intermediate one is missing moves to the intermediate tag of the newer
+// version in one update, not in two.
 func TestNewerShortTagIsOfferedByItsIntermediateTag(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -311,7 +225,85 @@ func TestNewerShortTagIsOfferedByItsIntermediateTag(t *testing.T) {
 	w.Registry.Release(velum, "4.0.1", 1, "1.1")
 	w.check()
 	assert.Contains(t, w.Node.WaitingFile("velum.yaml"), velum+":4.0.1-rev1\n")
-	out, _ := w.apply()
-	require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+	w.applies()
 	assert.Equal(t, status.StateCurrent, w.check().State)
+}
+
+// A release above the formerly followed tag may be below the one followed now.
+func TestReplacedReleaseIsNotNewer(t *testing.T) {
+	t.Parallel()
+	w := follows(t, policy.Rule{Updates: tags.Revision})
+	for _, rev := range []string{"2", "3"} {
+		w.Registry.PublishBuild(velum, built(rev, april.Add(time.Hour), ""), "4.0.0-rev"+rev, "4.0.0-rev"+rev+"-build1.1")
+	}
+	w.check()
+	w.applies()
+	w.obey(policy.Rule{Updates: tags.Revision, Deny: []string{"4.0.0-rev3*"}})
+	i := image(w.observe(), "velum.yaml", "velum")
+	assert.Nil(t, i.Offered)
+	assert.Empty(t, i.Notes)
+}
+
+// A tag in the configuration may be below the running release: an admin chose it.
+func TestFollowedTagMayBeLower(t *testing.T) {
+	t.Parallel()
+	w := follows(t, policy.Rule{Updates: tags.Revision})
+	w.Registry.PublishBuild(velum, built("x", april.Add(time.Hour), ""), "4.0.0-rev2", "4.0.0-rev2-build1.1")
+	w.check()
+	w.applies()
+	w.obey(policy.Rule{Updates: tags.Same, Follow: "4.0.0-rev1"})
+	i := image(w.check(), "velum.yaml", "velum")
+	require.NotNil(t, i.Offered)
+	assert.Equal(t, "4.0.0-rev1-build1.5", i.Offered.Tag)
+}
+
+// TestContradictionWaitsForApprovalWhileAnotherPodFailed: the state failed also names the pods that wait for a person.
+func TestContradictionWaitsForApprovalWhileAnotherPodFailed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Policy.Auto, w.Policy.Rule = true, func(string) policy.Rule { return policy.Rule{Updates: tags.Major} }
+	build := func(name string, year int) release.Build {
+		return release.Build{Config: digest.FromString(name), Size: 1, Created: time.Date(year, 3, 1, 0, 0, 0, 0, time.UTC)}
+	}
+	w.Registry.PublishBuild(velum, build("first", 2026), "1.2.2")
+	w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":1.2.2"))
+	w.Node.PutPodManifest("typo.yaml", podYAML("typo", "main="+velum+":9"))
+	w.Policy.Manage = map[string]bool{"velum.yaml": true}
+	w.check()
+	w.Registry.PublishBuild(velum, build("second", 2025), "1.8.1259")
+	s := w.check()
+	require.Equal(t, status.StateFailed, s.State, s.Reason)
+	assert.Contains(t, s.Reason, "waiting for approval: velum.yaml (minor)")
+}
+
+// 1.8.1259 has an old tag scheme and was created a year before 1.2.2. policy.TestContradictionsOfNamesAndTimes,
+// policy.TestImplausibleCreationTimes and plan.TestAppliedOffers list the contradictions and what allows them.
+func TestModeAutoLeavesAContradictionToAPerson(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Policy.Auto, w.Policy.Rule = true, func(string) policy.Rule { return policy.Rule{Updates: tags.Major} }
+		first := w.Registry.PublishBuild(velum, built("first", time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), ""), "1.2.2")
+		w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":1.2.2"))
+		w.Node.Sync()
+		w.Policy.Manage = map[string]bool{"velum.yaml": true}
+		w.check()
+		second := w.Registry.PublishBuild(velum, built("second", time.Date(2025, 3, 1, 0, 0, 0, 0, time.UTC), ""), "1.8.1259")
+		s := w.check()
+		w.runs("velum.yaml", "velum", first.Digest)
+		note := "1.8.1259 is newer by name than 1.2.2, but was created earlier (2025-03-01T00:00:00Z, 2026-03-01T00:00:00Z)"
+		assert.Equal(t, status.StateHeld, s.State)
+		assert.Contains(t, s.Reason, "contradiction: "+note)
+		i := image(s, "velum.yaml", "velum")
+		assert.Contains(t, i.Notes, note)
+		assert.Equal(t, status.Explained([]status.Hold{{Name: status.HoldContradiction, Image: velum, Reason: note}}), i.Holds)
+		w.idle()
+
+		w.applies()
+		w.runs("velum.yaml", "velum", second.Digest)
+		w.restart()
+		s = w.observe()
+		assert.Equal(t, status.ResultApplied, s.History[0].Result)
+		assert.Equal(t, note, s.History[0].Reason)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
+	})
 }

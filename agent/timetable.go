@@ -11,15 +11,14 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// observeInterval is how often the node is observed between polls. It costs no request, and
-// sets the grain again if its file was rewritten.
+// observeInterval is the time between observations outside polls. An observation makes no request, and sets the grain
+// again if its file was rewritten.
 const observeInterval = 10 * time.Minute
 
-// firstInterval spreads the first poll of an image: soon for a person, spread for the registry
-// of a thousand nodes.
+// firstInterval spreads the first poll of an image: soon for a person, spread for a registry with a thousand nodes.
 const firstInterval = 10 * time.Minute
 
-// retryPause is the least time between retries.
+// retryPause is the minimum time between retries.
 const retryPause = time.Minute
 
 // timetable decides when to poll and to observe.
@@ -41,14 +40,14 @@ func (t *timetable) now() time.Time { return t.clock().Round(0) }
 // nextSlot sets the next slot after now.
 func (t *timetable) nextSlot(now time.Time) { t.slot = policy.NextSlot(now, t.interval, t.machineID) }
 
-// clockWasSet starts over after the clock was set back to now.
+// clockWasSet resets the timetable after the clock was set back to now.
 func (t *timetable) clockWasSet(now time.Time) {
 	t.nextSlot(now)
 	t.observation, t.first, t.noRetryBefore = now, time.Time{}, time.Time{}
 }
 
-// NextPoll returns when the next poll begins. Tags that were never asked for are polled soon,
-// at a time that differs by node.
+// NextPoll returns when the next poll begins. Tags that were never polled are polled soon, at a time that differs by
+// node.
 func (t *timetable) NextPoll(retries []time.Time, unasked bool) time.Time {
 	switch {
 	case !unasked:
@@ -72,7 +71,7 @@ func (t *timetable) due(retries []time.Time) time.Time {
 	return policy.Earliest(t.slot, retries)
 }
 
-// poll returns what to ask now; false: no cycle is due.
+// poll returns the questions that are due now; false: no cycle is due.
 func (t *timetable) poll(now time.Time, retries []time.Time) (source.Poll, bool) {
 	switch {
 	case !t.slot.IsZero() && !now.Before(t.slot):
@@ -99,9 +98,8 @@ func (t *timetable) NextObservation(s status.Status) time.Time {
 	return t.observation
 }
 
-// sooner returns an earlier time while containers do not run. The pauses grow with their
-// downtime, as kubelet's back-off does. Events report restarts; only observations show
-// kubelet's reasons.
+// sooner returns an earlier time while containers are down. The pauses grow with their downtime, as kubelet's back-off
+// does. Events report restarts; only observations show kubelet's reasons.
 func sooner(observation, now time.Time, s status.Status) time.Time {
 	const leastPause = 2 * time.Second
 	for _, i := range s.Images {

@@ -4,7 +4,9 @@ package agent_test
 
 import (
 	"context"
+	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
@@ -17,12 +19,16 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // the histories create much garbage and keep little
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	velum   = "registry.suse.com/caasp/v4/velum"
@@ -30,7 +36,7 @@ const (
 	etcd    = "registry.suse.com/caasp/v4/etcd"
 )
 
-// world is a World in the hands of a test.
+// world is a World with the helpers of a test.
 type world struct {
 	*agenttest.World
 	t     *testing.T
@@ -59,7 +65,7 @@ func (w *world) cycle(poll source.Poll) status.Status {
 	return s
 }
 
-// check asks all sources, poll those that are due, observe none.
+// check polls all sources, poll those that are due, observe none.
 func (w *world) check() status.Status   { w.t.Helper(); return w.cycle(source.PollAll) }
 func (w *world) poll() status.Status    { w.t.Helper(); return w.cycle(source.PollDue) }
 func (w *world) observe() status.Status { w.t.Helper(); return w.cycle(source.PollNone) }
@@ -71,7 +77,56 @@ func (w *world) apply(names ...string) ([]status.Outcome, status.Status) {
 	return out, s
 }
 
-// retry applies what was denied.
+// onFirstStop runs do when the agent stops the first container. It stops the containers of a pod at once.
+func (w *world) onFirstStop(do func()) {
+	var done atomic.Bool // not a sync.Once: do may stop a container, too
+	w.Node.OnStop = func(string) error {
+		if !done.Swap(true) {
+			do()
+		}
+		return nil
+	}
+}
+
+// applies runs an apply and asserts that it succeeds.
+func (w *world) applies(names ...string) status.Status {
+	w.t.Helper()
+	out, s := w.apply(names...)
+	require.Equal(w.t, status.ResultApplied, out[0].Result, out[0].Reason)
+	return s
+}
+
+// killable is a context that a test ends to kill the agent.
+func (w *world) killable() (ctx context.Context, kill func()) {
+	ctx, kill = context.WithCancel(w.t.Context())
+	w.t.Cleanup(kill)
+	return ctx, kill
+}
+
+// applyWith applies all offers under a context that may end.
+func (w *world) applyWith(ctx context.Context) {
+	w.t.Helper()
+	_, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
+	require.NoError(w.t, err)
+}
+
+// rollback rolls pods, or all, back.
+func (w *world) rollback(names ...string) ([]status.Outcome, status.Status) {
+	w.t.Helper()
+	out, s, err := w.agent.Rollback(w.t.Context(), plan.Which{Images: names, All: len(names) == 0})
+	require.NoError(w.t, err)
+	return out, s
+}
+
+// publish publishes a release of velum and polls.
+func (w *world) publish(rev int, build string) release.Release {
+	w.t.Helper()
+	r := w.Registry.Release(velum, "4.0.0", rev, build)
+	w.check()
+	return r
+}
+
+// retry applies denied releases.
 func (w *world) retry() ([]status.Outcome, status.Status) {
 	w.t.Helper()
 	out, s, err := w.agent.Apply(w.t.Context(), agent.ApplyRequest{Which: plan.All(), Retry: true})
@@ -79,7 +134,7 @@ func (w *world) retry() ([]status.Outcome, status.Status) {
 	return out, s
 }
 
-// runs asserts what a container of a pod manifest runs.
+// runs asserts the digest that a container of a pod manifest runs.
 func (w *world) runs(file, container string, d digest.Digest) {
 	w.t.Helper()
 	c, ok := w.Node.Container(file, container)
@@ -95,8 +150,7 @@ func (w *world) idle() {
 	assert.Empty(w.t, plan.Steps, "a second cycle has steps")
 }
 
-// podYAML is a pod manifest with containers "name=image" and init containers
-// "init:name=image".
+// podYAML returns a pod manifest with containers "name=image" and init containers "init:name=image".
 func podYAML(name string, containers ...string) []byte {
 	var main, inits strings.Builder
 	for _, c := range containers {
@@ -114,7 +168,7 @@ func podYAML(name string, containers ...string) []byte {
 	return []byte(text)
 }
 
-// rendered is podYAML as the agent writes it.
+// rendered returns podYAML as the agent writes it.
 func rendered(name string, containers ...string) []byte {
 	text := string(podYAML(name, containers...))
 	var out strings.Builder
@@ -145,7 +199,7 @@ func podOf(s status.Status, file string) status.PodStatus {
 	return status.PodStatus{}
 }
 
-// silentKubelet is the part of an apply.Readiness that says nothing.
+// silentKubelet is an apply.Readiness without kubelet's reasons.
 type silentKubelet struct{}
 
 func (silentKubelet) Waiting(context.Context) ([]node.Waiting, error) { return nil, nil }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon as the page sees it: the bus says when something has changed, the status socket says what, methods on the
-// bus act.
+// The daemon as the page sees it: signals on the bus say that the status has changed, the status socket has the status,
+// methods on the bus act. The page asks for nothing that no signal announced, and a hidden page asks for nothing at all.
 // @ts-check
 
 const cockpit = window.cockpit;
@@ -12,12 +12,22 @@ const socket = "/run/image-update-agent/status.sock";
 const lastFiles = ["/run/image-update-agent/status.json", "/var/lib/image-update-agent/status.json"];
 
 const isPull = phase => ["resolving", "downloading", "unpacking"].includes(phase);
-const isWork = phase => ["asking", "confirming", "changing", "returning", "locking", "waiting", "proving"].includes(phase);
+const isWork = phase => ["asking", "confirming", "changing", "returning", "locking", "waiting", "verifying"].includes(phase);
 
 const debounce = 150; // ms between the first of some signals and one reading of the status
-const workInterval = 2000; // ms between readings while something runs
 const busRetry = 2000; // ms
 const pingTimeout = 5000; // ms
+
+// A dictionary of the bus, without its types.
+const values = record => Object.fromEntries(Object.entries(record).map(([key, value]) => [key, value.v]));
+
+// A report of progress as the status has it: times are texts, and what is zero is absent.
+function progressOf(record) {
+    const progress = values(record);
+    for (const key of ["since", "deadline", "healthyAt"])
+        progress[key] = progress[key] ? new Date(progress[key] / 1000).toISOString() : undefined;
+    return progress;
+}
 
 export class Daemon {
     /**
@@ -31,8 +41,13 @@ export class Daemon {
         this.bus = null; // the bus itself
         this.reading = false;
         this.timer = 0;
-        this.due = 0; // of the timer
+        this.isOld = false; // the status: a signal came while the page was hidden
+        this.watch = null; // of the status file
+        this.heard = null; // the channel of progress
+        this.outcomes = new Set(); // of the restarts that were asked for, by pod manifest
         this.watchName();
+        cockpit.addEventListener("visibilitychange", () => this.seenOrHidden());
+        this.seenOrHidden();
     }
 
     // A client of a name without an owner is closed at once, so the bus itself is asked who owns it.
@@ -44,9 +59,12 @@ export class Daemon {
         this.connect();
     }
 
-    // Cockpit's bridge in Python does not notice the end of the bus, and cannot connect to the next one.
+    // Cockpit's bridge in Python does not notice the end of the bus, and cannot connect to the next one. The bus is asked
+    // when a person comes back or acts, and when the daemon has written its status, which does not need the bus.
     async ping() {
         const bus = this.bus;
+        if (!bus)
+            return;
         try {
             await bus.call("/org/freedesktop/DBus", "org.freedesktop.DBus", "GetId", [], { timeout: pingTimeout });
         } catch {
@@ -59,6 +77,7 @@ export class Daemon {
             return;
         this.bus = null;
         bus.close();
+        this.client?.close();
         this.lost();
         this.report({ noBus: true });
         setTimeout(() => this.watchName(), busRetry);
@@ -71,21 +90,25 @@ export class Daemon {
             if (this.client === client)
                 this.lost();
         });
-        client.subscribe({ path: busPath, interface: busName, member: "Progress" }, (_path, _interface, _member, progress) => this.progress(progress));
-        client.subscribe({ path: busPath, interface: busName, member: "Changed" }, () => this.refresh());
-        client.subscribe({ path: busPath, interface: "org.freedesktop.DBus.Properties", member: "PropertiesChanged" }, () => this.refresh());
+        client.subscribe({ path: busPath, interface: busName, member: "Changed" }, (_path, _interface, _member, [state, reason]) => this.changed(state, reason));
+        client.subscribe({ path: busPath, interface: busName, member: "Ended" }, (_path, _interface, _member, [record]) => {
+            const outcome = values(record);
+            this.outcomes.forEach(of => of.set(outcome.podManifest, outcome));
+        });
         client.wait().then(() => {
             if (this.client !== client)
                 return;
             this.report({ noBus: false });
             this.allowed();
-            this.refresh();
+            this.listen();
+            this.read(); // also while it is hidden: the menu has a mark
         }, () => this.client === client && this.lost());
     }
 
     // Nothing asks the socket then: systemd would start a daemon that an admin has stopped.
     lost() {
         this.client = null;
+        this.listen();
         this.pulls.clear();
         clearTimeout(this.timer);
         this.timer = 0;
@@ -111,14 +134,43 @@ export class Daemon {
         }
     }
 
-    progress([reference, phase, done, total]) {
-        const now = { reference, phase, done, total };
-        if (isPull(phase))
-            this.pulls.set(reference, now);
-        else
-            this.pulls.delete(reference);
-        this.report({ pulls: [...this.pulls.values()] });
-        this.refresh();
+    seenOrHidden() {
+        this.listen();
+        if (cockpit.hidden) {
+            this.watch?.remove();
+            this.watch = null;
+            return;
+        }
+        this.watch ??= cockpit.file(lastFiles[0]).watch(() => this.client && this.ping(), { read: false });
+        if (this.isOld)
+            this.refresh();
+    }
+
+    // listen hears progress while somebody sees it: on a channel of its own, since the bridge in Python does not forget
+    // what a channel has once subscribed to.
+    listen() {
+        const isHeard = this.client && !cockpit.hidden;
+        if (Boolean(this.heard) === Boolean(isHeard))
+            return;
+        this.heard?.close();
+        this.heard = isHeard ? cockpit.dbus(busName, { bus: "system" }) : null;
+        this.heard?.subscribe({ path: busPath, interface: busName, member: "ProgressDetails" },
+            (_path, _interface, _member, [record]) => this.progress(progressOf(record)));
+    }
+
+    changed(state, reason) {
+        if (!cockpit.hidden)
+            return this.refresh();
+        this.isOld = true;
+        this.report({ heard: { state, reason } });
+    }
+
+    progress(now) {
+        this.pulls.delete(now.reference);
+        if (isPull(now.phase))
+            this.pulls.set(now.reference, now);
+        const work = isWork(now.phase) ? now : null;
+        this.report({ pulls: [...this.pulls.values()], ...(isPull(now.phase) ? {} : { work }) });
     }
 
     seen(status) {
@@ -126,34 +178,26 @@ export class Daemon {
             return;
         const work = status.progress && isWork(status.progress.phase) ? status.progress : null;
         this.pulls = new Map((status.pulls ?? []).map(pull => [pull.reference, { done: 0, total: 0, ...pull }]));
-        this.report({ status, read: true, up: true, error: "", pulls: [...this.pulls.values()], work });
-        if (work || this.pulls.size > 0 || status.state === "applying")
-            this.refresh(workInterval);
+        this.isOld = false;
+        this.report({ status, heard: null, read: true, up: true, error: "", pulls: [...this.pulls.values()], work });
     }
 
-    // look notices what no signal told.
-    look() {
-        if (this.bus)
-            this.ping();
-        this.refresh();
-    }
-
-    // refresh reads the status once, within delay.
-    refresh(delay = debounce) {
-        const due = Date.now() + delay;
-        if (this.timer && this.due <= due)
+    // refresh reads the status once, soon.
+    refresh() {
+        this.isOld = true;
+        if (this.timer)
             return;
-        clearTimeout(this.timer);
-        this.due = due;
         this.timer = setTimeout(() => {
             this.timer = 0;
             this.read();
-        }, delay);
+        }, debounce);
     }
 
     async read() {
-        if (this.reading || !this.client)
-            return this.client && this.refresh(workInterval);
+        if (!this.client)
+            return;
+        if (this.reading)
+            return this.refresh();
         this.reading = true;
         try {
             this.seen(JSON.parse(await cockpit.http(socket).get("/v1/status")));
@@ -173,18 +217,38 @@ export class Daemon {
     call(method, type, args) {
         if (!this.client)
             return Promise.reject({ problem: "not-found", message: "" });
+        this.ping();
         return this.client.call(busPath, busName, method, args, { type }); // without a timeout: an apply takes minutes
+    }
+
+    // An error on the bus has no fields: the outcome of each pod manifest comes as a signal before the answer.
+    async restart(names, ...call) {
+        const outcomes = new Map(), ours = () => [...outcomes.values()].filter(one => names.includes(one.podManifest) && one.result !== "nothing");
+        this.outcomes.add(outcomes);
+        try {
+            await this.call(...call);
+            return ours();
+        } catch (error) {
+            error.outcomes = ours();
+            throw error;
+        } finally {
+            this.outcomes.delete(outcomes);
+        }
     }
 
     check() { return this.call("Check", "", []); }
     /** @param {{image: string, digest: string}[]} expect what the person was shown */
     apply(names, retry, expect) {
-        return this.call("Apply", "asbba(ss)", [names, false, retry, expect.map(e => [e.image, e.digest])]);
+        return this.restart(names, "Apply", "asbba(ss)", [names, false, retry, expect.map(e => [e.image, e.digest])]);
     }
-    rollback(names) { return this.call("Rollback", "asb", [names, false]); }
-    unhold(names, all = false) { return this.call("Unhold", "asb", [names, all]); }
+    rollback(names) { return this.restart(names, "Rollback", "asb", [names, false]); }
+    resume(names, all = false) { return this.call("Resume", "asb", [names, all]); }
+    releaseLock() { return this.call("ReleaseLock", "", []); }
+    forgetCatalog() { return this.call("ForgetCatalog", "", []); }
+    enableLocalRegistry(registry, gate) { return this.call("EnableLocalRegistry", "sb", [registry, gate]); }
+    disableLocalRegistry(registry) { return this.call("DisableLocalRegistry", "s", [registry]); }
 
-    /** @param {Date | null} until null: until Unhold */
+    /** @param {Date | null} until null: until Resume */
     hold(names, all, until, reason) {
         return this.call("Hold", "asbts", [names, all, until ? until.getTime() * 1000 : 0, reason]);
     }

@@ -2,18 +2,19 @@
 // The second tab: what the next cycle would do, and what `doctor` finds.
 // @ts-check
 
-import { h, Fragment, Alert, Button, Card, Icon, Label, Spinner } from "./ui.js";
-import { _ } from "./i18n.js";
+import { h, Fragment, Alert, Button, Card, Icon, Label, Spinner, Time, Why } from "./ui.js";
+import { _, format } from "./i18n.js";
 import { verb } from "./daemon.js";
+import { Edits } from "./work.js";
+import * as model from "./model.js";
 
 const icons = { ok: "ok", advice: "info", warning: "warning", failed: "danger" };
 
-/** Asks both; set gets the answers as {plan, doctor}, each {value} or {error}. */
+/** Asks both; set gets the answers as {plan, doctor}, each {value, at} or {error}. What was there stays until then. */
 export async function load(set) {
-    set({ plan: null, doctor: null });
     const answer = async run => {
         try {
-            return { value: await run() };
+            return { value: await run(), at: new Date().toISOString() };
         } catch (error) {
             return { error: error.message || error.problem || String(error) };
         }
@@ -26,7 +27,7 @@ export async function load(set) {
 
 export const Details = page => h(Fragment, null, h(Plan, page), h(Doctor, page), h(Journal, page));
 
-const Again = ({ id, page }) => h(Button, { id, busy: !page.plan || !page.doctor, onClick: () => load(page.set) }, _("Ask again"));
+const Again = ({ id, page }) => h(Button, { id, busy: !page.plan || !page.doctor, onClick: () => { page.set({ plan: null, doctor: null }); load(page.set); } }, _("Ask again"));
 
 // What both have before their answer, or instead of it.
 const Missing = ({ answer }) => !answer
@@ -35,13 +36,23 @@ const Missing = ({ answer }) => !answer
 
 function Plan(page) {
     const answer = page.plan;
-    return h(Card, { id: "plan", title: _("What the next cycle would do"), actions: h(Again, { id: "ask-again", page }) },
+    return h(Card, { id: "plan", title: _("What the next cycle does"), actions: h(Again, { id: "ask-again", page }) },
         !answer?.value
             ? h(Missing, { answer })
-            : answer.value.steps.length === 0
-                ? h("p", null, _("Nothing by itself."))
-                : h("ol", null, answer.value.steps.map(step => h("li", { key: step }, step))));
+            : h(Fragment, null,
+                h("p", { class: "small" }, _("As of"), " ", h(Time, { at: answer.at, now: page.now })),
+                answer.value.steps.length === 0 ? h("p", null, _("Nothing without approval.")) : h("ol", null, answer.value.steps.map((step, n) => h("li", { key: n }, model.stepText(step)))),
+                answer.value.podManifests.filter(pod => pod.change || pod.error || pod.holds.length > 0).map(pod => h(PodPlan, { key: pod.podManifest, pod }))));
 }
+
+// What an apply would do to a pod, and what keeps it from that.
+const PodPlan = ({ pod }) => h("div", { class: "finding" },
+    h("strong", null, pod.podManifest), " ", pod.change && h(Label, null, model.changeName(pod.change)),
+    pod.change && h("span", { class: "small" }, " ", pod.ready ? _("waits for approval") : _("not ready yet")),
+    h("ul", null, pod.images.filter(image => image.change).map(image => h("li", { key: image.image }, format(_("$0: $1 → $2"), model.lastPart(image.image), image.from || "–", image.to), h("div", { class: "small digest" }, image.digest)))),
+    h(Edits, { edits: pod.edits }),
+    pod.holds.map(hold => h("p", { class: "trouble", key: hold.name + hold.reason }, h(Icon, { kind: "warning" }), " ", h(Why, model.holdReason(hold)), " ", h("span", { class: "small" }, model.remedy(hold)))),
+    pod.error && h("p", { class: "error" }, pod.error));
 
 function Doctor({ doctor: answer }) {
     const findings = answer?.value ?? [];

@@ -2,65 +2,150 @@
 // What a person confirms: what changes, what restarts, how long it takes.
 // @ts-check
 
-import { h, Fragment, Dialog, Field, Label } from "./ui.js";
-import { _, format } from "./i18n.js";
+import { h, Fragment, Alert, Button, Dialog, Field, Label, Spinner } from "./ui.js";
+import { _, format, zoneName } from "./i18n.js";
+import { Result } from "./result.js";
+import { Edits, Story } from "./work.js";
 import * as model from "./model.js";
 
 export function Dialogs(page) {
     const { dialog } = page;
-    return h({ apply: Apply, rollback: Rollback, hold: Hold }[dialog.kind], { ...page, pods: dialog.pods, title: titleOf(dialog.files) });
+    const files = dialog.files ?? [];
+    const title = files.length <= 3 ? files.join(", ") : format(_("$0 pods"), files.length);
+    const kinds = { apply: Apply, rollback: Rollback, hold: Hold, resume: Resume, lock: ReleaseLock, catalog: ForgetCatalog, registry: Registry };
+    return h(kinds[dialog.kind], { ...page, files, pods: dialog.pods ?? [], title });
 }
 
-const titleOf = files => files.length <= 3 ? files.join(", ") : format(_("$0 pods"), files.length);
+// A dialog of the page: busy while its act goes on, with what came of it where that failed.
+function Ask({ page, children, ...rest }) {
+    const { dialog, status, close, ask } = page;
+    const moved = dialog.problem?.moved || model.isMoved(status, dialog);
+    const { kind, files, retry } = dialog;
+    return h(Dialog, { ...rest, busy: Boolean(dialog.doing), again: moved, onAgain: () => ask({ kind, files, retry }), onClose: close },
+        children,
+        dialog.doing > 0 && h(Story, page),
+        h("div", { id: "dialog-problem", role: "alert" },
+            moved
+                ? h(Alert, { kind: "warning", title: _("The offer has changed since this dialog was opened") }, _("Nothing was applied. Read again what would be applied now."))
+                : dialog.problem && h(Result, { result: dialog.problem })));
+}
 
 const Moves = ({ pods, of }) =>
     pods.map(pod => h(Fragment, { key: pod.podManifest },
         h("h2", { class: "pf-v6-c-title pf-m-md" }, pod.podManifest),
         h("ul", { class: "moves" }, pod[of].map(move => h("li", { key: move.container },
-            h("strong", null, move.container), " ", move.from, " → ", move.to, " ", move.change && h(Label, null, move.change))))));
+            h("strong", null, move.container), " ", h("span", { class: "release" }, move.from, " → ", move.to), " ", move.change && h(Label, null, model.changeName(move.change)),
+            h("div", { class: "small digest" }, move.digest),
+            move.reason && h("div", { class: "error" }, format(_("Last time: $0"), move.reason))))),
+        of === "moves" && h(Edits, { edits: pod.edits ?? [] })));
 
-function Apply({ pods, title, dialog, act, close }) {
-    const { files } = dialog;
-    const run = daemon => daemon.apply(files, Boolean(dialog.retry), dialog.expect);
-    return h(Dialog, {
-        title: format(dialog.retry ? _("Try $0 again?") : _("Apply updates of $0?"), title),
-        action: dialog.retry ? _("Try again") : _("Apply"), onClose: close,
-        onDo: () => { close(); act("apply", run, format(_("$0 runs the update, and was proved"), title)); },
+const ControlPlane = ({ files }) => files.some(model.isControlPlane) &&
+    h("p", { class: "error" }, _("The Kubernetes control plane of this node is away while its pod restarts."));
+
+function Apply(page) {
+    const { pods, files, title, dialog, act } = page;
+    const { retry, expect } = dialog;
+    return h(Ask, {
+        page, title: format(retry ? _("Try $0 again?") : _("Apply updates of $0?"), title), action: retry ? _("Try again") : _("Apply"),
+        onDo: () => act({ what: "apply", files, done: format(_("$0 runs the update and is healthy"), title) }, daemon => daemon.apply(files, Boolean(retry), expect)),
     },
-    dialog.retry && h("p", null, _("The releases that were rolled back are offered again, and applied.")),
-    h(Moves, { pods, of: "moves" }),
-    h("p", null, _("Each of these pods restarts and is away for some seconds. Then it is watched until it is proved, which takes up to some minutes. An update that does not come up is rolled back.")),
-    files.some(model.isControlPlane) && h("p", { class: "error" }, _("The Kubernetes control plane of this node is away while its pod restarts.")),
-    h("p", { class: "small" }, _("A pod that restarts already goes on when you close this page. What has not begun by then is not applied.")));
+    retry && pods.some(pod => pod.retries.length > 0) && h("p", null, _("This release was denied on this node. It is allowed again and applied.")),
+    h(Moves, { pods, of: retry && pods.some(pod => pod.retries.length > 0) ? "retries" : "moves" }),
+    h("p", null, _("Each of these pods restarts and is away for some seconds. Then the agent watches it for up to some minutes. It rolls back an update that does not come up.")),
+    h(ControlPlane, { files }),
+    h("p", { class: "small" }, _("If you close this page, the pod that restarts now goes on. The agent does not begin with the others.")));
 }
 
-function Rollback({ pods, title, dialog, act, close }) {
-    const { files } = dialog;
-    const isNamed = pods.every(pod => pod.returns.length > 0);
-    return h(Dialog, {
-        title: format(_("Roll back $0?"), title), action: _("Roll back"), danger: true, onClose: close,
-        onDo: () => { close(); act("rollback", daemon => daemon.rollback(files), format(_("$0 runs what ran before"), title)); },
+function Rollback(page) {
+    const { pods, files, title, act } = page;
+    return h(Ask, {
+        page, title: format(_("Roll back $0?"), title), action: _("Roll back"), danger: true,
+        onDo: () => act({ what: "rollback", files, done: format(_("$0 runs the previous release again"), title) }, daemon => daemon.rollback(files)),
     },
-    isNamed ? h(Moves, { pods, of: "returns" }) : h("p", null, _("Each container returns to the last release that ran well before.")),
-    h("p", null, _("The pod restarts and is away for some seconds. What runs now is denied on this node, until Try again or a newer release. Data is not changed.")),
-    files.some(model.isControlPlane) && h("p", { class: "error" }, _("The Kubernetes control plane of this node is away while its pod restarts.")));
+    pods.every(pod => pod.returns.length > 0) ? h(Moves, { pods, of: "returns" }) : h("p", null, _("Each container returns to its last known good release.")),
+    h("p", null, _("The pod restarts and is away for some seconds. The release that runs now is denied on this node, until you try it again or a newer release comes. Data is not changed.")),
+    h(ControlPlane, { files }));
 }
 
-function Hold({ title, dialog, act, close, ask }) {
+function Hold(page) {
+    const { title, files, dialog, act, set } = page;
+    const wrong = text => set({ dialog: { ...dialog, problem: { kind: "danger", title: text, text: "", outcomes: [] } } });
     const run = fields => {
-        const until = fields.get("until") ? new Date(fields.get("until")) : null;
+        const until = fields.get("until") ? new Date(fields.get("until")) : null, reason = fields.get("reason").trim();
+        const length = new TextEncoder().encode(reason).length;
         if (until && until <= new Date())
-            return ask({ ...dialog, error: _("The end is in the past.") });
-        close();
-        act("hold", daemon => daemon.hold(dialog.files, Boolean(dialog.all), until, fields.get("reason").trim()),
-            dialog.all ? _("Everything is held") : format(_("$0 is held"), title));
+            return wrong(_("The end is in the past."));
+        if (length > model.maxReason)
+            return wrong(format(_("The reason has $0 bytes, and at most $1 are kept."), length, model.maxReason));
+        act({ what: "hold", files, done: dialog.all ? _("Everything is held") : format(_("$0 is held"), title) },
+            daemon => daemon.hold(files, Boolean(dialog.all), until, reason));
     };
-    return h(Dialog, {
-        title: dialog.all ? _("Hold everything?") : format(_("Hold $0?"), title), action: _("Hold"),
-        onClose: close, onDo: run, error: dialog.error,
+    return h(Ask, { page, title: dialog.all ? _("Hold everything?") : format(_("Hold $0?"), title), action: _("Hold"), onDo: run },
+        h("p", null, _("Updates are still downloaded, and none is applied.")),
+        h("div", { class: "pf-v6-c-form" },
+            h(Field, { id: "hold-reason", name: "reason", label: _("Reason"), autocomplete: "off" }),
+            h(Field, {
+                id: "hold-until", name: "until", label: _("Until"), type: "datetime-local",
+                help: format(_("In the time zone of your browser, $0. Empty: until Resume."), zoneName()),
+            })));
+}
+
+// Only in mode auto: without it, the end of a hold restarts nothing.
+function Resume(page) {
+    return h(Ask, {
+        page, title: _("Resume everything?"), action: _("Resume everything"),
+        onDo: () => page.act({ what: "resume", done: _("All holds have ended") }, daemon => daemon.resume([], true)),
     },
-    h("p", null, _("Updates are still downloaded, and none is applied.")),
-    h("div", { class: "pf-v6-c-form" },
-        h(Field, { id: "hold-reason", name: "reason", label: _("Reason"), maxLength: 200, autocomplete: "off" }),
-        h(Field, { id: "hold-until", name: "until", label: _("Until"), type: "datetime-local", help: _("Empty: until Unhold.") })));
+    h("p", null, _("Updates are applied automatically on this node. When all holds end, pods with updates restart in the next maintenance window, or at once where one is open.")));
+}
+
+function ReleaseLock(page) {
+    return h(Ask, {
+        page, title: _("Release the lock of the fleet?"), action: _("Release the lock"), danger: true,
+        onDo: () => page.act({ what: "lock", done: _("The lock was given back") }, daemon => daemon.releaseLock()),
+    },
+    h("p", null, _("Other nodes may then restart their pods, although a pod of this node is not healthy. Do this only when the cluster can spare both.")));
+}
+
+function ForgetCatalog(page) {
+    return h(Ask, {
+        page, title: _("Forget the verified version of the release catalog?"), action: _("Forget it"), danger: true,
+        onDo: () => page.act({ what: "catalog", done: _("The catalog was read anew") }, daemon => daemon.forgetCatalog()),
+    },
+    h("p", null, _("The node then takes any version with a valid signature, also an older one. Do this only when the publisher has gone back on purpose.")));
+}
+
+function Registry(page) {
+    const { dialog, act, ask, jump } = page;
+    const { kind, registry, enable, gate } = dialog;
+    return h(Ask, {
+        page, title: format(enable ? _("Enable the local registry for $0?") : _("Disable the local registry for $0?"), registry),
+        action: enable ? _("Enable") : _("Disable"),
+        onDo: () => act({ what: "registry", done: format(enable ? _("The local registry answers for $0") : _("The local registry no longer answers for $0"), registry) },
+            daemon => enable ? daemon.enableLocalRegistry(registry, Boolean(gate)) : daemon.disableLocalRegistry(registry)),
+    },
+    enable
+        ? h(Fragment, null,
+            h("p", null, _("containerd then asks this node where no other host answers: pods start without the registry. No pod restarts.")),
+            h("label", null, h("input", { type: "checkbox", id: "gate", checked: gate, onChange: event => ask({ kind, registry, enable, gate: event.target.checked }) }), " ",
+                _("Ask this node first: pods start only with approved images.")),
+            h("p", { class: "small" }, _("It answers while its socket unit runs."), " ",
+                h(Button, { kind: "link", small: true, onClick: () => jump(socketUnit) }, _("Show the socket unit"))))
+        : h("p", null, _("containerd then asks only the other hosts. No pod restarts.")),
+    h(Preview, dialog));
+}
+
+const socketUnit = "/system/services#/image-update-agent-local-registry.socket";
+
+// What changes in hosts.toml; without it the act may still be right.
+function Preview({ preview }) {
+    if (!preview)
+        return h("p", null, h(Spinner), " ", _("Asking…"));
+    if (preview.error)
+        return h(Alert, { kind: "warning", title: _("What changes could not be asked") }, preview.error);
+    const { changed, file, diff, notes } = preview.value;
+    return h("div", { id: "preview" },
+        h("p", null, format(changed ? _("$0 becomes:") : _("$0 stays as it is."), file)),
+        changed && h("pre", { tabIndex: 0, dir: "ltr" }, diff),
+        notes.map(note => h("p", { class: "small", key: note }, note)));
 }

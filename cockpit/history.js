@@ -1,20 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was applied, rolled back, adopted, or has failed.
+// What was applied, rolled back, picked up by kubelet, or has failed.
 // @ts-check
 
-import { h, Button, Card, Cell, Label, Row, Table } from "./ui.js";
+import { h, Button, Card, Cell, Label, Row, Table, Time } from "./ui.js";
 import { _, format } from "./i18n.js";
-import { Time } from "./status.js";
-import { actor } from "./model.js";
+import { actor, changeName, lastPart, results } from "./model.js";
 
 const first = 8; // entries before "Show all"
-
-const results = () => ({
-    applied: { text: _("applied"), color: "green" },
-    "rolled back": { text: _("rolled back"), color: "orange" },
-    adopted: { text: _("adopted"), color: "blue" },
-    failed: { text: _("failed"), color: "red" },
-});
 
 export function History(page) {
     const all = page.status.history;
@@ -37,9 +29,9 @@ function Entry({ entry: e, columns, now }) {
     const result = results()[e.result] ?? { text: e.result };
     return h(Row, null,
         h(Cell, { label: columns[0] }, h(Time, { at: e.at, now })),
-        h(Cell, { label: columns[1] }, h("div", null, e.podManifest, h("div", { class: "small" }, e.container))),
+        h(Cell, { label: columns[1] }, h("div", null, e.podManifest, h("div", { class: "small" }, [e.container, lastPart(e.image)].filter(Boolean).join(" · ")))),
         h(Cell, { label: columns[2] }, e.from || "–"),
-        h(Cell, { label: columns[3], title: e.digest }, e.to || "–"),
-        h(Cell, { label: columns[4] }, h("div", null, h(Label, { color: result.color }, result.text), e.reason && h("div", { class: "small" }, e.reason))),
+        h(Cell, { label: columns[3] }, h("div", null, e.to || "–", e.change && h("div", { class: "small" }, changeName(e.change)), e.digest && h("details", { class: "small" }, h("summary", null, _("digest")), h("span", { class: "digest" }, e.digest)))),
+        h(Cell, { label: columns[4] }, h("div", null, h(Label, { color: result.color }, result.text), (e.reason || e.cause) && h("div", { class: "small" }, e.reason, e.cause && ` (${e.cause})`))),
         h(Cell, { label: columns[5] }, actor(e.by)));
 }

@@ -4,39 +4,85 @@
 
 import "./theme.js";
 import { h, render } from "./vendor/preact.js";
-import { Daemon } from "./daemon.js";
+import { Daemon, verb } from "./daemon.js";
+import { Boundary } from "./ui.js";
 import { Page } from "./view.js";
 import { load } from "./details.js";
 import { language } from "./i18n.js";
 import * as model from "./model.js";
 
 const cockpit = window.cockpit;
-const interval = 15000; // ms between two readings of the status, should a signal be missed, and for "3 minutes ago"
+const shownAge = 15000; // ms between two drawings, for "3 minutes ago"; nothing is asked for them
+const shownWork = 1000; // ms between them while a health check counts down
+const resultStays = 20000; // ms that a success is shown
 
 let page = {
-    status: null, read: false, up: false, noBus: false, error: "", // what the daemon said
+    status: null, heard: null, read: false, up: false, noBus: false, error: "", // what the daemon said
     pulls: [], work: null, // what it does now
     allowed: null, limited: false, // what the caller may do
     tab: "overview", dialog: null, plan: null, doctor: null, wholeHistory: false,
-    doing: "", result: null, said: "", // what the person does, and what came of it
+    search: "", onlyUpdates: false, open: new Set(), // of the pods
+    doing: [], result: null, said: { n: 0, text: "" }, // what the person does, and what came of it
 };
-let daemon;
+let daemon, lastId = 0, invoker = null, timer = 0;
 
 function set(change) {
+    const before = page;
     page = { ...page, ...change };
+    if (page.status !== before.status && page.tab === "details" && before.status)
+        load(set);
     draw();
 }
 
-async function act(what, run, done) {
-    set({ doing: what, result: null });
+/**
+ * Does what a person has asked for. A dialog that asked stays until the answer, and longer where it failed: with what
+ * was typed. The result stands beside files, the pod manifests that it is about; none: it is about the node.
+ */
+async function act({ what, files = [], done }, run) {
+    const id = ++lastId, asked = page.dialog?.id;
+    set({ doing: [...page.doing, { id, what, files }], result: null, dialog: page.dialog && { ...page.dialog, doing: id, problem: null } });
     let result;
     try {
         result = model.outcome(what, await run(daemon), done);
     } catch (error) {
-        result = model.problem(error);
+        result = model.problem(error, what);
     }
-    set({ doing: "", result, said: result.title });
-    daemon.refresh();
+    result = { ...result, files, id };
+    const stays = page.dialog?.doing === id && page.dialog.id === asked, failed = ["danger", "warning"].includes(result.kind);
+    set({
+        doing: page.doing.filter(one => one.id !== id), said: { n: id, text: model.sentence(result) },
+        ...(stays && failed ? { dialog: { ...page.dialog, doing: 0, problem: result } } : { result }),
+    });
+    if (stays && !failed)
+        close();
+    if (result.kind === "ok")
+        setTimeout(() => page.result?.id === id && set({ result: null }), resultStays);
+    return !failed;
+}
+
+function ask(dialog) {
+    invoker = page.dialog ? invoker : { element: document.activeElement, pod: document.activeElement?.closest("[data-pod]")?.getAttribute("data-pod") };
+    set({ dialog: { ...model.opened(page.status, dialog), id: ++lastId } });
+    if (dialog.kind === "registry")
+        preview(page.dialog);
+}
+
+// What a dialog changes in hosts.toml, from the program that would write it.
+async function preview({ id, registry, enable, gate }) {
+    const act = enable ? ["enable", ...gate ? ["--gate"] : []] : ["disable"];
+    const answer = await verb("local-registry", ...act, registry).then(value => ({ value }), error => ({ error: cockpit.message(error) }));
+    if (page.dialog?.id === id)
+        set({ dialog: { ...page.dialog, preview: answer } });
+}
+
+// The focus returns to the button that opened the dialog, to its pod where the button has gone, else to the page.
+function close() {
+    if (!page.dialog)
+        return;
+    set({ dialog: null });
+    const pod = invoker?.pod && document.querySelector(`[data-pod="${CSS.escape(invoker.pod)}"] [tabindex]`);
+    [invoker?.element, pod, document.querySelector("h1")].find(element => element?.isConnected && element !== document.body)?.focus();
+    invoker = null;
 }
 
 function select(tab) {
@@ -51,12 +97,11 @@ function locate() {
 }
 
 function draw() {
-    const actions = {
-        set, act, select, ask: dialog => set({ dialog: model.opened(page.status, dialog) }), close: () => set({ dialog: null }),
-        dismiss: () => set({ result: null }), jump: path => cockpit.jump(path),
-    };
-    render(h(Page, { ...page, ...actions, now: new Date() }), document.getElementById("app"));
+    const actions = { set, act, select, ask, close, dismiss: () => set({ result: null }), jump: path => cockpit.jump(path) };
+    render(h(Boundary, null, h(Page, { ...page, ...actions, now: new Date() })), document.getElementById("app"));
     showMark(model.mark(page));
+    clearTimeout(timer);
+    timer = cockpit.hidden ? 0 : setTimeout(draw, page.work?.deadline ? shownWork : shownAge);
 }
 
 let shown = "";
@@ -69,6 +114,7 @@ function showMark(mark) {
 
 cockpit.transport.wait(() => {
     document.documentElement.lang = language();
+    document.documentElement.dir = cockpit.language_direction ?? "ltr";
     cockpit.translate();
     const permission = cockpit.permission({ admin: true });
     const look = () => set({ limited: permission.allowed === false });
@@ -76,11 +122,6 @@ cockpit.transport.wait(() => {
     daemon = new Daemon(set);
     look();
     cockpit.addEventListener("locationchanged", locate);
+    cockpit.addEventListener("visibilitychange", draw);
     locate();
-    setInterval(() => {
-        if (!document.hidden) {
-            draw();
-            daemon.look();
-        }
-    }, interval);
 });

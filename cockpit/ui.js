@@ -2,8 +2,8 @@
 // The components of PatternFly that the page uses.
 // @ts-check
 
-import { h, Fragment } from "./vendor/preact.js";
-import { _ } from "./i18n.js";
+import { h, Component, Fragment } from "./vendor/preact.js";
+import { _, clock, relative } from "./i18n.js";
 
 export { h, Fragment };
 
@@ -32,7 +32,7 @@ export const Button = ({ kind = "secondary", danger, small, busy, disabled, chil
     const title = typeof disabled === "string" ? disabled : undefined;
     return h("button", {
         type: "button", class: classes.filter(Boolean).join(" "), title, "aria-description": title,
-        "aria-disabled": disabled || busy ? "true" : undefined, ...rest, onClick: disabled || busy ? undefined : onClick,
+        "aria-disabled": disabled || busy ? "true" : undefined, ...rest, onClick: disabled || busy ? event => event.preventDefault() : onClick,
     },
     busy && h("span", { class: "pf-v6-c-button__progress" }, h(Spinner)),
     h("span", { class: "pf-v6-c-button__text" }, children));
@@ -58,6 +58,40 @@ export const Card = ({ id, title, actions, children }) =>
             h("h2", { id: id + "-title", class: "pf-v6-c-card__title-text" }, title),
             actions && h("div", { class: "buttons" }, actions)),
         h("div", { class: "pf-v6-c-card__body" }, children));
+
+// A card that is folded while all is well: its title says that.
+export const Fold = ({ id, title, text, open, children }) =>
+    h("section", { id, class: "pf-v6-c-card", "aria-labelledby": id + "-title" },
+        h("details", { open },
+            h("summary", { class: "pf-v6-c-card__header" },
+                h("h2", { id: id + "-title", class: "pf-v6-c-card__title-text fold-title" }, title), text && h("span", { class: "small" }, " ", text)),
+            h("div", { class: "pf-v6-c-card__body" }, children)));
+
+// How long ago, and the time itself, which nobody has to point at.
+export const Time = ({ at, now, zone }) => {
+    const then = new Date(at);
+    return h("time", { dateTime: at }, relative(then, now), " ", h("span", { class: "small" }, clock(then, { now, zone })));
+};
+
+/** A reason in the person's language, with the daemon's own words where they say more. */
+export const Why = ({ text, cause }) => h(Fragment, null, text, cause && h("span", { class: "small" }, " ", cause));
+
+/** Shows a fault of the page instead of an empty one. */
+export class Boundary extends Component {
+    componentDidCatch(error) {
+        console.error(error);
+        this.setState({ error });
+    }
+
+    render() {
+        const { error } = this.state;
+        return error
+            ? h("main", { class: "page" }, h(Empty, {
+                icon: "danger", title: _("This page has a fault"), actions: h(Button, { kind: "primary", onClick: () => location.reload() }, _("Load the page again")),
+            }, String(error), h("p", null, _("The agent is not affected. On the node, image-update-agent status shows the same."))))
+            : this.props.children;
+    }
+}
 
 // value is in percent; null: it is not known.
 export const Progress = ({ id, title, value, text }) =>
@@ -93,26 +127,27 @@ export const Row = ({ children, ...rest }) => h("tr", { class: "pf-v6-c-table__t
 export const Cell = ({ label, children, ...rest }) =>
     h("td", { class: "pf-v6-c-table__td", "data-label": label, ...rest }, children);
 
-// The browser's own dialog keeps the focus inside, and Escape closes it. onDo gets the fields of the form, and returns
-// what is wrong with them.
-export const Dialog = ({ title, children, action, danger, error, onDo, onClose }) => {
+// The browser's own dialog keeps the focus inside, and Escape closes it. onDo gets the fields of the form. While busy, the
+// act goes on, and closing only hides the dialog. again: what it shows has changed, and is read again before it is done.
+export const Dialog = ({ title, children, action, danger, busy, again, onDo, onAgain, onClose }) => {
     const open = element => element && !element.open && element.showModal();
     const submit = event => {
         event.preventDefault();
+        if (busy)
+            return;
+        if (again)
+            return onAgain();
         onDo(new FormData(event.target));
     };
+    const isDanger = danger && !again;
     return h("dialog", { id: "dialog", class: "pf-v6-c-modal-box pf-m-sm", "aria-labelledby": "dialog-title", ref: open, onClose },
         h("form", { method: "dialog", onSubmit: submit },
             h("header", { class: "pf-v6-c-modal-box__header" },
                 h("h1", { class: "pf-v6-c-modal-box__title", id: "dialog-title" }, title)),
-            h("div", { class: "pf-v6-c-modal-box__body" },
-                children,
-                error && h("div", { id: "dialog-error", role: "alert" }, h(Alert, { kind: "danger", title: error }))),
+            h("div", { class: "pf-v6-c-modal-box__body" }, children),
             h("footer", { class: "pf-v6-c-modal-box__footer" },
-                h("button", { type: "submit", class: "pf-v6-c-button " + (danger ? "pf-m-danger" : "pf-m-primary") },
-                    h("span", { class: "pf-v6-c-button__text" }, action)),
-                h("button", { type: "button", class: "pf-v6-c-button pf-m-link", "data-do": "dismiss", onClick: onClose },
-                    h("span", { class: "pf-v6-c-button__text" }, _("Cancel"))))));
+                h(Button, { type: "submit", kind: isDanger ? "danger" : "primary", busy }, again ? _("Read again") : action),
+                h(Button, { kind: "link", "data-do": "dismiss", onClick: onClose }, busy ? _("Continue in the background") : _("Cancel")))));
 };
 
 // A field of a form, with what is wrong with it.

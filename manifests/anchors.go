@@ -10,9 +10,9 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
-// uses counts how often each node is reached from the first document's root with
-// aliases followed and merge keys applied: how many places an edit would change.
-// It is nil for a document without anchors, where every node is reached once.
+// uses counts for each node how often it is reached from the root of the first document, with aliases followed and
+// merge keys applied: the number of places that an edit would change. It is nil for a document without anchors, where
+// every node is reached once.
 type uses map[*yaml.Node]int
 
 func countUses(root *yaml.Node) uses {
@@ -51,8 +51,7 @@ func (u uses) visit(n *yaml.Node) {
 	}
 }
 
-// source counts the mappings behind a merge key as used once more: a key put
-// into one of them appears here, too.
+// source counts each mapping behind a merge key as used once more, because a key inserted into it appears here as well.
 func (u uses) source(n *yaml.Node) {
 	n = yamledit.Resolve(n)
 	u[n]++
@@ -63,7 +62,7 @@ func (u uses) source(n *yaml.Node) {
 	}
 }
 
-// isShared reports whether an anchor gives n to other places than the sites.
+// isShared reports whether an anchor makes n the value of places outside sites.
 func (f *File) isShared(n *yaml.Node, sites []int) bool {
 	return f.uses != nil && f.uses[n] != len(sites)
 }
@@ -72,8 +71,7 @@ func hasAnchor(n *yaml.Node) bool {
 	return n.Anchor != "" || slices.ContainsFunc(n.Content, hasAnchor)
 }
 
-// judgeAnchors takes back the permission to edit a value that an anchor gives to
-// places which are no image of this pod.
+// judgeAnchors marks a value as not editable if an anchor also gives it to places that are not an image of this pod.
 func (f *File) judgeAnchors(root *yaml.Node) {
 	if f.uses = countUses(root); f.uses == nil {
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// BenchmarkRender1000 renders the seven templates of testdata in turn until 1,000
-// pod manifests are made: one operation. The goal is one second.
+// BenchmarkRender1000 renders the seven templates of testdata in turn until it has 1,000 pod manifests, as one
+// operation. The goal is one second.
 func BenchmarkRender1000(b *testing.B) {
 	files, err := filepath.Glob("testdata/templates/*.yaml")
 	require.NoError(b, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
-// NotPodError is a file that kubelet passes over because it has no Pod: another kind, a list, nothing at all.
+// NotPodError is the error for a file that kubelet ignores because it has no Pod: another kind, a list, or nothing.
 type NotPodError struct{ Err error }
 
 func (e *NotPodError) Error() string { return e.Err.Error() }
@@ -22,9 +22,9 @@ func (e *NotPodError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *NotPodError) Unwrap() error { return e.Err }
 
-// Defines returns "namespace/name" of the pod that kubelet makes of a file; empty: none. It also reads what Parse
-// refuses and kubelet accepts: of a key that is there twice kubelet takes the last one, and it reads the first
-// document only (pkg/kubelet/config/common.go, tryDecodeSinglePod).
+// Defines returns "namespace/name" of the pod that kubelet reads from a file; "" if there is none. It also accepts
+// files that Parse rejects and kubelet accepts: of a duplicate key kubelet uses the last one, and it reads only the
+// first document (pkg/kubelet/config/common.go, tryDecodeSinglePod).
 func Defines(data []byte) string {
 	var name, namespace string
 	switch file, err := Parse(data); {
@@ -43,7 +43,7 @@ func Defines(data []byte) string {
 	return podID(namespace, name)
 }
 
-// ID is "namespace/name": kubelet runs one pod of each.
+// ID returns "namespace/name": kubelet runs one pod of each.
 func (p Pod) ID() string { return podID(p.Namespace, p.Name) }
 
 func podID(namespace, name string) string {
@@ -53,7 +53,7 @@ func podID(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// isJSON: what begins with a brace kubelet reads with a JSON decoder
+// isJSON reports whether the file starts with a brace. Kubelet reads such a file with a JSON decoder
 // (k8s.io/apimachinery/pkg/util/yaml.IsJSONBuffer), not as a YAML flow mapping.
 func isJSON(data []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeftFunc(data, unicode.IsSpace), []byte("{"))
@@ -72,15 +72,15 @@ func definedByJSON(data []byte) (name, namespace string) {
 	return metadata.text("name"), metadata.text("namespace")
 }
 
-// lastJSON are the values of each key, in their order: of an object's keys that are there twice kubelet's decoder takes
-// the fields together. Unlike encoding/json it tells upper from lower case.
+// lastJSON holds the values of each key in order. Kubelet's decoder merges the fields of objects under a duplicate key.
+// Unlike encoding/json it is case-sensitive.
 type lastJSON map[string][]json.RawMessage
 
 // UnmarshalJSON adds the object's keys.
 func (l *lastJSON) UnmarshalJSON(data []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if begin, err := dec.Token(); err != nil || begin != json.Delim('{') {
-		return err // null, or no object
+		return err // null, or not an object
 	}
 	if *l == nil {
 		*l = lastJSON{}
@@ -98,8 +98,8 @@ func (l *lastJSON) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// isPod reports whether kubelet may take the object for a Pod. It minds the case of every key but that of the kind, for
-// which it asks encoding/json (k8s.io/apimachinery/pkg/runtime/serializer/json, Interpret).
+// isPod reports whether kubelet may accept the object as a Pod. Keys are case-sensitive except for the kind, which
+// kubelet reads with encoding/json (k8s.io/apimachinery/pkg/runtime/serializer/json, Interpret).
 func (l lastJSON) isPod() bool {
 	for key := range l {
 		if strings.EqualFold(key, "kind") && l.text(key) == "Pod" {
@@ -109,10 +109,10 @@ func (l lastJSON) isPod() bool {
 	return false
 }
 
-// text is the last value of a key that is not null; "" where that is no text.
+// text returns the last value of a key that is not null; "" if it is not a string.
 func (l lastJSON) text(key string) (text string) {
 	for _, value := range l[key] {
-		_ = json.Unmarshal(value, &text) // leaves what is no text
+		_ = json.Unmarshal(value, &text) // ignores a value that is not a string
 	}
 	return text
 }
@@ -130,7 +130,7 @@ func definedByYAML(data []byte) (name, namespace string) {
 	return lastText(metadata, "name"), lastText(metadata, "namespace")
 }
 
-// hasPodKind reports whether a key that differs from "kind" by case at most says Pod: see isPod.
+// hasPodKind reports whether a key equal to "kind" in any case has the value Pod: see isPod.
 func hasPodKind(root *yaml.Node) bool {
 	for i := 0; root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
 		key, value := yamledit.Resolve(root.Content[i]), yamledit.Resolve(root.Content[i+1])
@@ -141,7 +141,7 @@ func hasPodKind(root *yaml.Node) bool {
 	return false
 }
 
-// mergeDepth bounds merge keys inside merge keys: the file was not checked for circles.
+// mergeDepth limits nested merge keys, because nothing has checked the file for cycles.
 const mergeDepth = 8
 
 func lastText(n *yaml.Node, name string) string {
@@ -149,7 +149,7 @@ func lastText(n *yaml.Node, name string) string {
 	return scalarText(value)
 }
 
-// scalarText is the text of a scalar; "" for null, which kubelet takes for a field that is not there.
+// scalarText returns the text of a scalar; "" for null, which kubelet treats as an absent field.
 func scalarText(n *yaml.Node) string {
 	if n == nil || n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
 		return ""
@@ -157,7 +157,7 @@ func scalarText(n *yaml.Node) string {
 	return n.Value
 }
 
-// lastField is the value of the last key of that name, also of one that a merge key gives.
+// lastField returns the value of the last key with that name, including keys from merge keys.
 func lastField(n *yaml.Node, name string, depth int) (value *yaml.Node) {
 	n = yamledit.Resolve(n)
 	if n == nil || n.Kind != yaml.MappingNode || depth == 0 {

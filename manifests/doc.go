@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifests finds the image references in the pod manifest of a static
-// pod and renders a template into the pod manifest that kubelet shall have: pure
-// bytes in, bytes out.
+// Package manifests finds the image references in the pod manifest of a static pod and renders a template into the pod
+// manifest for kubelet. It only maps bytes to bytes.
 //
 // Words:
 //
-//   - Pod manifest: a YAML or JSON file with one Pod, as kubelet reads it from its
-//     directory. Of several documents kubelet takes the first; images in the
+//   - Pod manifest: a YAML or JSON file with one Pod that kubelet reads from its
+//     directory. Kubelet uses the first document of a file; images in the
 //     others are reported and never edited.
 //   - File: a parsed pod manifest. It is read-only, so goroutines share it.
-//   - Reference: what an image field says, repository with optional tag and
+//   - Reference: the value of an image field, a repository with optional tag and
 //     digest. Repository includes the registry host where there is one.
-//   - Template: a pod manifest whose tags may be the Placeholder.
-//   - Probe: how kubelet asks whether a container is ready to serve.
-//   - To pin: to set an image to one digest, with a pull policy that needs no
+//   - Template: a pod manifest that may have the Placeholder in place of tags.
+//   - Probe: the readiness probe that kubelet runs against a container.
+//   - To pin: to set an image to one digest and a pull policy that needs no
 //     registry.
-//   - Image: one place that names an image, with what is written there, and
-//     whether it may be edited, or the Reason why not.
+//   - Image: one place that names an image, with its text, and
+//     whether it can be edited, or the Reason why not.
 //
-// Promises: a rendered or pinned file differs from what it was made of in image
-// references and pull policies only; every other byte is kept. Render and Pin
-// parse their result again and compare the trees before they return a byte of it.
-// Rendering twice is rendering once. Input is bounded as in internal/yamledit.
+// Promises: a rendered or pinned file differs from its source only in image references and pull policies; every other
+// byte is kept. Render and Pin parse their result again and compare the trees before they return a byte of it.
+// Rendering is idempotent. The size of the input is limited as in internal/yamledit.
 package manifests

@@ -13,20 +13,18 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
-// Equal tells whether kubelet sees the same pod in both files: it takes the pod's
-// UID from the file's path and the decoded pod (kubelet's config/common.go), so
-// comments, order of keys, quoting, white space and later documents do not
-// restart anything. It is false where two spellings may be of one value (0x10 and
-// 16, null and absent).
+// Equal reports whether kubelet sees the same pod in both files. Kubelet computes the pod's UID from the file's path
+// and the decoded pod (kubelet's config/common.go), so comments, key order, quoting, white space and later documents
+// restart nothing. Equal may return false for two spellings of one value (0x10 and 16, null and absent).
 func Equal(a, b *File) bool {
 	return reflect.DeepEqual(decoded(a.yaml.Documents[0]), decoded(b.yaml.Documents[0]))
 }
 
-// scalar is a value that is compared by its spelling.
+// scalar is a value compared by its spelling.
 type scalar struct{ tag, value string }
 
-// decoded is a node as plain values, aliases followed and merge keys applied.
-// Its size is bounded by yamledit.MaxNodes.
+// decoded returns a node as plain values, with aliases followed and merge keys applied. yamledit.MaxNodes limits its
+// size.
 func decoded(n *yaml.Node) any {
 	n = yamledit.Resolve(n)
 	switch n.Kind {
@@ -61,8 +59,8 @@ func decodedScalar(n *yaml.Node) any {
 	return scalar{tag, n.Value}
 }
 
-// isYes and isNo are the words that are booleans in YAML 1.1, which kubelet's
-// parser follows, and strings in YAML 1.2 (https://yaml.org/type/bool.html).
+// isYes and isNo match the words that are booleans in YAML 1.1, which kubelet's parser follows, and strings in YAML 1.2
+// (https://yaml.org/type/bool.html).
 func isYes(s string) bool {
 	return slices.Contains([]string{"y", "Y", "yes", "Yes", "YES", "on", "On", "ON"}, s)
 }
@@ -71,7 +69,7 @@ func isNo(s string) bool {
 	return slices.Contains([]string{"n", "N", "no", "No", "NO", "off", "Off", "OFF"}, s)
 }
 
-// Diff returns the unified difference of two files for people, "" for equal ones.
+// Diff returns the unified diff of two files, "" if they are equal.
 func Diff(nameA, nameB string, a, b []byte) string {
 	return string(diff.Diff(nameA, a, nameB, b))
 }

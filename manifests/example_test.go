@@ -32,7 +32,7 @@ func ExampleParse() {
 	// Output: default/velum 8 spec.containers[0].image sles12/velum:__TAG__ true
 }
 
-// What kubelet passes over is told apart from what it cannot read.
+// A file that kubelet ignores and a file that it cannot read are different errors.
 func ExampleParse_notPod() {
 	_, err := manifests.Parse([]byte("apiVersion: v1\nkind: Secret\nmetadata: {name: velum}\n"))
 	_, ok := errors.AsType[*manifests.NotPodError](err)
@@ -70,7 +70,7 @@ func ExampleFile_Render() {
 	//     imagePullPolicy: IfNotPresent
 }
 
-// A placeholder without a tag withholds the whole pod.
+// A placeholder without a tag leaves the whole pod unresolved.
 func ExampleFile_Render_unresolved() {
 	file, err := manifests.Parse([]byte(template))
 	if err != nil {

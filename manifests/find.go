@@ -10,7 +10,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
-// finder adds the images of one document to the file.
+// finder adds the images of one document to a File.
 type finder struct {
 	*File
 	document int
@@ -53,7 +53,7 @@ func (f *finder) findImages(root *yaml.Node) error {
 	return nil
 }
 
-// list returns the mappings of a list field; an absent or null one has none.
+// list returns the mappings in a list field; none if it is absent or null.
 func (f *finder) list(spec *yaml.Node, field, path string) ([]*yaml.Node, error) {
 	got, ok := yamledit.Get(spec, field)
 	if !ok || yamledit.Resolve(got.Value).ShortTag() == "!!null" {
@@ -78,7 +78,7 @@ func (f *finder) container(c *yaml.Node, path string, kind Kind) {
 	f.environment(c, name, path)
 }
 
-// add takes the image of a container, or of an image volume's image field.
+// add adds the image of a container, or of the image field of an image volume.
 func (f *finder) add(kind Kind, name string, owner *yaml.Node, path string) {
 	reference, policy := "image", "imagePullPolicy"
 	if kind == KindVolume {
@@ -102,7 +102,7 @@ func (f *finder) add(kind Kind, name string, owner *yaml.Node, path string) {
 	f.Images, f.sites = append(f.Images, img), append(f.sites, s)
 }
 
-// reason says why a reference may not be edited, anchors apart.
+// reason returns why a reference cannot be edited, apart from anchors.
 func (f *finder) reason(value *yaml.Node) string {
 	switch {
 	case f.document > 0:

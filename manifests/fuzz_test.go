@@ -17,7 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// seeds adds every template there is.
+// seeds adds all templates.
 func seeds(f *testing.F) {
 	f.Add([]byte(jsonPod(`, "annotations": {"a": "\ud83d\ude00\/\u0000"}`, `"r.example\/a:1"`)))
 	f.Add([]byte("\t" + strings.ReplaceAll(jsonPod("", `"a"`), " ", "\r\n\t")))
@@ -49,8 +49,7 @@ func seeds(f *testing.F) {
 	}
 }
 
-// FuzzParse: no panic; what is accepted keeps the limits and says where each
-// image is.
+// FuzzParse checks that Parse does not panic and that accepted files keep the limits and give the place of each image.
 func FuzzParse(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -81,8 +80,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzRender: a result is a valid pod manifest that renders to itself, or there
-// is none.
+// FuzzRender checks that Render fails or returns a valid pod manifest that renders to itself.
 func FuzzRender(f *testing.F) {
 	seeds(f)
 	o := manifests.Overrides{

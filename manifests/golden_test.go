@@ -20,10 +20,9 @@ import (
 
 var update = flag.Bool("update", false, "write what Render makes into testdata/golden; read the difference before you commit it")
 
-// TestGolden renders the archives of testdata/golden. Each has a section
-// "overrides" (lines "tag REPOSITORY=TAG", "rewrite FROM=TO", "policy P",
-// "template FILE" for one of testdata/templates), else a section "template", and
-// the wanted "diff" (of the template), "report" (changes and what was left), or
+// TestGolden renders the archives of testdata/golden. Each archive has a section "overrides" (lines "tag
+// REPOSITORY=TAG", "rewrite FROM=TO", "policy P", "template FILE" for one of testdata/templates), else a section
+// "template". The expected results are "diff" (against the template), "report" (changes and untouched images), or
 // "error".
 func TestGolden(t *testing.T) {
 	t.Parallel()
@@ -35,8 +34,8 @@ func TestGolden(t *testing.T) {
 		})
 }
 
-// golden compares what work makes of the section input, and of a template, with the
-// other sections of each archive; -update writes those anew.
+// golden runs work on the input section and a template and compares the results with the other sections of each
+// archive; -update rewrites those.
 func golden(
 	t *testing.T, pattern, input string, outputs []string,
 	work func(t *testing.T, sections map[string]string) map[string]string,
@@ -167,7 +166,7 @@ func tagsFrom(tags map[string]string) func(string, manifests.Image) (string, boo
 	}
 }
 
-// checkRendered holds for every successful rendering.
+// checkRendered checks what every successful rendering must satisfy.
 func checkRendered(t require.TestingT, template []byte, r manifests.Rendered, o manifests.Overrides) {
 	pod, err := manifests.Parse(r.Data)
 	require.NoError(t, err)

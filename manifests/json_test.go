@@ -19,9 +19,9 @@ func jsonPod(metadata, image string) string {
 		`}, "spec": {"containers": [{"name": "a", "image": ` + image + `}]}}`
 }
 
-// What begins with a brace kubelet reads by encoding/json's rules (k8s.io/apimachinery v0.34.4, pkg/util/yaml, ToJSON;
-// sigs.k8s.io/json), which YAML's parser does not know all of. Every byte but the image's is kept.
-func TestJSONIsReadAsJSON(t *testing.T) {
+// Kubelet reads a file that starts with a brace by the rules of encoding/json (k8s.io/apimachinery v0.34.4,
+// pkg/util/yaml, ToJSON; sigs.k8s.io/json), some of which a YAML parser lacks. Every byte outside the image is kept.
+func TestJSONIsParsedAsJSON(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"escaped slashes":        jsonPod("", `"r.example\/a:1"`),
@@ -62,7 +62,7 @@ func TestJSONIsReadAsJSON(t *testing.T) {
 	}
 }
 
-func TestBadJSONIsRefused(t *testing.T) {
+func TestInvalidJSONIsRejected(t *testing.T) {
 	t.Parallel()
 	good := jsonPod("", `"r.example/a:1"`)
 	for name, c := range map[string]struct{ text, want string }{
@@ -91,7 +91,7 @@ func TestBadJSONIsRefused(t *testing.T) {
 	}
 }
 
-// kubelet takes a text with a byte order mark for YAML, also where a brace follows.
+// kubelet reads a file with a byte order mark as YAML, even if a brace follows.
 func TestByteOrderMarkBeforeABraceIsYAML(t *testing.T) {
 	t.Parallel()
 	f, err := manifests.Parse([]byte("\uFEFF" + jsonPod("", `'r.example/a:1'`)))
@@ -99,8 +99,8 @@ func TestByteOrderMarkBeforeABraceIsYAML(t *testing.T) {
 	assert.Equal(t, "r.example/a:1", f.Images[0].Reference)
 }
 
-// Files of others that the agent once could not read or change.
-func TestFilesFromOutside(t *testing.T) {
+// Files from other projects that the agent once could not read or edit.
+func TestFilesOfOtherProjects(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string][]string{
 		"json-escaped-slashes.json": {"r.example/a:1"},
@@ -141,9 +141,9 @@ func TestFilesFromOutside(t *testing.T) {
 	}
 }
 
-// The verdicts are those of tryDecodeSinglePod and of the store by MetaNamespaceKeyFunc in k8s.io/kubernetes v1.34.4,
+// The results match tryDecodeSinglePod and the store keyed by MetaNamespaceKeyFunc in k8s.io/kubernetes v1.34.4,
 // pkg/kubelet/config: the last of two keys, the first document, one Pod.
-func TestDefinesIsWhatKubeletRuns(t *testing.T) {
+func TestDefinesMatchesKubelet(t *testing.T) {
 	t.Parallel()
 	const head, tail = "apiVersion: v1\nkind: Pod\n", "spec: {containers: [{name: a, image: 'a:1'}]}\n"
 	for text, want := range map[string]string{

@@ -11,28 +11,27 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
-// File is a parsed pod manifest. Nothing changes it or its Data, so that
-// several goroutines may use it.
+// File is a parsed pod manifest. It and its Data never change, so several goroutines may use it.
 type File struct {
 	Pod
 	Data []byte
 
 	yaml  *yamledit.File
 	sites []site // parallel to Images
-	uses  uses   // of the first document
+	uses  uses   // uses in the first document
 }
 
-// site is where an image is written. Nodes are nil where the file has none.
+// site is a place with an image. A node is nil if the file does not have it.
 type site struct {
-	owner  *yaml.Node // the mapping that has the reference and the pull policy
+	owner  *yaml.Node // the mapping with the reference and the pull policy
 	key    *yaml.Node // of the reference
 	value  *yaml.Node // of the reference, as written: may be an alias
 	merged bool       // the reference comes from a merge key's mapping
-	policy *yaml.Node // pull policy, as written
+	policy *yaml.Node // the pull policy, as written
 }
 
-// Parse reads a pod manifest. It is an error what kubelet would not run as one
-// Pod: another kind, a List, no name, no containers, JSON that is none.
+// Parse reads a pod manifest. It returns an error for a file that kubelet would not run as one Pod: another kind, a
+// List, no name, no containers, invalid JSON.
 func Parse(data []byte) (*File, error) {
 	read := yamledit.Parse
 	if isJSON(data) {
@@ -62,7 +61,7 @@ func Parse(data []byte) (*File, error) {
 	return f, nil
 }
 
-// header checks and takes what makes the document a static pod.
+// header checks and reads the fields that make the document a static pod.
 func (f *File) header(root *yaml.Node) error {
 	if root.Kind != yaml.MappingNode {
 		return &NotPodError{yamledit.ErrorAt(root, "not a Pod: the document is not a mapping")}
@@ -98,7 +97,7 @@ func (f *File) header(root *yaml.Node) error {
 	return nil
 }
 
-// component is the name of a pod of the control plane as kubeadm labels it, else "".
+// component returns the component name that kubeadm's label gives a control-plane pod, else "".
 func component(namespace string, metadata *yaml.Node) string {
 	labels, _ := yamledit.Get(metadata, "labels")
 	name := text(labels.Value, "component")
@@ -108,7 +107,7 @@ func component(namespace string, metadata *yaml.Node) string {
 	return name
 }
 
-// text is a field's string, "" if it is absent or no string.
+// text returns a field's string, "" if the field is absent or not a string.
 func text(mapping *yaml.Node, name string) string {
 	field, _ := yamledit.Get(mapping, name)
 	return stringOf(field.Value)

@@ -10,22 +10,20 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
-// Pinned names one image of a pod manifest and what it shall be.
+// Pinned names one image of a pod manifest and its new reference.
 type Pinned struct {
 	Kind      Kind   // KindContainer, KindInit or KindVolume
-	Container string // its name, or that of the volume
-	Reference string // with a digest: "r.example/velum:2@sha256:..."; or with a tag alone, to take a pin back
+	Container string // its name, or the name of the volume
+	Reference string // with a digest: "r.example/velum:2@sha256:..."; or with only a tag, to undo a pin
 }
 
-// Pin returns the pod manifest with each named image set to exactly its
-// reference, and its pull policy to policy: with IfNotPresent, kubelet starts it
-// without a registry; that of before takes a pin back. An explicit Never stays, as
-// it wants none either. Every other byte is kept, and the result is proved as
-// Render does. Pinning twice is pinning once.
+// Pin returns the pod manifest with each named image set to exactly its reference and its pull policy set to policy.
+// With IfNotPresent, kubelet starts the image without a registry; the previous policy undoes a pin. An explicit Never
+// stays, because it needs no registry either. Every other byte is kept, and Pin checks its result as Render does.
+// Pinning is idempotent.
 //
-// It is an error, and nothing is pinned, where an image is not there, is there
-// twice, or cannot be edited together with its pull policy: half a pin would let
-// kubelet ask a registry after all.
+// Pin returns an error, and pins nothing, if an image is missing, is named twice, or cannot be edited together with its
+// pull policy: after half a pin kubelet would still need a registry.
 func (f *File) Pin(pins []Pinned, policy string) (*File, error) {
 	p := f.plan(Overrides{PullPolicy: policy})
 	references, err := p.pins(pins)
@@ -67,7 +65,7 @@ func (p *plan) pins(pins []Pinned) (*values, error) {
 		shared.add(p.sites[i].value, i, pin.Reference)
 	}
 	for _, n := range shared.order {
-		// Every place that an anchor gives the value must be pinned alike.
+		// Every place that shares the value through an anchor must get the same pin.
 		if sites := shared.sites[n]; p.isShared(n, sites) && n.Value != shared.want[sites[0]] {
 			p.leave(sites[0], ReasonShared)
 		} else if err := p.replaceReference(shared, n); err != nil {
@@ -77,7 +75,7 @@ func (p *plan) pins(pins []Pinned) (*values, error) {
 	return shared, nil
 }
 
-// siteOf finds the one place that a pin names.
+// siteOf finds the only place that a pin matches.
 func (p *plan) siteOf(pin Pinned) (int, error) {
 	switch ref := SplitReference(pin.Reference); {
 	case pin.Kind != KindContainer && pin.Kind != KindInit && pin.Kind != KindVolume:
@@ -99,7 +97,7 @@ func (p *plan) siteOf(pin Pinned) (int, error) {
 		return 0, fmt.Errorf("not in the pod manifest")
 	}
 	switch img := p.Images[found]; img.Reason {
-	case "", ReasonDigest, ReasonShared: // pins decides about the last
+	case "", ReasonDigest, ReasonShared: // pins handles ReasonShared
 		return found, nil
 	default:
 		return 0, notPinned(img)

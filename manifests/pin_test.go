@@ -17,13 +17,12 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// otherDigest is another one than digest.
+// otherDigest differs from digest.
 const otherDigest = "sha256:fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210"
 
-// TestPinGolden pins the archives of testdata/pins. Each has a section "pins"
-// (lines "KIND CONTAINER REFERENCE", after "template FILE" for one of
-// testdata/templates), else a section "template", and the wanted "diff", or
-// "error". In the pins and the template, DIGEST and OTHER stand for digests.
+// TestPinGolden pins the archives of testdata/pins. Each has a section "pins" (lines "KIND CONTAINER REFERENCE", after
+// "template FILE" for one of testdata/templates), else a section "template". The expected result is "diff" or "error".
+// DIGEST and OTHER stand for digests in pins and template.
 func TestPinGolden(t *testing.T) {
 	t.Parallel()
 	golden(t, "testdata/pins/*.txtar", "pins", []string{"diff", "error"},
@@ -67,7 +66,7 @@ func pinGolden(t *testing.T, template []byte, pins []manifests.Pinned) map[strin
 	return map[string]string{"diff": shortDigests.Replace(manifests.Diff("template", "pinned", template, out))}
 }
 
-// checkPinned holds for everything that was pinned.
+// checkPinned checks what every successful pin must satisfy.
 func checkPinned(t require.TestingT, data, out []byte, pins []manifests.Pinned) {
 	before, err := manifests.Parse(data)
 	require.NoError(t, err)
@@ -100,8 +99,8 @@ func checkPinned(t require.TestingT, data, out []byte, pins []manifests.Pinned) 
 	require.Equal(t, string(out), string(again), "pinning twice is pinning once")
 }
 
-// pinsKept are pod manifests that a text archive would not carry faithfully; E
-// is a line's end with carriage return, and PIN what is pinned.
+// pinsKept are pod manifests that a text archive cannot represent. E stands for a line ending with carriage return, PIN
+// for the pinned image.
 var pinsKept = map[string]struct{ data, want string }{
 	"crlf":                    {head + "  - name: cE    image: a:1E    tty: trueE", head + "  - name: cE    image: PINE    imagePullPolicy: IfNotPresentE    tty: trueE"},
 	"no final newline":        {podHead + "  - name: c\n    image: a:1", podHead + "  - name: c\n    image: PIN\n    imagePullPolicy: IfNotPresent"},
@@ -138,7 +137,7 @@ func pinC(reference string) []manifests.Pinned {
 
 var pinsRefused = map[string]struct {
 	data string
-	pin  manifests.Pinned // what is empty is that of the container of pod
+	pin  manifests.Pinned // an empty field means that of the container of pod
 	want string
 }{
 	"not there":             {pod("a:1"), manifests.Pinned{Container: "d"}, "container d: not in the pod manifest"},
@@ -167,7 +166,7 @@ var pinsRefused = map[string]struct {
 	"result too large":      {pod("a:1") + strings.Repeat("#", yamledit.MaxBytes-len(pod("a:1"))), manifests.Pinned{}, "pinned pod manifest: 1048680 bytes: larger than the limit of 1048576"},
 }
 
-func TestPinRefuses(t *testing.T) {
+func TestPinRejects(t *testing.T) {
 	t.Parallel()
 	for name, tc := range pinsRefused {
 		t.Run(name, func(t *testing.T) {
@@ -183,9 +182,8 @@ func TestPinRefuses(t *testing.T) {
 	}
 }
 
-// Two containers that share one image through an anchor are pinned alike or not
-// at all, and none is pinned twice.
-func TestPinSharedAnchorNeedsAgreement(t *testing.T) {
+// Two containers that share one image through an anchor get the same pin or none, and no image is pinned twice.
+func TestPinSharedAnchorNeedsOneReference(t *testing.T) {
 	t.Parallel()
 	data := []byte(podHead + "  - {name: a, image: &i sles12/velum:1}\n  - {name: b, image: *i}\n")
 	a := manifests.Pinned{Kind: manifests.KindContainer, Container: "a", Reference: "sles12/velum@" + digest}
@@ -210,19 +208,17 @@ func TestPinWithoutPins(t *testing.T) {
 	assert.Equal(t, byte('a'), data[0], "the caller's bytes are not shared")
 }
 
-// pinImages are references with what they are pinned to; the same text twice is
-// an image that is not pinned.
+// pinImages are references and their pins; a pair of equal texts is an image that is not pinned.
 var pinImages = [][2]string{
 	{"sles12/velum:2-rev1", "sles12/velum:2-rev1@" + digest},
 	{"sles12/mariadb", "r.example/new/mariadb:10.0.35-rev2@" + otherDigest},
 	{"registry01:5000/ns/pause@" + digest, "registry01:5000/ns/pause@" + otherDigest},
-	{"sles12/velum:2-rev1@" + digest, "sles12/velum:2-rev1@" + digest + " "}, // right already, policy still due
+	{"sles12/velum:2-rev1@" + digest, "sles12/velum:2-rev1@" + digest + " "}, // only the policy changes
 	{"sles12/velum:2-rev1", "sles12/velum:2-rev1"},
 	{"sles12/velum@" + digest, "sles12/velum@" + digest},
 }
 
-// Over many styles every byte outside the pinned scalars is kept, and pinning
-// twice is pinning once.
+// In many YAML styles, every byte outside the pinned scalars is kept, and pinning is idempotent.
 func TestPinOverStyles(t *testing.T) {
 	t.Parallel()
 	policies := map[string]string{"Always": "IfNotPresent", "IfNotPresent": "IfNotPresent", "Never": "Never"}
@@ -237,8 +233,7 @@ func TestPinOverStyles(t *testing.T) {
 	})
 }
 
-// FuzzPin: what is pinned is a pod manifest that differs in the pinned images
-// only, or there is none.
+// FuzzPin checks that Pin fails or returns a pod manifest that differs only in the pinned images.
 func FuzzPin(f *testing.F) {
 	seeds(f)
 	for _, tc := range pinsKept {

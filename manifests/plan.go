@@ -8,15 +8,15 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
-// plan collects the edits of one template. Beside the bytes of each edit it keeps
-// how the parsed tree must look afterwards, which prove compares.
+// plan collects the edits of one template. For each edit it also keeps the expected node of the parsed result, which
+// prove compares.
 type plan struct {
 	*File
 	overrides Overrides
 	edits     []yamledit.Edit
-	intended  map[*yaml.Node]*yaml.Node // the nodes that edits change, and what they shall be
+	intended  map[*yaml.Node]*yaml.Node // edited nodes and their expected results
 	made      [][]Change                // by site, the reference before the policy
-	left      [][]Image                 // the same
+	left      [][]Image                 // by site, in the same order
 }
 
 func (f *File) plan(o Overrides) plan {
@@ -26,7 +26,7 @@ func (f *File) plan(o Overrides) plan {
 	}
 }
 
-// replace plans another value of a scalar.
+// replace plans a new value for a scalar.
 func (p *plan) replace(n *yaml.Node, want string) error {
 	edit, err := p.yaml.Replace(n, want)
 	if err != nil {
@@ -48,7 +48,7 @@ func (p *plan) leave(site int, reason string) {
 	p.left[site] = append(p.left[site], img)
 }
 
-// values groups the sites that share one scalar through anchors, in order.
+// values groups, in order, the sites that share one scalar through anchors.
 type values struct {
 	order []*yaml.Node
 	sites map[*yaml.Node][]int
@@ -68,7 +68,7 @@ func (v *values) add(n *yaml.Node, site int, want string) {
 	v.want[site] = want
 }
 
-// agreed is the value that all sites of a scalar want.
+// agreed returns the value if all sites of a scalar want the same one.
 func (v *values) agreed(n *yaml.Node) (string, bool) {
 	sites := v.sites[n]
 	for _, s := range sites[1:] {

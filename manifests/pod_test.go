@@ -15,7 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// podHead is followed by the containers; pod wraps one image.
+// podHead precedes the containers; pod adds a container with one image.
 const podHead = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n"
 
 func pod(image string) string { return podHead + "  - name: c\n    image: " + image + "\n" }
@@ -51,7 +51,7 @@ var noPodManifests = map[string]struct{ data, want string }{
 	"too large":             {string(make([]byte, yamledit.MaxBytes+1)), "1048577 bytes: larger than the limit of 1048576"},
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseRejects(t *testing.T) {
 	t.Parallel()
 	for name, tc := range noPodManifests {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestParseDefaultsTheNamespace(t *testing.T) {
 	assert.Equal(t, "default", p.Namespace)
 }
 
-// The counts are those of the packages' templates and of kubeadm.
+// The expected counts are those of the packages' templates and of kubeadm's manifests.
 func TestParseTemplates(t *testing.T) {
 	t.Parallel()
 	for file, images := range map[string]int{
@@ -116,8 +116,8 @@ func TestParseTemplates(t *testing.T) {
 	}
 }
 
-// Only kubeadm's own labels, in its namespace, make a component of a control plane.
-func TestParseTellsKubeadmsControlPlane(t *testing.T) {
+// Only kubeadm's own labels, in its namespace, mark a control-plane component.
+func TestParseKubeadmControlPlane(t *testing.T) {
 	t.Parallel()
 	for metadata, want := range map[string]string{
 		"namespace: kube-system, labels: {component: etcd, tier: control-plane}":                    "etcd",

@@ -12,7 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
-// policies plans the pull policies of the images whose references are wanted.
+// policies plans the pull policies of the images that references edits.
 func (p *plan) policies(references *values) {
 	if p.overrides.PullPolicy == "" {
 		return
@@ -68,7 +68,7 @@ func (p *plan) replacePolicy(sites []int, n *yaml.Node) {
 	}
 }
 
-// policyPath is the path of the pull policy beside a reference.
+// policyPath returns the path of the pull policy next to a reference.
 func policyPath(img Image) string {
 	if base, ok := strings.CutSuffix(img.Path, ".reference"); ok {
 		return base + ".pullPolicy"
@@ -76,8 +76,8 @@ func policyPath(img Image) string {
 	return strings.TrimSuffix(img.Path, ".image") + ".imagePullPolicy"
 }
 
-// insertPolicy puts the pull policy behind the reference: on a line of its own
-// with the indentation of the reference's key, or behind a comma in flow style.
+// insertPolicy inserts the pull policy after the reference: on a new line with the indentation of the reference's key,
+// or after a comma in flow style.
 func (p *plan) insertPolicy(i int) bool {
 	s := p.sites[i]
 	_, end, err := p.yaml.Scalar(s.value)
@@ -90,7 +90,7 @@ func (p *plan) insertPolicy(i int) bool {
 	var edit yamledit.Edit
 	if s.owner.Style&yaml.FlowStyle != 0 {
 		written := ", " + key.Value + ": " + want
-		if s.key.Style&yaml.DoubleQuotedStyle != 0 { // JSON wants both quoted
+		if s.key.Style&yaml.DoubleQuotedStyle != 0 { // JSON needs quotes around both
 			written = `, "` + key.Value + `": "` + want + `"`
 			key.Style, value.Style = yaml.DoubleQuotedStyle, yaml.DoubleQuotedStyle
 		}

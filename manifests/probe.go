@@ -32,20 +32,20 @@ const (
 // in. Only httpGet and tcpSocket have more than a Kind.
 type Probe struct {
 	Container string
-	Kind      string // one of the Probe words, or as written
-	Host      string // as written; empty: the pod's address
-	Port      int    // a name has been looked up among the container's ports; 0: none that can be used
+	Kind      string // one of the Probe constants, or as written
+	Host      string // as written; empty for the pod's address
+	Port      int    // a named port is resolved among the container's ports; 0 if it cannot be
 	Scheme    string // httpGet: HTTP or HTTPS, or as written
 	Path      string // httpGet
 	Headers   []Header
 	Timeout   time.Duration
 }
 
-// Header is a header that a probe sends.
+// Header is an HTTP header of a probe.
 type Header struct{ Name, Value string }
 
-// serving takes from the spec how the pod serves and ends. What kubelet would
-// refuse here is kubelet's to report: it does not make the file unreadable.
+// serving reads the fields of the spec about readiness and termination. It ignores values that kubelet would reject:
+// kubelet reports them.
 func (p *Pod) serving(spec *yaml.Node) {
 	p.Grace = defaultGrace
 	for _, field := range yamledit.Fields(spec) {
@@ -67,8 +67,8 @@ func (p *Pod) serving(spec *yaml.Node) {
 	}
 }
 
-// readinessOf reads a container's readiness probe. Its handler is the one
-// mapping among numbers; a probe without any is none.
+// readinessOf reads a container's readiness probe. Its handler is the one mapping among numbers; without a handler
+// there is no probe.
 func readinessOf(container *yaml.Node) (Probe, bool) {
 	written, ok := yamledit.Get(container, "readinessProbe")
 	if !ok {
@@ -119,8 +119,8 @@ func (p *Probe) take(name string, value, container *yaml.Node) {
 	}
 }
 
-// portOf is a port as kubelet resolves it: a number, or the name of one of the
-// container's ports, or else a number in quotes.
+// portOf returns a port as kubelet resolves it: a number, the name of one of the container's ports, or a number in
+// quotes.
 func portOf(written, container *yaml.Node) int {
 	port, isNumber := intOf(written)
 	if name := stringOf(written); !isNumber && name != "" {
@@ -139,13 +139,13 @@ func portOf(written, container *yaml.Node) int {
 	return int(port)
 }
 
-// secondsOf is a number of seconds of at least least, else otherwise.
+// secondsOf returns a number of seconds if it is at least least, else otherwise.
 func secondsOf(n *yaml.Node, least int64, otherwise time.Duration) time.Duration {
 	seconds, ok := intOf(n)
 	if !ok || seconds < least {
 		return otherwise
 	}
-	return time.Duration(min(seconds, math.MaxInt32)) * time.Second // more would overflow the duration
+	return time.Duration(min(seconds, math.MaxInt32)) * time.Second // a larger number would overflow the duration
 }
 
 func intOf(n *yaml.Node) (i int64, ok bool) {

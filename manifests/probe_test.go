@@ -24,8 +24,8 @@ func httpGet(port int) manifests.Probe {
 	return manifests.Probe{Container: "c", Kind: "httpGet", Port: port, Scheme: "HTTP", Path: "/", Timeout: second}
 }
 
-// probesWritten are what stands below the image of pod, and the probe it is; one
-// without kind is none.
+// probesWritten maps the YAML below the image of pod to the parsed probe; a probe without kind means that there is
+// none.
 var probesWritten = map[string]struct {
 	container string
 	want      manifests.Probe
@@ -86,7 +86,7 @@ var probesWritten = map[string]struct {
 	"unknown": {ready + "{udpSocket: {port: 80}}", manifests.Probe{Container: "c", Kind: "udpSocket"}},
 }
 
-func TestParseTakesTheReadinessProbe(t *testing.T) {
+func TestParseReadinessProbe(t *testing.T) {
 	t.Parallel()
 	for name, tc := range probesWritten {
 		t.Run(name, func(t *testing.T) {
@@ -102,9 +102,8 @@ func TestParseTakesTheReadinessProbe(t *testing.T) {
 	}
 }
 
-// Kubelet asks regular containers of the first document only; anchors and merge
-// keys count.
-func TestParseTakesProbesInOrder(t *testing.T) {
+// Kubelet probes only regular containers of the first document; anchors and merge keys are followed.
+func TestParseProbesInOrder(t *testing.T) {
 	t.Parallel()
 	p, err := manifests.Parse([]byte("x: &probe {readinessProbe: &r {tcpSocket: {port: 2}}}\n" + podHead +
 		"  - {name: a, image: 'a:1', readinessProbe: {exec: {}}}\n" +
@@ -121,7 +120,7 @@ func TestParseTakesProbesInOrder(t *testing.T) {
 	}, p.Probes)
 }
 
-func TestParseTakesTheNetwork(t *testing.T) {
+func TestParseHostNetwork(t *testing.T) {
 	t.Parallel()
 	for written, want := range map[string]bool{
 		"": false, "  hostNetwork: true\n": true, "  hostNetwork: false\n": false, "  hostNetwork: yes\n": true, "  hostNetwork: On\n": true,
@@ -134,7 +133,7 @@ func TestParseTakesTheNetwork(t *testing.T) {
 	}
 }
 
-func TestParseTakesTheGrace(t *testing.T) {
+func TestParseGracePeriod(t *testing.T) {
 	t.Parallel()
 	for written, want := range map[string]time.Duration{
 		"": 30 * second, "5": 5 * second, "0": 0, "-1": 30 * second, "soon": 30 * second, "'5'": 30 * second, "~": 30 * second,
@@ -146,8 +145,8 @@ func TestParseTakesTheGrace(t *testing.T) {
 	}
 }
 
-// They have liveness probes only.
-func TestParseTakesNoOtherProbes(t *testing.T) {
+// These templates have only liveness and startup probes.
+func TestParseIgnoresOtherProbes(t *testing.T) {
 	t.Parallel()
 	for file, onHost := range map[string]bool{"etcd.yaml": true, "kube-apiserver.yaml": true, "public.yaml": true} {
 		data, err := os.ReadFile(filepath.Join("testdata/templates", file))

@@ -11,9 +11,8 @@ import (
 
 var errNotAsIntended = errors.New("differs from its template in more than was intended")
 
-// prove parses the result and compares all of its documents with the template's
-// trees and the intended changes. It takes the parsed file for the result if that
-// has the same bytes; nil: none.
+// prove parses the result and compares all its documents with the template's trees and the planned changes. If parsed
+// is not nil and has the same bytes, prove uses it instead of parsing.
 func (p *plan) prove(out []byte, parsed *File) (*File, error) {
 	if parsed == nil || !bytes.Equal(parsed.Data, out) {
 		var err error

@@ -8,13 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// No edit of ours makes more of a change than was intended; if one does, its result is not used.
-func TestProveRefusesWhatWasNotIntended(t *testing.T) {
+// A result with a change that was not planned is rejected.
+func TestProveRejectsUnplannedChanges(t *testing.T) {
 	t.Parallel()
 	const template = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - {name: a, image: 'a:1'}\n"
 	for name, c := range map[string]struct {
 		out  string
-		want string // empty: as intended
+		want string // empty: only planned changes
 	}{
 		"the same":            {template, ""},
 		"another style":       {template + "# a comment\n", ""},

@@ -9,21 +9,18 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Placeholder stands for a tag in SUSE's templates; the package builds and
-// admin-node-setup.sh used to replace it.
+// Placeholder stands for a tag in SUSE's templates; formerly the package builds and admin-node-setup.sh replaced it.
 const Placeholder = "__TAG__"
 
-// Reference is an image reference split at its marks and otherwise as written:
-// nothing is added, no registry and no "latest".
+// Reference is an image reference split into its parts as written: no default registry and no "latest" is added.
 type Reference struct {
-	Name   string // repository, with the registry host[:port] if there is one
-	Tag    string // "" if there is none
-	Digest string // "algorithm:hex", "" if there is none
+	Name   string // repository, with the registry host[:port] if it has one
+	Tag    string // "" if absent
+	Digest string // "algorithm:hex", "" if absent
 }
 
-// SplitReference splits any text, also what is no valid reference, so that
-// String gives the same text again. A colon in front of the last slash is a
-// port, not a tag.
+// SplitReference splits any text, even an invalid reference, so that String returns the same text. A colon before the
+// last slash starts a port, not a tag.
 func SplitReference(s string) Reference {
 	var r Reference
 	r.Name = s
@@ -47,12 +44,10 @@ func (r Reference) String() string {
 	return s
 }
 
-// maxName is the limit of a name with its host, which distribution/reference
-// applies to the path alone.
+// maxName limits the name including its host; distribution/reference applies the limit to the path alone.
 const maxName = 255
 
-// valid reports whether kubelet takes the reference. Digests are taken for what
-// they look like, as they are not edited.
+// valid reports whether kubelet accepts the reference. It checks digests only by their form, as they are not edited.
 func (r Reference) valid() bool {
 	name, err := reference.WithName(r.Name)
 	if err == nil && r.Tag != "" {

@@ -25,7 +25,7 @@ var splitReferences = map[string]manifests.Reference{
 	"host:5000/velum@" + digest:      {Name: "host:5000/velum", Digest: digest},
 	"host:5000/velum:1@" + digest:    {Name: "host:5000/velum", Tag: "1", Digest: digest},
 	"[2001:db8::1]:5000/a/b:2":       {Name: "[2001:db8::1]:5000/a/b", Tag: "2"},
-	"host:5000":                      {Name: "host", Tag: "5000"}, // as Docker reads it
+	"host:5000":                      {Name: "host", Tag: "5000"}, // as Docker parses it
 	"velum:":                         {Name: "velum:"},
 	"velum@":                         {Name: "velum@"},
 	":1":                             {Tag: "1"},
@@ -57,7 +57,7 @@ var references = map[string]bool{
 	"$(IMAGE)": false, "a:1.0+2": false, strings.Repeat("a", 256): false, "host:port/a": false,
 }
 
-// The grammar shows in Editable, and in what Render accepts to write.
+// Editable, and the references that Render accepts, follow this grammar.
 func TestReferenceGrammar(t *testing.T) {
 	t.Parallel()
 	for text, want := range references {
@@ -137,7 +137,7 @@ func always(tag string) func(string, manifests.Image) (string, bool) {
 	return func(string, manifests.Image) (string, bool) { return tag, true }
 }
 
-func TestRenderRefusesOverrides(t *testing.T) {
+func TestRenderRejectsOverrides(t *testing.T) {
 	t.Parallel()
 	for name, tc := range badOverrides {
 		t.Run(name, func(t *testing.T) {

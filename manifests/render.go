@@ -15,36 +15,33 @@ const (
 	pullNever        = "Never"
 )
 
-// Overrides say what a rendered pod manifest shall have in place of the
-// template's. The zero value changes nothing.
+// Overrides are the differences between a rendered pod manifest and its template. The zero value changes nothing.
 type Overrides struct {
-	// Tag returns the tag for a repository (as it is after the rewrite); false
-	// keeps what is written. Nil keeps every tag.
+	// Tag returns the tag for a repository (after the rewrites); false keeps the written tag. A nil Tag keeps every
+	// tag.
 	Tag func(repository string, img Image) (tag string, ok bool)
-	// Rewrites are made before Tag is asked.
+	// Rewrites apply before Tag is called.
 	Rewrites []Rewrite
-	// PullPolicy is set on, or inserted into, every container and image volume
-	// whose reference may be edited: "" (leave), PullAlways or PullIfNotPresent.
-	// An explicit Never stays and is reported.
+	// PullPolicy is set on, or inserted into, every container and image volume with an editable reference: ""
+	// (unchanged), PullAlways or PullIfNotPresent. An explicit Never stays and is reported.
 	PullPolicy string
 }
 
 // Change is one replaced or inserted value.
 type Change struct {
 	Path     string // "spec.containers[0].imagePullPolicy"
-	Line     int    // of the value in the template, or of the image it was put behind; from 1
+	Line     int    // of the value in the template, or of the image before an inserted value; from 1
 	From, To string // From is "" for an inserted value
 }
 
 // Rendered is a pod manifest made from a template.
 type Rendered struct {
 	*File
-	Changes   []Change // in order of the template's images; none: Data equals the template
-	Untouched []Image  // of the template, with their Reasons: not to be edited, or asked for in vain
+	Changes   []Change // in the order of the template's images; without changes Data equals the template
+	Untouched []Image  // images of the template that could not be edited as asked, with their Reasons
 }
 
-// UnresolvedError names the images whose Placeholder no tag is known for. Nothing
-// is rendered then: one unresolved image withholds its whole pod.
+// UnresolvedError names the images with a Placeholder and no known tag. One such image leaves the whole pod unrendered.
 type UnresolvedError struct{ Images []Image }
 
 func (e *UnresolvedError) Error() string {
@@ -55,10 +52,9 @@ func (e *UnresolvedError) Error() string {
 	return "no tag is known for " + Placeholder + ": " + strings.Join(places, "; ")
 }
 
-// Render makes a pod manifest from a template. It returns an error and no output
-// when a placeholder is left, or when the result, parsed again, is not the
-// template with exactly these changes. A result that has the bytes of disk is not
-// parsed again, but returned as disk; nil: there is none.
+// Render makes a pod manifest from a template. It returns an error and no output if a placeholder is left, or if the
+// parsed result is not the template with exactly the planned changes. disk is the parsed file on disk or nil: a result
+// with the same bytes is returned as disk without parsing it again.
 func (f *File) Render(o Overrides, disk *File) (Rendered, error) {
 	if err := o.check(); err != nil {
 		return Rendered{}, err
@@ -83,8 +79,8 @@ func (f *File) Render(o Overrides, disk *File) (Rendered, error) {
 	return Rendered{File: after, Changes: slices.Concat(p.made...), Untouched: slices.Concat(p.left...)}, nil
 }
 
-// unresolved looks at what kubelet would get: an argument with a placeholder is
-// as wrong as an image. It names the places in the template.
+// unresolved also checks arguments, because kubelet would run them with the placeholder. It names the places in the
+// template.
 func unresolved(template, rendered []Image) error {
 	var left []Image
 	for i, img := range rendered {
@@ -107,8 +103,7 @@ func (o Overrides) check() error {
 	return CheckRewrites(o.Rewrites)
 }
 
-// wanted is the reference that an editable image shall have. known is false
-// where a tag was asked for and none is known.
+// wanted returns the new reference of an editable image. known is false if it needs a tag and none is known.
 func (o Overrides) wanted(img Image) (want string, known bool, err error) {
 	ref := SplitReference(img.Reference)
 	ref.Name, known = Rewritten(ref.Name, o.Rewrites), true

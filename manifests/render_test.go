@@ -16,10 +16,10 @@ import (
 
 var velum = manifests.Overrides{Tag: tagsFrom(map[string]string{"sles12/velum": "2-rev1"}), PullPolicy: manifests.PullAlways}
 
-// head is podHead with the placeholder E for the line ending.
+// head is podHead with the placeholder E for a line ending.
 var head = strings.ReplaceAll(podHead, "\n", "E")
 
-// bytesKept are templates that a text archive would not carry faithfully.
+// bytesKept are templates that a text archive cannot represent.
 var bytesKept = map[string]struct{ template, want string }{
 	"crlf":                     {head + "  - name: cE    image: sles12/velum:1E    tty: trueE", head + "  - name: cE    image: sles12/velum:2-rev1E    imagePullPolicy: AlwaysE    tty: trueE"},
 	"crlf, no final newline":   {head + "  - name: cE    image: sles12/velum:1", head + "  - name: cE    image: sles12/velum:2-rev1E    imagePullPolicy: Always"},
@@ -55,7 +55,7 @@ func TestRenderKeepsEveryOtherByte(t *testing.T) {
 	}
 }
 
-func TestRenderTellsTheImage(t *testing.T) {
+func TestRenderPassesTheImageToTag(t *testing.T) {
 	t.Parallel()
 	var asked []string
 	o := manifests.Overrides{
@@ -101,8 +101,8 @@ func TestRenderUnresolved(t *testing.T) {
 	require.NoError(t, err, "kubelet does not run the second document")
 }
 
-// Two containers that share one image through an anchor may not get two tags.
-func TestRenderSharedAnchorNeedsAgreement(t *testing.T) {
+// Two containers that share one image through an anchor cannot get two tags.
+func TestRenderSharedAnchorNeedsOneTag(t *testing.T) {
 	t.Parallel()
 	template := podHead + "  - {name: a, image: &i sles12/velum:1}\n  - {name: b, image: *i}\n"
 	byContainer := func(_ string, img manifests.Image) (string, bool) {
@@ -116,16 +116,16 @@ func TestRenderSharedAnchorNeedsAgreement(t *testing.T) {
 	assert.Equal(t, manifests.ReasonShared, r.Untouched[0].Reason)
 }
 
-// What the parser sees in the result is compared, not only what was planned.
-func TestRenderProvesItsResult(t *testing.T) {
+// Render compares the parsed result, not only the plan.
+func TestRenderChecksItsResult(t *testing.T) {
 	t.Parallel()
-	template := "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers: [image: a]\n" // a pair without braces has no room for a second key
+	template := "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers: [image: a]\n" // a pair without braces has no place for a second key
 	r, err := renderBytes([]byte(template), manifests.Overrides{PullPolicy: manifests.PullAlways})
 	require.ErrorContains(t, err, "rendered pod manifest: ")
 	assert.Empty(t, r)
 }
 
-// The limits hold for what is written, too.
+// The limits also apply to the result.
 func TestRenderKeepsTheLimit(t *testing.T) {
 	t.Parallel()
 	template := pod("sles12/velum:1")
@@ -136,8 +136,7 @@ func TestRenderKeepsTheLimit(t *testing.T) {
 	assert.Empty(t, r)
 }
 
-// Goroutines share parsed files. The race detector fails this test where rendering, pinning
-// or comparing writes to one.
+// Goroutines share parsed files. The race detector fails this test if rendering, pinning or comparing writes to one.
 func TestParsedFilesAreReadOnly(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -165,7 +164,7 @@ func TestParsedFilesAreReadOnly(t *testing.T) {
 	}
 }
 
-func TestRenderTakesParsedFileWithTheBytesOfTheResult(t *testing.T) {
+func TestRenderReusesTheParsedFileOnDisk(t *testing.T) {
 	t.Parallel()
 	template, err := manifests.Parse([]byte(pod("sles12/velum:1")))
 	require.NoError(t, err)

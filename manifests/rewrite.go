@@ -7,20 +7,17 @@ import (
 	"strings"
 )
 
-// Rewrite moves repositories: From is a whole repository or the leading path
-// components of some ("sles12" takes sles12/velum, not sles12sp5/velum), To is
-// what stands in its place. Of several that fit the longest From counts,
-// whatever the order. Where To lies under From itself (a=a/mirror), a repository
-// that is under To already stays.
+// Rewrite maps repositories: From is a whole repository or leading path components ("sles12" matches sles12/velum, not
+// sles12sp5/velum), To replaces it. Of several matches the longest From applies, regardless of order. If To lies under
+// From (a=a/mirror), a repository already under To stays.
 type Rewrite struct{ From, To string }
 
-// under tells whether name is prefix or lies below it.
+// under reports whether name is prefix or below it.
 func under(name, prefix string) bool {
 	return name == prefix || strings.HasPrefix(name, prefix) && name[len(prefix)] == '/'
 }
 
-// CheckRewrites refuses what could not be rendered twice with the same outcome:
-// a rewrite that takes up what another one writes. Render asks it first.
+// CheckRewrites rejects rewrites that are not idempotent: one matches the result of another. Render calls it first.
 func CheckRewrites(rewrites []Rewrite) error {
 	from := make(map[string]bool, len(rewrites))
 	for i, r := range rewrites {
@@ -43,10 +40,10 @@ func CheckRewrites(rewrites []Rewrite) error {
 	return nil
 }
 
-// validPrefix takes a registry host alone, too.
+// validPrefix also accepts a registry host alone.
 func validPrefix(s string) bool { return Reference{Name: s + "/x"}.valid() }
 
-// Rewritten is the repository that stands for name after the rewrites.
+// Rewritten returns the repository that replaces name.
 func Rewritten(name string, rewrites []Rewrite) string {
 	var best Rewrite
 	for _, r := range rewrites {
@@ -63,8 +60,7 @@ func Rewritten(name string, rewrites []Rewrite) string {
 		}
 		return best.To + name[len(best.From):]
 	}
-	// Once, but for a From that lies under its To: a/b=a makes a/b/b/x to a/b/x,
-	// which fits again.
+	// Repeat only if From lies under its To: a/b=a maps a/b/b/x to a/b/x, which matches again.
 	for under(name, best.From) {
 		name = best.To + name[len(best.From):]
 	}

@@ -4,16 +4,16 @@ package manifests
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
-// The roles of pods without which a cluster has no API, and of those that must not be newer than its API server.
+// The roles of the pods that make up a cluster's API, and of those that must not be newer than its API server.
 const (
 	RoleEtcd              = "etcd"
 	RoleAPIServer         = "kube-apiserver"
@@ -21,14 +21,14 @@ const (
 	RoleScheduler         = "kube-scheduler"
 )
 
-// roles are in the order in which a pod with several of them counts.
+// roles are in order of precedence for a pod that matches several.
 var roles = []string{RoleEtcd, RoleAPIServer, RoleControllerManager, RoleScheduler}
 
-// roleLabels are the labels by which installers name what a pod is: kubeadm, RKE2, kubespray, Helm charts.
+// roleLabels are the labels that installers use to name a component: kubeadm, RKE2, kubespray, Helm charts.
 var roleLabels = []string{"component", "k8s-app", "app", "app.kubernetes.io/name", "app.kubernetes.io/component"}
 
-// roleOf tells which part of a control plane a pod is, by its name, its labels, or the program that a container runs;
-// "" for none. A pod that only looks like one needs more care than it deserves, which does no harm.
+// roleOf returns the control-plane role of a pod by its name, its labels, or the program of a container; "" if it has
+// none. A false match only makes the agent more careful.
 func roleOf(name string, metadata, spec *yaml.Node) string {
 	labels, _ := yamledit.Get(metadata, "labels")
 	var words, names []string
@@ -48,7 +48,7 @@ func roleOf(name string, metadata, spec *yaml.Node) string {
 	return ""
 }
 
-// Runs reports whether a container, by its name, runs the program of a role, as Role tells it of the whole pod.
+// Runs reports whether the named container runs the program of a role. Role says the same about the whole pod.
 func (f *File) Runs(container, role string) bool {
 	spec, _ := yamledit.Get(f.yaml.Documents[0].Content[0], "spec")
 	return slices.ContainsFunc(programs(spec.Value), func(c *yaml.Node) bool {
@@ -61,10 +61,10 @@ func (f *File) Runs(container, role string) bool {
 	})
 }
 
-// Decode decodes the pod into what v points to, by the names of YAML.
+// Decode decodes the pod into v by its YAML field names.
 func (f *File) Decode(v any) error { return f.yaml.Documents[0].Decode(v) }
 
-// programs are the containers and init containers of a pod.
+// programs returns the containers and init containers of a pod.
 func programs(spec *yaml.Node) []*yaml.Node {
 	var all []*yaml.Node
 	for _, list := range []string{"containers", "initContainers"} {
@@ -74,8 +74,8 @@ func programs(spec *yaml.Node) []*yaml.Node {
 	return all
 }
 
-// ownFlags are flags and variables that only one program has, whatever its file is called; etcd's variables are its
-// flags in capitals.
+// ownFlags maps flags that only one program has to its role, whatever its file name; etcd's variables are its flags in
+// capitals.
 var ownFlags = map[string]string{
 	"listen-client-urls": RoleEtcd, "listen-peer-urls": RoleEtcd, "listen-metrics-urls": RoleEtcd,
 	"initial-cluster": RoleEtcd, "initial-cluster-state": RoleEtcd, "initial-cluster-token": RoleEtcd,
@@ -84,7 +84,7 @@ var ownFlags = map[string]string{
 	"service-account-issuer": RoleAPIServer,
 }
 
-// etcdVariable turns a variable of etcd into its flag.
+// etcdVariable converts an environment variable of etcd to its flag.
 func etcdVariable(name string) string {
 	if flag, is := strings.CutPrefix(name, "ETCD_"); is {
 		return strings.ReplaceAll(strings.ToLower(flag), "_", "-")
@@ -92,19 +92,19 @@ func etcdVariable(name string) string {
 	return name
 }
 
-// hides are programs that only start another one, which their words need not name.
-var hides = regexp.MustCompile(`^(|.*\.(sh|bash|py|pl)|sh|bash|dash|ash|busybox|env|tini|dumb-init|python3?|` +
+// hides matches programs that start another program, which their arguments need not name.
+var hides = lazyregexp.New(`^(|.*\.(sh|bash|py|pl)|sh|bash|dash|ash|busybox|env|tini|dumb-init|python3?|` +
 	`(docker-)?entrypoint|start|run|init)$`)
 
-// isUnknownProgram reports whether a container does not tell what it runs: the image's entrypoint, or a script.
+// isUnknownProgram reports whether a container hides its program: it runs the image's entrypoint, or a script.
 func isUnknownProgram(container *yaml.Node) bool {
 	command, _ := yamledit.Get(container, "command")
 	words := commandWords(container)
 	return len(children(command.Value)) == 0 || len(words) == 0 || strings.Contains(words[0], "$") ||
-		hides.MatchString(path.Base(words[0]))
+		hides().MatchString(path.Base(words[0]))
 }
 
-// tellingName is the first of the names that has a role; "" for none.
+// tellingName returns the first name that matches a role; "" if none does.
 func tellingName(names ...string) string {
 	for _, name := range names {
 		if slices.ContainsFunc(roles, func(role string) bool { return hasName(name, role) }) {
@@ -114,9 +114,12 @@ func tellingName(names ...string) string {
 	return ""
 }
 
-// hasName reports whether a name has a role as one of its parts: etcd0, etcd-master1, hardened-etcd, start-etcd.sh.
+// dashed writes the separators in a name as dashes.
+var dashed = strings.NewReplacer("_", "-", ".", "-")
+
+// hasName reports whether a part of a name is a role: etcd0, etcd-master1, hardened-etcd, start-etcd.sh.
 func hasName(name, role string) bool {
-	name = strings.NewReplacer("_", "-", ".", "-").Replace(name)
+	name = dashed.Replace(name)
 	for rest, found := name, true; found; {
 		var before string
 		if before, rest, found = strings.Cut(rest, role); !found {
@@ -130,17 +133,17 @@ func hasName(name, role string) bool {
 	return false
 }
 
-// programFile is a role with what installers add to the name of its file.
-var programFile = regexp.MustCompile(`^(etcd|kube-[a-z-]+?)` +
+// programFile matches a role and the suffixes that installers add to its file name.
+var programFile = lazyregexp.New(`^(etcd|kube-[a-z-]+?)` +
 	`(-v?\d+(\.\d+)+([-+]\w+)*|-amd64|-arm64|-ppc64le|-s390x|-manager)$`)
 
-// IsProgram reports whether a file's name is that of the program of a role: etcd, etcd-v3.5.21.
+// IsProgram reports whether a file name is that of a role's program: etcd, etcd-v3.5.21.
 func IsProgram(file, role string) bool {
-	m := programFile.FindStringSubmatch(file)
+	m := programFile().FindStringSubmatch(file)
 	return file == role || m != nil && m[1] == role
 }
 
-// runs reports whether one word of a pod's programs tells that it has a role.
+// runs reports whether a word of a pod's programs shows that it has a role.
 func runs(words []string, word, role string) bool {
 	file := path.Base(word)
 	if IsProgram(file, role) {
@@ -156,8 +159,8 @@ func runs(words []string, word, role string) bool {
 	return ownFlags[etcdVariable(flag)] == role
 }
 
-// programWords are the words of a container that may name its program: those of command and args, also within the text
-// of a shell, and the values of variables where a word is one.
+// programWords returns the words of a container that may name its program: words of command and args, also within a
+// shell script, and the values of variables.
 func programWords(container *yaml.Node) []string {
 	words := commandWords(container)
 	env, _ := yamledit.Get(container, "env")
@@ -188,10 +191,10 @@ func valueOf(n *yaml.Node) string {
 	return ""
 }
 
-// isBetweenWords is generous: a word too many is one more that may name a program.
+// isBetweenWords splits generously: an extra word is one more candidate for a program name.
 func isBetweenWords(r rune) bool { return strings.ContainsRune(" \t\r\n;&|()<>\"'`{}", r) }
 
-// repositoryName is the last part of an image's repository.
+// repositoryName returns the last component of an image's repository.
 func repositoryName(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	name, _, _ := strings.Cut(path.Base(image), ":")

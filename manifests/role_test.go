@@ -11,8 +11,8 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// TestRoleIsToldByNameLabelsOrProgram has the ways in which installers and admins write the pods of a control plane.
-func TestRoleIsToldByNameLabelsOrProgram(t *testing.T) {
+// TestRoleByNameLabelsOrProgram covers the ways in which installers and admins write control-plane pods.
+func TestRoleByNameLabelsOrProgram(t *testing.T) {
 	t.Parallel()
 	const plain = "{name: etcd0, namespace: kube-system}"
 	for name, c := range map[string]struct{ metadata, containers, want string }{

@@ -15,15 +15,15 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// twin writes a template and, beside it, the bytes that editing it must give:
-// rendering it with twinOverrides, or pinning pins.
+// twin builds a template and, in parallel, the bytes expected from rendering it with twinOverrides or from pinning
+// pins.
 type twin struct {
 	t              *rapid.T
 	template, want strings.Builder
 	names          int
 	images         [][2]string
 	policyAfter    map[string]string // of an image that is edited
-	kind           manifests.Kind    // of the list that is written
+	kind           manifests.Kind    // the kind of the list being written
 	pins           []manifests.Pinned
 }
 
@@ -35,13 +35,12 @@ var twinOverrides = manifests.Overrides{
 	PullPolicy: manifests.PullAlways,
 }
 
-// twinImages are references with what becomes of them; the same text twice is
-// an image that is not edited.
+// twinImages are references and their results; a pair of equal texts is an image that is not edited.
 var twinImages = [][2]string{
 	{"sles12/velum:__TAG__", "r.example/new/velum:2-rev1"},
 	{"sles12/mariadb", "r.example/new/mariadb:10.0.35-rev2"},
 	{"registry01:5000/ns/pause:3.0", "registry01:5000/ns/pause:3.1"},
-	{"r.example/new/velum:2-rev1", "r.example/new/velum:2-rev1 "}, // right already, policy still due
+	{"r.example/new/velum:2-rev1", "r.example/new/velum:2-rev1 "}, // only the policy changes
 	{"sles12/velum@" + digest, "sles12/velum@" + digest},
 }
 
@@ -62,8 +61,7 @@ func (w *twin) pick(label string, from ...string) string {
 
 func (w *twin) flip(label string) bool { return rapid.Bool().Draw(w.t, label) }
 
-// image returns a new container's name, its reference, what becomes of it, and
-// whether it is edited.
+// image returns the name of a new container, its reference, the expected one, and whether it is edited.
 func (w *twin) image() (name, from, to string, edited bool) {
 	w.names++
 	name = fmt.Sprintf("c%d", w.names)
@@ -77,8 +75,7 @@ func (w *twin) image() (name, from, to string, edited bool) {
 
 var twinPolicies = map[string]string{"Always": "Always", "IfNotPresent": "Always", "Never": "Never", "Sometimes": "Sometimes"}
 
-// flow writes one container or volume in flow style, without its line's end;
-// head is what stands in front of it, and gets its name.
+// flow writes one container or volume in flow style, without a line ending; head precedes it and receives its name.
 func (w *twin) flow(head, reference, policy string) {
 	q := w.pick("quote", "", "'", "\"")
 	name, from, to, edited := w.image()
@@ -107,8 +104,7 @@ func (w *twin) policy(edited bool) {
 	w.both("%s", old)
 }
 
-// block writes one container in block style behind its dash; indent is that of
-// its keys.
+// block writes one container in block style after its dash; indent is the indentation of its keys.
 func (w *twin) block(indent, dash, reference, policy string) {
 	lines := []string{"name", "image"}
 	hasPolicy := w.flip("policy")
@@ -182,7 +178,7 @@ func (w *twin) list(kind manifests.Kind, field, reference, policy string) {
 	}
 }
 
-// pod draws a template and what editing it must give.
+// pod draws a template and the expected result.
 func (w *twin) pod() (template, want string) {
 	w.both("%s%s", w.pick("top", "", "# top\n", "---\n", "# größe\n--- # header\n"), "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\nspec:\n")
 	if w.flip("init") {
@@ -206,8 +202,8 @@ func (w *twin) pod() (template, want string) {
 	return template, want
 }
 
-// Over many styles every byte outside the intended scalars is kept, rendering
-// twice is rendering once, and the pod differs exactly when something was changed.
+// In many YAML styles, every byte outside the edited scalars is kept, rendering is idempotent, and the pod differs
+// exactly if something was changed.
 func TestRenderOverStyles(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -4,15 +4,15 @@ package manifests
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
-// arguments reports images in a container's command and args.
+// arguments records images in a container's command and args.
 func (f *finder) arguments(c *yaml.Node, name, path string) {
 	for _, field := range []string{"command", "args"} {
 		list, _ := yamledit.Get(c, field)
@@ -32,7 +32,7 @@ func (f *finder) arguments(c *yaml.Node, name, path string) {
 	}
 }
 
-// environment reports images in a container's env.
+// environment records images in a container's env.
 func (f *finder) environment(c *yaml.Node, name, path string) {
 	list, _ := yamledit.Get(c, "env")
 	for i, item := range children(list.Value) {
@@ -67,15 +67,14 @@ func (f *finder) text(kind Kind, container, path string, n *yaml.Node, hint, val
 	}
 }
 
-// withPlaceholder matches the words of a text that have the placeholder.
-var withPlaceholder = regexp.MustCompile(`[\w./:@-]*` + Placeholder + `[\w./:@-]*`)
+// withPlaceholder matches words that contain the placeholder.
+var withPlaceholder = lazyregexp.New(`[\w./:@-]*` + Placeholder + `[\w./:@-]*`)
 
-// imagesIn finds the images in a text: every word with the placeholder, which the
-// program would get as it is; else the text itself where it reads as one, that is
-// a tagged or pinned reference with a registry host, or any reference under a name
-// with "image" in it. It only reports: a wrong guess costs a line of output.
+// imagesIn finds the images in a text: every word with the placeholder, or else the whole text if it is a tagged or
+// pinned reference with a registry host, or any reference whose name (hint) contains "image". A wrong guess only costs
+// a line of output.
 func imagesIn(hint, value string) []string {
-	if found := withPlaceholder.FindAllString(value, -1); found != nil {
+	if found := withPlaceholder().FindAllString(value, -1); found != nil {
 		return found
 	}
 	ref, hint := SplitReference(value), strings.ToLower(hint)

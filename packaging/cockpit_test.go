@@ -50,10 +50,25 @@ func TestThePageKnowsNoHoldByName(t *testing.T) {
 	}
 }
 
+// The page has its own words for each rule by which a tag is not offered, and for each step of a plan.
+func TestThePageKnowsEveryRuleAndStep(t *testing.T) {
+	t.Parallel()
+	page := text(t, "../cockpit/model.js")
+	for file, constant := range map[string]string{
+		"../agent/policy/refusal.go": "Rule", "../agent/catalog/policy.go": "Rule", "../agent/plan/plan.go": "Step",
+	} {
+		found := regexp.MustCompile(`(?m)^\t`+constant+`\w+ +(?:\w+ +)?= "([\w ]+)"`).FindAllStringSubmatch(text(t, file), -1)
+		assert.NotEmpty(t, found, file)
+		for _, name := range found {
+			assert.Regexp(t, `\b"?`+name[1]+`"?: (?:_\(|\(\) => )`, page)
+		}
+	}
+}
+
 // TestThePageKnowsEveryPhase: in a phase that the page does not know, it would show no work, and read the status no more.
 func TestThePageKnowsEveryPhase(t *testing.T) {
 	t.Parallel()
-	daemon, page := text(t, "../cockpit/daemon.js"), text(t, "../cockpit/status.js")
+	daemon, page := text(t, "../cockpit/daemon.js"), text(t, "../cockpit/model.js")+text(t, "../cockpit/work.js")
 	phases := regexp.MustCompile(`(?m)^\tPhase\w+ += "(\w+)"$`).FindAllStringSubmatch(text(t, "../agent/status/progress.go"), -1)
 	for _, phase := range phases {
 		if _, works := (status.Progress{Phase: phase[1]}).Activity(); !works {

@@ -72,11 +72,11 @@ func TestScriptletsAreMacrosOfSystemd(t *testing.T) {
 	}
 	assert.Equal(t, []string{
 		"%service_add_pre %{units}", "%service_add_post %{units}",
-		"%{own_host_off}", "%service_del_preun %{units}", "%service_del_postun_without_restart %{units}",
-		"%systemd_post %{units}", "%{own_host_off}", "%systemd_preun %{units}", "%systemd_postun %{units}",
+		"%{local_registry_off}", "%service_del_preun %{units}", "%service_del_postun_without_restart %{units}",
+		"%systemd_post %{units}", "%{local_registry_off}", "%systemd_preun %{units}", "%systemd_postun %{units}",
 	}, macros)
-	assert.Equal(t, `[ "$1" -ne 0 ] || %{_bindir}/image-update-agent localhost disable --all --write >/dev/null 2>&1 || :`,
-		match(t, `(?m)^%global own_host_off (.+)$`, spec), "at erase only, and it fails nothing")
+	assert.Equal(t, `[ "$1" -ne 0 ] || %{_bindir}/image-update-agent local-registry disable --all --write >/dev/null 2>&1 || :`,
+		match(t, `(?m)^%global local_registry_off (.+)$`, spec), "at erase only, and it fails nothing")
 }
 
 // The form that SUSE's build service reads: newest first, a rule above each, an empty line below its head.

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// analyze runs systemd-analyze(1) of the machine, which needs no systemd that
-// runs. `tools/setup packages` brings it.
+// analyze runs the machine's systemd-analyze(1), which does not need a running systemd. `tools/setup packages` installs
+// it.
 func analyze(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "systemd-analyze", args...)
@@ -28,8 +28,8 @@ func analyze(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	return out.String(), said.String(), err
 }
 
-// Each unit's exposure, times ten, is no more than this, and comes from nothing
-// but what a comment in the unit explains. Other update agents have 4.5 to 9.6.
+// Each unit's exposure, times ten, is at most this, and each part of it is explained by a comment in the unit. Other
+// update agents have 4.5 to 9.6.
 func TestExposure(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -70,21 +70,26 @@ func TestExposure(t *testing.T) {
 	}
 }
 
-// known are the lines of a systemd that is older than a key.
+// known matches messages of a systemd that is older than a key.
 var known = regexp.MustCompile(`^\S+:\d+: (Unknown key(?: name)? '(\w+)' in section '?\[?(\w+)\]?'?, ignoring\.|Failed to parse service type, ignoring: notify-reload)$`)
 
 func TestVerify(t *testing.T) {
 	t.Parallel()
-	// The unit's program has to be there, and no other unit of the machine counts.
+	// The unit's program must exist, and no other unit of the machine may matter.
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, program), nil, 0o700))
+	for _, name := range []string{program, program + "-local-registry"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o700))
+	}
 	var units []string
-	for _, name := range []string{unitFile, renderFile, socketFile, ownHostFile, answerFile, againFile} {
+	for _, name := range []string{unitFile, renderFile, socketFile, localRegistryFile, answerFile, againFile} {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		units = append(units, filepath.Join(dir, name))
-		placed := strings.ReplaceAll(string(text), "/usr/bin/", dir+"/")
+		placed := strings.NewReplacer("/usr/bin/", dir+"/", "/usr/libexec/", dir+"/").Replace(string(text))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(placed), 0o600))
+	}
+	for _, name := range []string{unitFile, renderFile} { // units with drop-ins for platforms in the package
+		require.NoError(t, os.CopyFS(filepath.Join(dir, name+".d"), os.DirFS("platform")))
 	}
 	_, said, err := analyze(t, append([]string{"verify", "--man=no"}, units...)...)
 	require.NoError(t, err, said)

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// settingsOf are a unit's settings by "Section.Key".
+// settingsOf returns a unit's settings by "Section.Key".
 func settingsOf(t *testing.T, name string) map[string]string {
 	t.Helper()
 	file, err := os.Open(name)
@@ -31,8 +31,8 @@ func settingsOf(t *testing.T, name string) map[string]string {
 	return by
 }
 
-// The path unit and the daemon mean one file, and one service.
-func TestTheHooksPathIsTheDaemons(t *testing.T) {
+// The path unit and the daemon use the same file and service.
+func TestHookPathMatchesTheDaemon(t *testing.T) {
 	t.Parallel()
 	path, service := settingsOf(t, HookPath), settingsOf(t, HookService)
 	code, err := os.ReadFile("../internal/hook/hook.go")
@@ -46,7 +46,7 @@ func TestTheHooksPathIsTheDaemons(t *testing.T) {
 	assert.Equal(t, "oneshot", service["Service.Type"], "the path unit looks again when it has ended")
 }
 
-// What an admin runs is nobody's condition: neither the daemon nor a boot waits.
+// A hook of an admin is no dependency: neither the daemon nor a boot waits for it.
 func TestNothingWaitsForTheHook(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{HookPath, HookService} {

@@ -13,14 +13,13 @@ import (
 
 // Inhibitor makes logind delay a shutdown or reboot of the node.
 type Inhibitor struct {
-	Bus string // D-Bus address of the system bus; empty: there is none
+	Bus string // D-Bus address of the system bus; empty if there is none
 }
 
-// Inhibit takes a delay lock; `systemd-inhibit --list` shows why. The lock is a file
-// descriptor, held until release is called or the process ends
-// (org.freedesktop.login1(5), "Inhibitor Locks"); logind waits at most
-// InhibitDelayMaxSec=, 5 s by default. release is never nil, also with an error, and may
-// be called twice. Without a bus or logind there is no lock and no error.
+// Inhibit takes a delay lock; `systemd-inhibit --list` shows the reason. The lock is a file descriptor, held until
+// release is called or the process ends (org.freedesktop.login1(5), "Inhibitor Locks"); logind waits at most
+// InhibitDelayMaxSec=, 5 s by default. release is never nil, also with an error, and may be called twice. Without a bus
+// or logind there is no lock and no error.
 func (i Inhibitor) Inhibit(ctx context.Context, why string) (release func(), err error) {
 	nothing := func() {}
 	if i.Bus == "" {
@@ -39,5 +38,5 @@ func (i Inhibitor) Inhibit(ctx context.Context, why string) (release func(), err
 	case err != nil:
 		return nothing, fmt.Errorf("systemd: delay a shutdown: %w", err)
 	}
-	return func() { _ = lock.Close() }, nil // a second Close does nothing
+	return func() { _ = lock.Close() }, nil // closing it twice is safe
 }

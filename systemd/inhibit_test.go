@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -32,11 +33,12 @@ func inhibitUntilKilled(address string) int {
 		return 1
 	}
 	fmt.Println("held")
-	select {}
+	_, _ = io.Copy(io.Discard, os.Stdin) // does not end; without cgo, Go would end a program that waits for nothing
+	return 0
 }
 
-// logind is the part of org.freedesktop.login1(5) that gives locks away: each is
-// the writing end of a FIFO, and ends when nobody has it open any more.
+// logind is the part of org.freedesktop.login1(5) that issues locks: each is the writing end of a FIFO, and ends when
+// no process has it open.
 type logind struct {
 	mu    sync.Mutex
 	asked [][4]string
@@ -62,7 +64,7 @@ func (l *logind) questions() [][4]string {
 	return l.asked
 }
 
-// serveLogind has one on a bus.
+// serveLogind serves a logind on a bus.
 func serveLogind(t *testing.T, b bustest.Bus) *logind {
 	t.Helper()
 	l := &logind{}
@@ -71,7 +73,7 @@ func serveLogind(t *testing.T, b bustest.Bus) *logind {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for _, file := range append(l.locks, l.given...) {
-			_ = file.Close() // some are
+			_ = file.Close() // some are closed already
 		}
 	})
 	return l
@@ -82,18 +84,17 @@ func serveInhibit(t *testing.T, b bustest.Bus, inhibit any) {
 	b.Serve(t, "org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager", map[string]any{"Inhibit": inhibit})
 }
 
-// lock is the n-th lock, the writing end of which is only with who asked.
+// lock returns the n-th lock, whose writing end only the caller has.
 func (l *logind) lock(t *testing.T, n int) *os.File {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	require.Greater(t, len(l.locks), n)
-	_ = l.given[n].Close() // it may be
+	_ = l.given[n].Close() // it may be closed already
 	return l.locks[n]
 }
 
-// isLocked tells whether somebody has the lock; it waits for the release for at most
-// so many milliseconds.
+// isLocked reports whether a process holds the lock; it waits for the release for at most patience milliseconds.
 func isLocked(t *testing.T, lock *os.File, patience int) bool {
 	t.Helper()
 	fds := []unix.PollFd{{Fd: int32(lock.Fd()), Events: unix.POLLIN}}
@@ -107,7 +108,7 @@ func isLocked(t *testing.T, lock *os.File, patience int) bool {
 	}
 }
 
-// longEnough is for what must happen, in milliseconds.
+// longEnough is the time limit for expected events, in milliseconds.
 const longEnough = 60_000
 
 func TestAShutdownIsDelayedUntilRelease(t *testing.T) {
@@ -139,6 +140,8 @@ func TestKilledProcessReleasesTheLock(t *testing.T) {
 	child := exec.CommandContext(t.Context(), os.Args[0])
 	child.Env = append(os.Environ(), inhibitOn+"="+b.Address)
 	child.Stderr = t.Output()
+	_, err := child.StdinPipe()
+	require.NoError(t, err)
 	out, err := child.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, child.Start())
@@ -151,7 +154,7 @@ func TestKilledProcessReleasesTheLock(t *testing.T) {
 	assert.False(t, isLocked(t, l.lock(t, 0), longEnough))
 }
 
-// Where nobody delays a shutdown, there is nothing to take.
+// Without logind there is no lock to take.
 func TestNodesWithoutLogind(t *testing.T) {
 	t.Parallel()
 	for name, address := range map[string]string{
@@ -184,7 +187,7 @@ func TestInhibitErrorsOfLogind(t *testing.T) {
 		},
 		"another answer": {
 			func(string, string, string, string) (string, *dbus.Error) { return "yes", nil },
-			"org.freedesktop.login1: the answer is not one file descriptor",
+			"org.freedesktop.login1: want one file descriptor as the answer",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -231,7 +234,7 @@ func TestInhibitEndsWithTheContext(t *testing.T) {
 	release()
 }
 
-// TestInhibitClosesItsConnection is not parallel, and counts what the process has open.
+// TestInhibitClosesItsConnection does not run in parallel, because it counts the process's open files.
 func TestInhibitClosesItsConnection(t *testing.T) {
 	b := bustest.Start(t, "")
 	l := serveLogind(t, b)

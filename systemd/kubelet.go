@@ -19,23 +19,22 @@ import (
 )
 
 const (
-	// kubeletSettles is how long kubelet has to be up: before, it may still start its
-	// pods, or end again.
+	// kubeletSettles is how long kubelet must be up: before, it may still be starting its pods, or end again.
 	kubeletSettles = time.Minute
-	// busTimeout bounds an answer of the service manager.
+	// busTimeout limits an answer of the service manager.
 	busTimeout = 2 * time.Second
-	// bootTimeout bounds it during the boot.
+	// bootTimeout limits it during the boot.
 	bootTimeout = 10 * time.Second
 )
 
 // Kubelet is kubelet's unit. A node without the unit, or without a bus, runs kubelet by
 // other means and has no holds.
 type Kubelet struct {
-	Bus  string // D-Bus address of the system bus; empty: there is none
-	Unit string // its name, as kubelet.service
+	Bus  string // D-Bus address of the system bus; empty if there is none
+	Unit string // its name, for example kubelet.service
 }
 
-// Holds lists why kubelet is not ready to start a pod.
+// Holds returns why kubelet is not ready to start a pod.
 func (k Kubelet) Holds(ctx context.Context) []status.Hold {
 	if k.Bus == "" {
 		return nil
@@ -70,7 +69,7 @@ func (k Kubelet) Exists(ctx context.Context) bool {
 	return err == nil && unit.load != "not-found"
 }
 
-// IsBooted reports that systemd is process 1 of the system below root, as sd_booted(3) does.
+// IsBooted reports whether systemd is process 1 of the system below root, as sd_booted(3) does.
 func IsBooted(root string) bool {
 	info, err := os.Lstat(filepath.Join("/", root, "run/systemd/system"))
 	return err == nil && info.IsDir()
@@ -94,7 +93,7 @@ func (k Kubelet) Unstarted(ctx context.Context) error {
 		if !errors.Is(err, bus.ErrAbsent) {
 			return err
 		}
-		select { // early in a boot, the bus runs a moment before the manager joins it
+		select { // early in a boot, the bus runs before the manager has joined it
 		case <-timeout:
 			return err
 		case <-retry.C:
@@ -127,8 +126,7 @@ type unitState struct {
 	up     time.Duration // since it became active the last time
 }
 
-// readUnit reads the state of a unit; the manager loads it if need be
-// (org.freedesktop.systemd1(5)).
+// readUnit reads the state of a unit; the manager loads it if needed (org.freedesktop.systemd1(5)).
 func readUnit(ctx context.Context, address, unit string) (unitState, error) {
 	conn, err := bus.Open(ctx, address)
 	if err != nil {
@@ -167,7 +165,7 @@ func read(ctx context.Context, conn *bus.Conn, properties ...property) error {
 	return nil
 }
 
-// uptime returns the time since a time of the monotonic clock in microseconds.
+// uptime returns the time since a time of the monotonic clock, in microseconds.
 func uptime(since uint64) (time.Duration, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {

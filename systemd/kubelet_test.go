@@ -21,10 +21,10 @@ import (
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
-// unit is what the manager says of kubelet.service.
+// unit is the manager's data about kubelet.service.
 type unit struct {
 	load, active string
-	ago          time.Duration // it became active
+	ago          time.Duration // since it became active
 }
 
 // serveManager is systemd on a bus, with one unit (org.freedesktop.systemd1(5)).
@@ -46,7 +46,7 @@ func serveManager(t *testing.T, b bustest.Bus, u func() unit) {
 		}})
 }
 
-// monotonic is that clock in microseconds.
+// monotonic returns the monotonic clock in microseconds.
 func monotonic(t *testing.T) uint64 {
 	t.Helper()
 	var now unix.Timespec
@@ -56,7 +56,7 @@ func monotonic(t *testing.T) uint64 {
 
 func TestKubelet(t *testing.T) {
 	t.Parallel()
-	up := monotonic(t) / 2 // the machine may have booted just now
+	up := monotonic(t) / 2 // the machine may have just booted
 	long := min(time.Hour, time.Duration(up)*time.Microsecond)
 	require.Greater(t, long, time.Minute)
 	for name, c := range map[string]struct {
@@ -84,7 +84,7 @@ func TestKubelet(t *testing.T) {
 	}
 }
 
-// isHeld: there is one hold, with a reason of that pattern; empty: there is none.
+// isHeld asserts that there is one hold, with a reason matching the pattern; empty: none.
 func isHeld(t *testing.T, k systemd.Kubelet, pattern string) {
 	t.Helper()
 	holds := k.Holds(t.Context())
@@ -104,7 +104,7 @@ func TestNodesWithoutKubeletsUnit(t *testing.T) {
 	isHeld(t, systemd.Kubelet{Unit: "kubelet.service", Bus: bustest.Start(t, "").Address}, "")
 }
 
-func TestAManagerThatDoesNotAnswer(t *testing.T) {
+func TestSilentManager(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		get  any
@@ -148,7 +148,7 @@ func TestAManagerThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// An interrupted look is no proof that kubelet is well.
+// An interrupted query does not mean that kubelet is well.
 func TestKubeletHoldsEndWithTheContext(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t, "")
@@ -164,7 +164,7 @@ func TestKubeletThatHasNotStarted(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		is   bustest.Booting
-		want string // empty: it has not
+		want string // empty: it has not started
 	}{
 		"in the boot":            {bustest.Booting{System: "starting", Load: "loaded", Left: 0}, ""},
 		"early in the boot":      {bustest.Booting{System: "initializing", Load: "loaded", Left: 0}, ""},
@@ -191,7 +191,7 @@ func TestKubeletThatHasNotStarted(t *testing.T) {
 	assert.ErrorIs(t, systemd.Kubelet{Unit: "kubelet.service", Bus: bustest.Start(t, "").Address}.Unstarted(t.Context()), bus.ErrAbsent)
 }
 
-// Early in a boot the bus is there before the manager is on it.
+// Early in a boot the bus exists before the manager has joined it.
 func TestUnstartedWaitsForTheManager(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t, "")

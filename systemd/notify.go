@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package systemd connects the daemon with the service manager: the unit files beside
-// this code, the messages of sd_notify(3), and what the manager knows of units. A test
-// compares unit files and code.
+// Package systemd connects the daemon with the service manager: the unit files in this directory, the messages of
+// sd_notify(3), and the states of units. A test compares unit files and code.
 //
-// A Notifier reports that the daemon is ready, reloads or stops, a status line, and a
-// heartbeat for the watchdog. The loop sends the heartbeats: a loop that hangs sends none,
-// and no ticker wakes a daemon that is idle. Without a manager (NOTIFY_SOCKET is unset) a
-// Notifier does nothing; a message that cannot be sent is logged.
+// A Notifier reports that the daemon is ready, reloads or stops, a status line, and a heartbeat for the watchdog. The
+// loop sends the heartbeats: a loop that hangs sends none, and no ticker wakes a daemon that is idle. Without a manager
+// (NOTIFY_SOCKET is unset) a Notifier does nothing; a message that cannot be sent is logged.
 package systemd
 
 import (
@@ -22,10 +20,10 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// maxStatus bounds the status line, in bytes: it may have names from a registry.
+// maxStatus limits the status line, in bytes: it may contain names from a registry.
 const maxStatus = 512
 
-// reloadTimeout is how long a reload may take: an apply with its proof and rollback ends
+// reloadTimeout is how long a reload may take: an apply with its health check and rollback ends
 // after 11 minutes by default.
 const reloadTimeout = 15 * time.Minute
 
@@ -35,7 +33,7 @@ type Notifier struct {
 	watchdog time.Duration // WATCHDOG_USEC; 0: no watchdog
 
 	mu   sync.Mutex
-	sent time.Time // the last heartbeat
+	sent time.Time // time of the last heartbeat
 }
 
 // NewNotifier reads the watchdog's settings (WATCHDOG_USEC and WATCHDOG_PID, see
@@ -53,7 +51,7 @@ func (n *Notifier) Ready(status string) {
 	n.send(daemon.SdNotifyReady + "\n" + statusLine(status))
 }
 
-// Status sets the line that `systemctl status` shows. It must not have secrets.
+// Status sets the status line of `systemctl status`. It must not contain secrets.
 func (n *Notifier) Status(status string) { n.send(statusLine(status)) }
 
 // Reloading reports a reload of the configuration. Ready must follow, also after an
@@ -69,14 +67,13 @@ func (n *Notifier) Reloading() {
 		daemon.SdNotifyReloading, now.Nano()/1000, reloadTimeout.Microseconds()))
 }
 
-// Stopping reports that the daemon ends on purpose.
+// Stopping reports that the daemon is stopping.
 func (n *Notifier) Stopping(status string) {
 	n.send(daemon.SdNotifyStopping + "\n" + statusLine(status))
 }
 
-// Heartbeat reports that the loop works, or that a long step made progress, which may be
-// hundreds of times a second. It sends a message once an eighth of the manager's limit has
-// passed since the last one.
+// Heartbeat reports that the loop works, or that a long step made progress, which may be hundreds of times a second. It
+// sends a message only if an eighth of the manager's limit has passed since the last one.
 func (n *Notifier) Heartbeat() {
 	if n.watchdog == 0 {
 		return
@@ -89,9 +86,8 @@ func (n *Notifier) Heartbeat() {
 	}
 }
 
-// Every is the longest time between two calls of Heartbeat: half of the manager's limit, as
-// sd_watchdog_enabled(3) asks; messages are at most five eighths of it apart. 0: there is no
-// watchdog.
+// Every returns the longest time between two calls of Heartbeat: half of the manager's limit, as sd_watchdog_enabled(3)
+// recommends; messages are at most five eighths of it apart. 0: there is no watchdog.
 func (n *Notifier) Every() time.Duration { return n.watchdog / 2 }
 
 func (n *Notifier) send(message string) {
@@ -100,7 +96,7 @@ func (n *Notifier) send(message string) {
 	}
 }
 
-// statusLine makes one line: each line of a datagram is a message of its own.
+// statusLine makes text one line, because each line of a datagram is a separate message.
 func statusLine(text string) string {
 	return "STATUS=" + outside.Line(text, maxStatus)
 }

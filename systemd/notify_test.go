@@ -30,12 +30,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// manager is the service manager's end: a real datagram socket, read without
-// waiting, so that it works inside a bubble of synctest too.
+// manager is the service manager's end: a real datagram socket, read without blocking, so that it also works in a
+// synctest bubble.
 type manager struct{ fd int }
 
-// listen makes a manager and tells the process of it. The messages' environment
-// is the process's, so tests here are not parallel.
+// listen creates a manager and announces it to the process. The environment belongs to the process, so these tests do
+// not run in parallel.
 func listen(t *testing.T, watchdog time.Duration) manager {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -52,7 +52,7 @@ func listen(t *testing.T, watchdog time.Duration) manager {
 	return manager{fd}
 }
 
-// received takes every message that has arrived.
+// received returns every message that has arrived.
 func (m manager) received(t *testing.T) []string {
 	t.Helper()
 	var messages []string
@@ -104,7 +104,7 @@ func TestReloadingCarriesTheMonotonicClock(t *testing.T) {
 	assert.LessOrEqual(t, at, after.Nano()/1000)
 }
 
-func TestAStatusIsOneBoundedLine(t *testing.T) {
+func TestStatusIsOneShortLine(t *testing.T) {
 	m := listen(t, 0)
 	n := notifier(t)
 	n.Status("velum\nREADY=1\x00\x1b[31m")
@@ -115,7 +115,7 @@ func TestAStatusIsOneBoundedLine(t *testing.T) {
 	}, m.received(t))
 }
 
-func TestHeartbeatsAreSentByTheLoopAlone(t *testing.T) {
+func TestOnlyTheLoopSendsHeartbeats(t *testing.T) {
 	const limit = time.Minute
 	m := listen(t, limit)
 	synctest.Test(t, func(t *testing.T) {
@@ -134,8 +134,8 @@ func TestHeartbeatsAreSentByTheLoopAlone(t *testing.T) {
 	})
 }
 
-// Whenever a step reports before the loop sleeps, heartbeats are at most five eighths of the limit apart: the rest is
-// for a slow machine.
+// Whenever a step reports before the loop sleeps, heartbeats are at most five eighths of the limit apart: the rest is a
+// margin for a slow machine.
 func TestHeartbeatsComeInTime(t *testing.T) {
 	const limit = time.Minute
 	m := listen(t, limit)
@@ -156,8 +156,8 @@ func TestHeartbeatsComeInTime(t *testing.T) {
 	}
 }
 
-// An idle daemon wakes for heartbeats 40 times an hour, where WatchdogSec= is three minutes; progress by the hundred
-// sends no more.
+// With WatchdogSec= of three minutes an idle daemon wakes for heartbeats 40 times an hour; frequent progress sends no
+// more.
 func TestHeartbeatsAreRare(t *testing.T) {
 	const limit = 3 * time.Minute
 	m := listen(t, limit)
@@ -184,13 +184,13 @@ func TestWithoutAWatchdogNoHeartbeatIsSent(t *testing.T) {
 	assert.Empty(t, m.received(t))
 }
 
-func TestTheWatchdogOfAnotherProcessIsNotOurs(t *testing.T) {
+func TestWatchdogOfAnotherProcessIsIgnored(t *testing.T) {
 	listen(t, time.Minute)
 	t.Setenv("WATCHDOG_PID", "1")
 	assert.Zero(t, notifier(t).Every())
 }
 
-func TestABadWatchdogLimitIsRefused(t *testing.T) {
+func TestInvalidWatchdogLimitIsRejected(t *testing.T) {
 	listen(t, 0)
 	for _, text := range []string{"soon", "-1", "0"} {
 		t.Setenv("WATCHDOG_USEC", text)
@@ -211,7 +211,7 @@ func TestWithoutAManagerNothingIsSentOrLogged(t *testing.T) {
 	assert.Empty(t, log.String())
 }
 
-func TestAManagerThatIsAwayIsLogged(t *testing.T) {
+func TestUnreachableManagerIsLogged(t *testing.T) {
 	listen(t, 0)
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "nobody"))
 	var log bytes.Buffer

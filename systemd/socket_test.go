@@ -17,22 +17,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// activatedAt has this program be a daemon that the manager gives sockets: it
-// wants the one at the path, and tells what it got.
+// activatedAt makes this program a daemon with sockets from the manager: it uses the one at the path, and reports the
+// result.
 const activatedAt = "IMAGE_UPDATE_AGENT_TEST_ACTIVATED_AT"
 
 func activated(path string) int {
 	var log bytes.Buffer
 	listener := Socket(path, slog.New(slog.NewTextHandler(&log, nil)))
 	if _, set := os.LookupEnv("LISTEN_FDS"); set {
-		return 3 // a child of the daemon would take them for its own
+		return 3 // a child of the daemon would use them
 	}
 	fmt.Print(log.String())
 	if listener == nil {
 		fmt.Println("none")
 		return 0
 	}
-	// One that nobody connects to is the wrong one.
+	// A socket without clients is the wrong one.
 	_ = listener.(interface{ SetDeadline(time.Time) error }).SetDeadline(time.Now().Add(10 * time.Second))
 	conn, err := listener.Accept()
 	if err != nil {
@@ -46,8 +46,7 @@ func activated(path string) int {
 	return 0
 }
 
-// start runs a daemon that gets the sockets as sd_listen_fds(3) says; pid is the
-// process that they are meant for, $$ the daemon.
+// start runs a daemon with sockets passed as in sd_listen_fds(3); pid is the process they are for, $$ the daemon.
 func start(t *testing.T, path, pid string, sockets ...net.Listener) string {
 	t.Helper()
 	daemon := exec.CommandContext(t.Context(), "/bin/sh", "-c", `LISTEN_PID=`+pid+` exec "$0"`, os.Args[0])
@@ -63,7 +62,7 @@ func start(t *testing.T, path, pid string, sockets ...net.Listener) string {
 	return string(out)
 }
 
-// listening is a socket as the manager has one.
+// listening returns a socket as the manager creates it.
 func listening(t *testing.T, network, address string) net.Listener {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), network, address)
@@ -72,7 +71,7 @@ func listening(t *testing.T, network, address string) net.Listener {
 	return listener
 }
 
-func TestTheManagersSocketIsUsed(t *testing.T) {
+func TestManagersSocketIsUsed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "status.sock")
@@ -80,7 +79,7 @@ func TestTheManagersSocketIsUsed(t *testing.T) {
 	other := listening(t, "unix", filepath.Join(dir, "other.sock"))
 	inet := listening(t, "tcp", "127.0.0.1:0")
 
-	// Two daemons, one after the other, with a client each that came before them.
+	// Two daemons, one after another, each with a client that connected before.
 	for range 2 {
 		client, err := new(net.Dialer).DialContext(t.Context(), "unix", path)
 		require.NoError(t, err)

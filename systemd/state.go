@@ -26,13 +26,13 @@ type State struct {
 	Active   string   // active, reloading, inactive, failed, activating, deactivating
 	Changed  bool     // the unit's files changed since the manager read them
 	DropIns  []string // paths
-	Result   string   // of a service that has ended: success, exit-code, watchdog ...
+	Result   string   // of an ended service: success, exit-code, watchdog ...
 	Restarts uint32   // of a service, by the manager
 	Watchdog time.Duration
-	PID      uint32 // of a service that runs
+	PID      uint32 // of a running service
 }
 
-// stateTimeout is longer than that of a cycle: the node may be busy.
+// stateTimeout is longer than a cycle's: the node may be busy.
 const stateTimeout = 10 * time.Second
 
 // ReadState asks the manager at a D-Bus address for the state of a unit.
@@ -67,7 +67,7 @@ func ReadState(ctx context.Context, address, unit string) (State, error) {
 	for n := range s.DropIns {
 		s.DropIns[n] = outside.Text(s.DropIns[n])
 	}
-	if watchdog < uint64(time.Hour/time.Microsecond)*24 { // the largest number: never
+	if watchdog < uint64(time.Hour/time.Microsecond)*24 { // the largest number means never
 		s.Watchdog = time.Duration(watchdog) * time.Microsecond
 	}
 	return s, nil

@@ -17,7 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
-// serveUnit is systemd on a bus with one of our units.
+// serveUnit serves systemd on a bus with one of the agent's units.
 func serveUnit(t *testing.T, b bustest.Bus, path string, properties map[string]any) {
 	t.Helper()
 	b.Serve(t, "org.freedesktop.systemd1", "/org/freedesktop/systemd1/unit/"+path, "org.freedesktop.DBus.Properties",
@@ -39,7 +39,7 @@ func unitProperties() map[string]any {
 	}
 }
 
-// readService reads the daemon's unit from a manager that has these properties of it.
+// readService reads the daemon's unit from a manager with these properties.
 func readService(t *testing.T, edit func(properties map[string]any)) (systemd.State, error) {
 	t.Helper()
 	b := bustest.Start(t, "")
@@ -64,7 +64,7 @@ func TestStateOfAService(t *testing.T) {
 	require.ErrorContains(t, err, systemd.ServiceUnit)
 }
 
-// A socket has no properties of a service.
+// A socket has no service properties.
 func TestStateOfASocket(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t, "")

@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	program      = "image-update-agent"
-	unitFile     = program + ".service"
-	renderFile   = program + "-render.service"
-	socketFile   = program + ".socket"
-	ownHostFile  = program + "-localhost.socket"
-	answerFile   = program + "-localhost.service"
-	againFile    = program + "-localhost-again.timer"
-	tmpfilesFile = "../packaging/tmpfiles.conf"
+	program           = "image-update-agent"
+	unitFile          = program + ".service"
+	renderFile        = program + "-render.service"
+	socketFile        = program + ".socket"
+	localRegistryFile = program + "-local-registry.socket"
+	answerFile        = program + "-local-registry.service"
+	againFile         = program + "-local-registry-again.timer"
+	tmpfilesFile      = "../packaging/tmpfiles.conf"
 )
 
-// options are a unit's settings by "Section.Key", in order.
+// options returns a unit's settings by "Section.Key", in order.
 func options(t *testing.T, name string) map[string][]string {
 	t.Helper()
 	file, err := os.Open(name)
@@ -44,8 +44,8 @@ func options(t *testing.T, name string) map[string][]string {
 	return by
 }
 
-// The package installs systemd/platform/NAME.conf beside every other one, so it may only make that platform's own
-// directories writable, and a node without them must not miss them.
+// The package installs systemd/platform/NAME.conf for every platform at once, so each may only make that platform's own
+// directories writable, and must be valid on a node without them.
 func TestDropInsOfPlatformsOnlyAddDirectories(t *testing.T) {
 	t.Parallel()
 	var names []string
@@ -65,8 +65,8 @@ func TestDropInsOfPlatformsOnlyAddDirectories(t *testing.T) {
 	}
 }
 
-// What a platform writes lies in the sandbox of the units, or its drop-in says so.
-func TestTheUnitsMayWriteThePodManifestsOfEveryPlatform(t *testing.T) {
+// The directories that a platform writes are in the units' sandbox, or in its drop-in.
+func TestUnitsMayWriteThePodManifestsOfEveryPlatform(t *testing.T) {
 	t.Parallel()
 	for _, p := range platform.All() {
 		for _, name := range []string{unitFile, renderFile} {
@@ -80,12 +80,11 @@ func TestTheUnitsMayWriteThePodManifestsOfEveryPlatform(t *testing.T) {
 	}
 }
 
-// oldest is the systemd of the oldest system that the units are made for (SLE
-// Micro 5).
+// oldest is systemd's version on the oldest supported system (SLE Micro 5).
 const oldest = 249
 
-// since is the systemd version in which each key of the units came, from
-// systemd's NEWS; a misspelt key is ignored by systemd, so it must fail here.
+// since is the systemd version that introduced each key of the units, from systemd's NEWS; systemd ignores a misspelt
+// key, so this test must fail for one.
 var since = map[string]int{
 	"Unit.Description": 1, "Unit.Documentation": 1, "Unit.After": 1, "Unit.Before": 1, "Unit.Wants": 1,
 	"Unit.StartLimitIntervalSec": 230, "Unit.StopWhenUnneeded": 1,
@@ -113,17 +112,16 @@ var since = map[string]int{
 	"Install.WantedBy": 1, "Install.Also": 1,
 }
 
-// twice may be set twice: the second value adds to the first, or takes its place
-// where it is known.
+// twice are keys that may occur twice: the second value is added to the first, or replaces it if it is known.
 var twice = []string{"Service.Type", "Service.SystemCallFilter"}
 
-// waived by an older systemd: what the service does without them stands beside them.
+// waived keys are ignored by an older systemd: the units explain the effect.
 var waived = []string{"Service.ImportCredential", "Service.RestartSteps", "Service.RestartMaxDelaySec"}
 
 func TestEveryKeyOfTheUnitIsKnownAndHasAValue(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}
-	for _, name := range []string{unitFile, renderFile, socketFile, ownHostFile, answerFile, againFile} {
+	for _, name := range []string{unitFile, renderFile, socketFile, localRegistryFile, answerFile, againFile} {
 		for key, values := range options(t, name) {
 			used[key] = true
 			assert.Contains(t, since, key, name)
@@ -175,13 +173,17 @@ func TestTheUnitNeverDelaysTheNode(t *testing.T) {
 	assert.Equal(t, []string{"network-online.target"}, o["Unit.Wants"])
 }
 
-// What runs before kubelet waits for no network, has none, ends within a time, and
-// is required by nobody.
+// The unit before kubelet waits for no network, has none, is limited in time, and is required by no unit.
 func TestRenderingNeverFailsABoot(t *testing.T) {
 	t.Parallel()
 	o := options(t, renderFile)
 	assert.Equal(t, []string{renderFile + " " + HookPath}, options(t, unitFile)["Install.Also"], "who enables the one enables the others")
-	assert.Equal(t, []string{"kubelet.service " + unitFile}, o["Unit.Before"])
+	before := []string{unitFile}
+	for _, p := range platform.All() {
+		before = append(before, p.Units...)
+	}
+	slices.Sort(before)
+	assert.ElementsMatch(t, slices.Compact(before), strings.Fields(strings.Join(o["Unit.Before"], " ")), "kubelet of every platform")
 	assert.NotContains(t, strings.Join(o["Unit.After"], " "), "network")
 	assert.Equal(t, []string{"oneshot"}, o["Service.Type"])
 	assert.Equal(t, []string{"-/usr/bin/" + program + " render"}, o["Service.ExecStart"])
@@ -203,8 +205,7 @@ func TestTheServiceIsAlwaysRestarted(t *testing.T) {
 	assert.Empty(t, o["Service.RestartPreventExitStatus"], "a Go panic exits with 2, as a bad configuration does")
 }
 
-// The socket is where the daemon looks for it, in a directory that both units make
-// the same and that no end of the daemon removes.
+// The socket is at the daemon's path, in a directory that both units create and that survives every end of the daemon.
 func TestTheSocketFitsTheService(t *testing.T) {
 	t.Parallel()
 	socket, service := options(t, socketFile), options(t, unitFile)
@@ -217,9 +218,8 @@ func TestTheSocketFitsTheService(t *testing.T) {
 	assert.Empty(t, socket["Install.WantedBy"], "the service wants it")
 }
 
-// TestTheUnitsPathsAreTheConfigurations: what the daemon writes by default is
-// what the units make and leave writable.
-func TestTheUnitsPathsAreTheConfigurations(t *testing.T) {
+// TestPathsOfTheUnitsMatchTheConfiguration: the units create, and leave writable, the daemon's default paths.
+func TestPathsOfTheUnitsMatchTheConfiguration(t *testing.T) {
 	t.Parallel()
 	shipped, err := os.ReadFile("../packaging/config.yaml")
 	require.NoError(t, err)
@@ -237,11 +237,13 @@ func TestTheUnitsPathsAreTheConfigurations(t *testing.T) {
 		assert.Contains(t, lines, key+path)
 	}
 	o := options(t, unitFile)
-	assert.Equal(t, []string{"-/etc/kubernetes -/etc/salt"}, o["Service.ReadWritePaths"])
+	assert.Equal(t, []string{"-/etc/kubernetes -/etc/containerd/certs.d -/etc/salt"}, o["Service.ReadWritePaths"])
 	assert.Equal(t, []string{"-/etc/kubernetes"}, options(t, renderFile)["Service.ReadWritePaths"], "it sets no grain")
 	assert.Equal(t, []string{"/usr/bin/" + program + " run"}, o["Service.ExecStart"])
 	assert.Equal(t, []string{"/usr/bin/" + program + " put-back"}, o["Service.ExecStopPost"])
 	tmpfiles, err := os.ReadFile(tmpfilesFile)
 	require.NoError(t, err)
-	assert.Contains(t, string(tmpfiles), "\nd /etc/kubernetes/manifests - - - -\n", "a directory that is there keeps its mode")
+	for _, dir := range []string{"/etc/kubernetes/manifests", "/etc/containerd/certs.d"} {
+		assert.Contains(t, string(tmpfiles), "\nd "+dir+" - - - -\n", "a directory that is there keeps its mode")
+	}
 }

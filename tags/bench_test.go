@@ -11,8 +11,7 @@ import (
 
 const listing = 10_000
 
-// listed is a repository's tag list: the three forms, in no order, and every
-// eighth tag foreign.
+// listed returns the tag list of a repository: the three forms, unordered; every eighth tag is unrecognized.
 func listed() []string {
 	var all []string
 	for i := range listing {
@@ -41,7 +40,7 @@ func parsed() []tags.Tag {
 	return all
 }
 
-// BenchmarkNewestOf10000 searches a list of tags that are parsed already.
+// BenchmarkNewestOf10000 searches a list of tags that are already parsed.
 func BenchmarkNewestOf10000(b *testing.B) {
 	follow := must(b, "1.0.0-rev1-build1.1")
 	all := make([]tags.Tag, 0, listing)
@@ -56,7 +55,7 @@ func BenchmarkNewestOf10000(b *testing.B) {
 	}
 }
 
-// BenchmarkParseAndNewestOf10000 starts from the texts, as a poll does.
+// BenchmarkParseAndNewestOf10000 starts from the tags' text, as a poll does.
 func BenchmarkParseAndNewestOf10000(b *testing.B) {
 	texts, follow := listed(), must(b, "1.0.0-rev1-build1.1")
 	all := make([]tags.Tag, 0, listing)

@@ -12,7 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// changes are what `to` changes against `from`.
+// changes are the changes between two tags.
 var changes = []struct {
 	from, to string
 	change   tags.Change
@@ -42,13 +42,13 @@ var changes = []struct {
 	{"1.18.6", "v1.18.6", tags.Unrelated},
 	{"v1.18.6", "2.0.0", tags.Unrelated},
 
-	// where one side is silent, names tell nothing
+	// a part that one tag lacks does not count
 	{"2.6.2", "2.6.2-rev1", tags.Same},
 	{"2.6.2-rev1", "2.6.2", tags.Same},
 	{"2.6.2-rev1", "2.6.2-rev1-build5.1", tags.Same},
 	{"2.6.2-rev1-build5.1", "2.6.2-rev1", tags.Same},
 	{"2.6.2-rev1-build5.1", "2.6.2", tags.Same},
-	// and what both tell counts
+	// a part that both tags have counts
 	{"2.6.2-rev1", "2.6.2-rev2-build1.1", tags.Revision},
 	{"2.6.2-rev2-build1.1", "2.6.2-rev1", tags.Lower},
 	{"2.6.2", "2.6.3-rev1-build1.1", tags.Patch},

@@ -14,8 +14,8 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// corpus reads the tags of testdata/tags.tsv, tags that publishers really used:
-// image, tag and where it was seen. Each tag comes once.
+// corpus reads testdata/tags.tsv: tags that publishers really used, with image, tag and source. It returns each tag
+// once.
 func corpus(tb testing.TB) []string {
 	tb.Helper()
 	file, err := os.Open("testdata/tags.tsv")
@@ -41,18 +41,19 @@ func corpus(tb testing.TB) []string {
 	}
 }
 
-func TestCorpusFallsIntoItsClasses(t *testing.T) {
+func TestCorpusClasses(t *testing.T) {
 	t.Parallel()
 	classes := map[tags.Class][]string{}
 	for _, text := range corpus(t) {
-		class := tags.Classify(text)
+		tag, err := tags.SUSEOnly().Parse(text)
+		class := classOf(tag, err)
 		classes[class] = append(classes[class], text)
 	}
 	assert.Len(t, classes[tags.ClassShort], 123)
 	assert.Len(t, classes[tags.ClassIntermediate], 38)
 	assert.Len(t, classes[tags.ClassLong], 26)
 	assert.Equal(t, []string{"1.5.4-rev5-build"}, classes[tags.ClassMalformed])
-	assert.Len(t, classes[tags.ClassForeign], 19)
+	assert.Len(t, classes[tags.ClassUnrecognized], 19)
 	assert.Empty(t, classes[tags.ClassInvalid])
 }
 

@@ -9,24 +9,24 @@ import (
 )
 
 var (
-	// ErrInvalid says that the text is no OCI tag at all.
+	// ErrInvalid says that the text is not an OCI tag.
 	ErrInvalid = errors.New("not an OCI tag")
-	// ErrForeign says that the tag follows another scheme than SUSE's.
-	ErrForeign = errors.New("foreign")
-	// ErrMalformed says that the tag is of SUSE's scheme and breaks its grammar, as
-	// 1.5.4-rev5-build does, which registry.suse.com really had.
+	// ErrUnrecognized says that the tag has no version that the scheme can order.
+	ErrUnrecognized = errors.New("unrecognized")
+	// ErrMalformed says that the tag uses SUSE's scheme and breaks its grammar. An example from registry.suse.com is
+	// 1.5.4-rev5-build.
 	ErrMalformed = errors.New("malformed")
 )
 
-// textError ties one of these errors to a text. It is formatted only when it is
-// read: most tags of a busy repository may be foreign.
+// textError adds the text of a tag to one of these errors. It is formatted lazily: most tags of a busy repository may
+// be unrecognized.
 type textError struct {
-	text   string // bounded
+	text   string // shortened
 	cause  error
-	detail string // what is wrong, for a person: "empty build"
+	detail string // the cause, for a person: "empty build"
 }
 
-// Error gives `tags: "1.5.4-rev5-build": malformed: empty build`.
+// Error returns, for example, `tags: "1.5.4-rev5-build": malformed: empty build`.
 func (e *textError) Error() string {
 	if e.detail == "" {
 		return fmt.Sprintf("tags: %q: %v", e.text, e.cause)
@@ -36,8 +36,8 @@ func (e *textError) Error() string {
 
 func (e *textError) Unwrap() error { return e.cause }
 
-// Reason says what is wrong with a text that an error of this package is about,
-// without the text: "empty build". Empty: it is foreign, or nothing is known.
+// Reason returns the cause from an error of this package without the text of the tag: "empty build". It is empty for an
+// unrecognized tag and for other errors.
 func Reason(err error) string {
 	if e, ok := errors.AsType[*textError](err); ok {
 		return e.detail
@@ -45,7 +45,7 @@ func Reason(err error) string {
 	return ""
 }
 
-// invalid keeps a bounded copy of text only, which may be of any size.
+// invalid copies a bounded prefix of text, which may have any size.
 func invalid(text, detail string) error {
 	if len(text) > maxLength {
 		text = strings.Clone(text[:maxLength]) + "…"

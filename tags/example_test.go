@@ -30,7 +30,7 @@ func ExampleParse_errors() {
 		switch {
 		case errors.Is(err, tags.ErrMalformed):
 			fmt.Println("its publisher should know:", tags.Reason(err))
-		case errors.Is(err, tags.ErrForeign):
+		case errors.Is(err, tags.ErrUnrecognized):
 			fmt.Println("count it:", text)
 		default:
 			fmt.Println(err)
@@ -70,22 +70,36 @@ func ExampleChangeBetween() {
 	// 2.6.1-rev9-build9.9 lower
 }
 
-func ExampleDialect_Parse() {
-	const text = "2.6.1-1.5.1"
-	_, err := tags.Parse(text)
+func ExampleNewScheme() {
+	s, err := tags.NewScheme("^(?P<version>.*)-alpine(?P<rev>[0-9.]+)$", tags.AnyVersions, false)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	from, _ := s.Parse("1.27.0-alpine3.19")
+	to, _ := s.Parse("1.27.0-alpine3.20")
+	_, err = s.Parse("1.27.1-slim")
+	fmt.Println(tags.ChangeBetween(from, to))
 	fmt.Println(err)
-
-	tag, err := tags.Hyphen.Parse(text)
-	fmt.Println(tag.App(), tag.Rev(), tag.Build(), err)
 	// Output:
-	// tags: "2.6.1-1.5.1": foreign
-	// 2.6.1 1 5.1 <nil>
+	// revision
+	// tags: "1.27.1-slim": unrecognized: the pattern does not take it
 }
 
-func ExampleTag_Wire() {
-	tag, err := tags.Plus.Parse("2.6.1-rev1+5.1")
-	fmt.Println(tag, tag.Wire(), err)
-	// Output: 2.6.1-rev1+5.1 2.6.1-rev1-build5.1 <nil>
+func ExampleTag_Name() {
+	for _, text := range []string{"1.27.0-alpine", "v1.33.5-rke2r1-build20250910", "2.6.2-rev1"} {
+		tag, _ := tags.Parse(text)
+		fmt.Println(tag.Form(), tag.Name())
+	}
+	// Output:
+	// single {version}-alpine
+	// single v{version}-rke2r{rev}-build{build}
+	// intermediate {version}
+}
+
+func ExamplePatternBetween() {
+	fmt.Println(tags.PatternBetween("1.27.0-alpine3.19", "1.27.1-alpine3.20"))
+	// Output: ^(?P<version>.*)-alpine(?P<rev>[0-9.]+)$
 }
 
 func ExampleNewest() {
@@ -108,16 +122,16 @@ func ExampleClassify() {
 	// 2.6.2-rev1 intermediate
 	// 2.6.2-rev1-build5.1 long
 	// 2.6.2-rev malformed
-	// latest foreign
+	// latest unrecognized
 	// a/b invalid
 }
 
 func ExampleFindNotUnderstood() {
 	follow, _ := tags.Parse("1.7.5-rev2")
-	for _, tag := range tags.FindNotUnderstood([]string{"1.7.5-rev3", "1.7.6_rev1", "v1.7.6-rev1", "latest"}, follow, tags.Core, 10) {
+	for _, tag := range tags.FindNotUnderstood([]string{"1.7.5-rev3", "1.7.6_rev1", "v1.7.6-rev1", "latest"}, follow, tags.Scheme{}, 10) {
 		fmt.Printf("%s: %s\n", tag.Tag, tag.Reason)
 	}
 	// Output:
 	// v1.7.6-rev1: spelled with a v, and 1.7.5-rev2 is not
-	// 1.7.6_rev1: "_rev1" after the version
+	// 1.7.6_rev1: single tag, and 1.7.5-rev2 is intermediate
 }

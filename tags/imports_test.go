@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStandardLibraryOnly reads the files themselves: a path of the standard
-// library has no dot in its first element.
+// TestStandardLibraryOnly reads the import paths: a path of the standard library has no dot in its first element.
 func TestStandardLibraryOnly(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.go")

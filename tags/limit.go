@@ -2,10 +2,9 @@
 
 package tags
 
-// Exceeds reports whether t lies above limit, which is read only as far as it is
-// written: 4.1.9-rev3 does not exceed 4.1, and no build of 4.1.2-rev1 exceeds
-// 4.1.2-rev1. What t does not tell cannot exceed. The v has no part in it; the
-// zero limit is none.
+// Exceeds reports whether t is above limit. Only the parts that limit has are compared: 4.1.9-rev3 does not exceed 4.1,
+// and no build of 4.1.2-rev1 exceeds 4.1.2-rev1. A part that t lacks does not exceed. The v does not count; the zero
+// limit allows every tag.
 func (t Tag) Exceeds(limit Tag) bool {
 	if t.IsZero() || limit.IsZero() {
 		return false
@@ -13,16 +12,16 @@ func (t Tag) Exceeds(limit Tag) bool {
 	if order := compareAsFarAs(t.numbers(), limit.numbers()); order != 0 {
 		return order > 0
 	}
-	if t.revStart == 0 || limit.revStart == 0 {
+	if !t.rev.is() || !limit.rev.is() {
 		return false
 	}
-	if order := compareNumber(t.Rev(), limit.Rev()); order != 0 {
+	if order := compareAsFarAs(t.Rev(), limit.Rev()); order != 0 {
 		return order > 0
 	}
 	return compareAsFarAs(t.Build(), limit.Build()) > 0
 }
 
-// compareAsFarAs compares dotted numbers, and no more of them than limit has.
+// compareAsFarAs compares dotted numbers up to the length of limit.
 func compareAsFarAs(dotted, limit string) int {
 	for limit != "" {
 		var part, most string

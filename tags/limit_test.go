@@ -23,7 +23,7 @@ func TestExceeds(t *testing.T) {
 		{"4.2", "4.1", true},
 		{"4.0.9", "4.1", false},
 		{"5", "4.1", true},
-		{"4", "4.1", false}, // tells less, and is lower by name
+		{"4", "4.1", false}, // has fewer numbers, and is lower by name
 		{"4.10", "4.9", true},
 		{"4.1.2-rev1-build9.9", "4.1.2-rev1", false},
 		{"4.1.2-rev2", "4.1.2-rev1", true},
@@ -49,8 +49,7 @@ func TestExceeds(t *testing.T) {
 	assert.False(t, tags.Tag{}.Exceeds(four))
 }
 
-// Nothing exceeds itself or a shorter spelling of itself, and what exceeds is
-// higher in the order, too.
+// No tag exceeds itself or a shorter form of itself, and a tag that exceeds another is higher in the order.
 func TestPropertyExceedsAgreesWithTheOrder(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -60,7 +59,7 @@ func TestPropertyExceedsAgreesWithTheOrder(t *testing.T) {
 		if i, ok := a.Intermediate(); ok {
 			require.False(t, a.Exceeds(i))
 		}
-		if a.Exceeds(b) { // the text, Compare's last key, decides between equals only
+		if a.Exceeds(b) { // the text, the last key of Compare, decides only between equal tags
 			require.Positive(t, tags.Compare(a, b), "%s exceeds %s", a, b)
 		}
 	})

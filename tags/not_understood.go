@@ -9,30 +9,39 @@ import (
 	"strings"
 )
 
-// NotUnderstood is a tag that a person would call newer than the followed one and than every tag
-// that an image may go to, and that no policy can offer.
+// NotUnderstood is a tag that no policy can offer although a person would call it newer than the followed tag and than
+// every tag that can follow it.
 type NotUnderstood struct {
 	Tag    string `json:"tag"`
-	Reason string `json:"reason"` // "leading zero in application version"
+	Reason string `json:"reason"` // "empty build"
+	// Pattern is the `tags.pattern` that would order it; empty if none is known.
+	Pattern string `json:"pattern,omitempty"`
 }
 
-// lenient is how people write a version: a number with dots, after a v or a word for a version, and
-// what follows it.
+// String returns the tag, why it is not understood, and the setting that would order it.
+func (n NotUnderstood) String() string {
+	if n.Pattern == "" {
+		return fmt.Sprintf("%s (%s)", n.Tag, n.Reason)
+	}
+	return fmt.Sprintf("%s (%s; tags.pattern '%s' orders it)", n.Tag, n.Reason, n.Pattern)
+}
+
+// lenient matches a version as people write it: a dotted number, an optional v or word before it, and a rest.
 var lenient = regexp.MustCompile(
 	`^([rR]|[vV][-_.]?|(?i:release|version|rel|ver|stable)[-_.]?[vV]?)?` +
 		`([0-9]+(?:\.[0-9]+)*)([-_+.a-zA-Z].*)?$`)
 
-// preRelease is a suffix of what is not released yet.
+// preRelease matches the suffix of a pre-release.
 var preRelease = regexp.MustCompile(
 	`(?i)^([-_.]?(alpha|beta|rc|pre|preview|dev|snapshot|nightly|canary|test|ea|m[0-9])|[ab][0-9])`)
 
-// noVersion is a number without a dot and with letters at it: 1a2b3c4 is a hash, r1234 a revision.
-var noVersion = regexp.MustCompile(`^([rR][0-9]+|[vVrR]?[0-9]+[a-zA-Z].*)$`)
+// noNumbers matches a number without a dot that letters touch: 1a2b3c4 is a hash, r1234 a revision.
+var noNumbers = regexp.MustCompile(`^([rR][0-9]+|[vVrR]?[0-9]+[a-zA-Z].*)$`)
 
-// lenientRev is a revision, right or wrong.
+// lenientRev matches a revision, valid or not.
 var lenientRev = regexp.MustCompile(`(?i)^-rev\.?([0-9]+)`)
 
-// read is a tag as a person reads it.
+// read is a tag as a person would read it.
 type read struct {
 	text, prefix, suffix string
 	numbers              []string // without leading zeros
@@ -41,7 +50,7 @@ type read struct {
 
 func readLeniently(text string) (read, bool) {
 	m := lenient.FindStringSubmatch(text)
-	if m == nil || len(text) > maxLength || noVersion.MatchString(text) {
+	if m == nil || len(text) > maxLength || noNumbers.MatchString(text) {
 		return read{}, false
 	}
 	r := read{text: text, prefix: m[1], suffix: m[3]}
@@ -54,14 +63,7 @@ func readLeniently(text string) (read, bool) {
 	return r, true
 }
 
-func withoutZeros(n string) string {
-	if n = strings.TrimLeft(n, "0"); n == "" {
-		return "0"
-	}
-	return n
-}
-
-// isAbove compares what both tell: 15.5.36 is not above 15.5.
+// isAbove compares the numbers that both tags have: 15.5.36 is not above 15.5.
 func (r read) isAbove(other read) bool {
 	for i := range min(len(r.numbers), len(other.numbers)) {
 		if order := compareNumber(r.numbers[i], other.numbers[i]); order != 0 {
@@ -71,11 +73,11 @@ func (r read) isAbove(other read) bool {
 	return len(r.numbers) == len(other.numbers) && r.rev != "" && other.rev != "" && compareNumber(r.rev, other.rev) > 0
 }
 
-// FindNotUnderstood returns the tags of a list that a person would call newer than follow, and that
-// cannot be its successor for how they are spelled; the highest first, at most `most`. What is not
-// above the highest successor is of no interest, and neither are pre-releases, dates and hashes.
-func FindNotUnderstood(list []string, follow Tag, d Dialect, most int) []NotUnderstood {
-	known, ok := readLeniently(follow.Wire())
+// FindNotUnderstood returns the tags of a list that a person would call newer than follow but whose spelling keeps them
+// from following it; the highest first, at most `most`. It leaves out tags that are not above the highest successor,
+// pre-releases, dates and hashes.
+func FindNotUnderstood(list []string, follow Tag, s Scheme, most int) []NotUnderstood {
+	known, ok := readLeniently(follow.String())
 	if !ok {
 		return nil
 	}
@@ -86,30 +88,33 @@ func FindNotUnderstood(list []string, follow Tag, d Dialect, most int) []NotUnde
 			r.rev != "" && isOtherKind(r.rev, follow.Rev()) || preRelease.MatchString(r.suffix) {
 			continue
 		}
-		if t, err := d.Parse(text); err == nil && SamePrecision(t, follow) && ChangeBetween(follow, t) != Unrelated {
+		switch t, err := s.Parse(text); {
+		case err != nil:
+			found = append(found, r)
+		case InLine(follow, t):
 			if r.isAbove(known) {
 				known = r
 			}
-			continue
+		case gapBetween(follow, t) != gapPre:
+			found = append(found, r)
 		}
-		found = append(found, r)
 	}
 	found = slices.DeleteFunc(found, func(r read) bool { return !r.isAbove(known) })
 	sortRead(found)
 	var out []NotUnderstood
 	for _, r := range found[:min(len(found), most)] {
-		out = append(out, NotUnderstood{r.text, r.reason(follow, d)})
+		out = append(out, NotUnderstood{r.text, r.reason(follow, s), s.patternBetween(follow.String(), r.text)})
 	}
 	return out
 }
 
-// Unread returns the tags of a list that no grammar takes, and in which a person may read a version
-// with a dot; the highest first, at most `most`.
-func Unread(list []string, d Dialect, most int) []string {
+// Unread returns the tags of a list that no grammar accepts but in which a person may read a dotted version; the
+// highest first, at most `most`.
+func Unread(list []string, s Scheme, most int) []string {
 	var found []read
 	for _, text := range list {
 		r, ok := readLeniently(text)
-		if _, err := d.Parse(text); ok && err != nil && len(r.numbers) > 1 && !preRelease.MatchString(r.suffix) {
+		if _, err := s.Parse(text); ok && err != nil && len(r.numbers) > 1 && !preRelease.MatchString(r.suffix) {
 			found = append(found, r)
 		}
 	}
@@ -121,7 +126,7 @@ func Unread(list []string, d Dialect, most int) []string {
 	return out
 }
 
-// sortRead sorts tags, the highest first.
+// sortRead sorts tags in descending order.
 func sortRead(list []read) {
 	slices.SortStableFunc(list, func(a, b read) int {
 		for i := range max(len(a.numbers), len(b.numbers)) {
@@ -136,7 +141,7 @@ func sortRead(list []read) {
 	})
 }
 
-// at returns a number; empty, the lowest: there is none.
+// at returns the number at i, or "", the lowest, if there is none.
 func at(numbers []string, i int) string {
 	if i < len(numbers) {
 		return numbers[i]
@@ -144,29 +149,21 @@ func at(numbers []string, i int) string {
 	return ""
 }
 
-// reason is why a tag is no successor of the followed one.
-func (r read) reason(follow Tag, d Dialect) string {
-	t, err := d.Parse(r.text)
-	switch {
-	case err != nil && Reason(err) != "":
-		return Reason(err)
-	case err != nil:
-		return r.foreign()
-	case t.HasV() && !follow.HasV():
-		return fmt.Sprintf("spelled with a v, and %s is not", follow)
-	case follow.HasV() && !t.HasV():
-		return fmt.Sprintf("spelled without a v, and %s has one", follow)
-	case t.Form() != follow.Form():
-		return fmt.Sprintf("%s tag, and %s is %s", t.Form(), follow, follow.Form())
+// reason returns why a tag cannot follow the followed one.
+func (r read) reason(follow Tag, s Scheme) string {
+	t, err := s.Parse(r.text)
+	switch reason := Reason(err); {
+	case err == nil:
+		return WhyNot(follow, t)
+	case reason == noVersion, reason == wordAndNumber:
+		return r.unrecognized()
+	default:
+		return reason
 	}
-	return fmt.Sprintf("%d numbers, and %s has %d", len(r.numbers), follow, strings.Count(follow.numbers(), ".")+1)
 }
 
-// foreign is why no grammar took a tag of another scheme.
-func (r read) foreign() string {
-	if _, f := scan(r.text, spelling{rev: coreRev, build: coreBuild}); f.what == "leading zero in" {
-		return f.String()
-	}
+// unrecognized returns why the general grammar rejects a tag in which a person reads a version.
+func (r read) unrecognized() string {
 	if r.suffix != "" {
 		return fmt.Sprintf("%q after the version", r.suffix)
 	}

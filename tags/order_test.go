@@ -30,7 +30,7 @@ func TestSortIsIndependentOfTheInput(t *testing.T) {
 	assert.Equal(t, mustAll(t, ascendingTags...), all)
 }
 
-// AllocsPerRun measures the whole process, so this test is not parallel.
+// AllocsPerRun measures the whole process, so this test does not run in parallel.
 func TestCompareAllocatesNothing(t *testing.T) {
 	all := mustAll(t, ascendingTags...)
 	assert.Zero(t, testing.AllocsPerRun(10, func() {

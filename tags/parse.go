@@ -10,42 +10,18 @@ import (
 // maxLength is the OCI distribution specification's limit for a tag, in bytes.
 const maxLength = 128
 
-// Parse reads a tag of the core grammar. Its error wraps [ErrMalformed],
-// [ErrForeign] or [ErrInvalid].
-func Parse(text string) (Tag, error) { return parse(text, spelling{rev: coreRev, build: coreBuild}) }
+// Parse reads a tag without settings, as the zero [Scheme] does. Its error wraps
+// [ErrMalformed], [ErrUnrecognized] or [ErrInvalid].
+func Parse(text string) (Tag, error) { return Scheme{}.Parse(text) }
 
-// spelling is what introduces the revision and the build.
-type spelling struct{ rev, build string }
-
-// The marks of the core grammar, as they were shipped.
+// The marks of SUSE's grammar.
 const (
-	coreRev   = "-rev"
-	coreBuild = "-build"
+	markRev   = "-rev"
+	markBuild = "-build"
 )
 
-// parse reads text in one spelling. The OCI limits come first: they bound all
-// that follows.
-func parse(text string, sp spelling) (Tag, error) {
-	if detail := ociFault(text); detail != "" {
-		return Tag{}, invalid(text, detail)
-	}
-	return parseChecked(text, sp)
-}
-
-func parseChecked(text string, sp spelling) (Tag, error) {
-	tag, f := scan(text, sp)
-	if f == (fault{}) {
-		return tag, nil
-	}
-	if reason, ours := explain(text, sp, f); ours {
-		return Tag{}, &textError{text, ErrMalformed, reason}
-	}
-	return Tag{}, &textError{text, ErrForeign, ""}
-}
-
-// ociFault holds text against [A-Za-z0-9_][A-Za-z0-9._-]{0,127}
-// (https://github.com/opencontainers/distribution-spec, "Pulling manifests")
-// and gives "" for an OCI tag.
+// ociFault returns why text is not an OCI tag, [A-Za-z0-9_][A-Za-z0-9._-]{0,127}
+// (https://github.com/opencontainers/distribution-spec, "Pulling manifests"); "" if it is one.
 func ociFault(text string) string {
 	if text == "" {
 		return "empty"
@@ -61,52 +37,50 @@ func ociFault(text string) string {
 	return ""
 }
 
-// fault says what the scan stumbled over and in which part of the tag; the zero
-// value is none.
+// fault says what the scanner found wrong and in which part of the tag. The zero value is no fault.
 type fault struct{ what, part string }
 
 func (f fault) String() string { return f.what + " " + f.part }
 
-// scan is the grammar: app [ rev num [ build num *( "." num ) ] ]. Its masks
-// change nothing, as text is at most maxLength bytes.
-func scan(text string, sp spelling) (Tag, fault) {
-	tag := Tag{raw: text}
-	end, what := scanDotted(text, vLength(text))
+// scan parses SUSE's grammar: app [ "-rev" num [ "-build" num *( "." num ) ] ].
+func scan(text string) (Tag, fault) {
+	v := vLength(text)
+	end, what := scanDotted(text, v)
 	if what != "" {
 		return Tag{}, fault{what, "application version"}
 	}
-	tag.appEnd = uint8(end & 0xff)
+	tag := Tag{raw: text, version: newSpan(v, end), hasV: v == 1}
 	if end == len(text) {
 		return tag, fault{}
 	}
 
-	if !strings.HasPrefix(text[end:], sp.rev) {
+	if !strings.HasPrefix(text[end:], markRev) {
 		return Tag{}, fault{"text after", "application version"}
 	}
-	start := end + len(sp.rev)
+	start := end + len(markRev)
 	if end, what = scanNumber(text, start); what != "" {
 		return Tag{}, fault{what, "revision"}
 	}
-	tag.revStart, tag.revEnd = uint8(start&0xff), uint8(end&0xff)
+	tag.rev = newSpan(start, end)
 	if end == len(text) {
 		return tag, fault{}
 	}
 
-	if !strings.HasPrefix(text[end:], sp.build) {
+	if !strings.HasPrefix(text[end:], markBuild) {
 		return Tag{}, fault{"text after", "revision"}
 	}
-	start = end + len(sp.build)
+	start = end + len(markBuild)
 	if end, what = scanDotted(text, start); what != "" {
 		return Tag{}, fault{what, "build"}
 	}
 	if end < len(text) {
 		return Tag{}, fault{"text after", "build"}
 	}
-	tag.buildStart = uint8(start & 0xff)
+	tag.build = newSpan(start, end)
 	return tag, fault{}
 }
 
-// scanDotted reads num *( "." num ) from start and gives its end.
+// scanDotted reads num *( "." num ) from start and returns its end.
 func scanDotted(text string, start int) (end int, what string) {
 	end, what = scanNumber(text, start)
 	for what == "" && end < len(text) && text[end] == '.' {
@@ -117,7 +91,7 @@ func scanDotted(text string, start int) (end int, what string) {
 	return end, what
 }
 
-// scanNumber reads num from start and gives its end.
+// scanNumber reads num from start and returns its end.
 func scanNumber(text string, start int) (end int, what string) {
 	end = start
 	for end < len(text) && isDigit(text[end]) {

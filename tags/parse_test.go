@@ -18,55 +18,54 @@ func partsOf(t tags.Tag) parts {
 	return parts{form: t.Form(), app: t.App(), rev: t.Rev(), build: t.Build(), hasV: t.HasV()}
 }
 
-func TestParseTakesGoodTags(t *testing.T) {
+func TestParseAcceptsGoodTags(t *testing.T) {
 	t.Parallel()
 	for text, want := range goodTags {
 		tag, err := tags.Parse(text)
 		require.NoError(t, err, text)
 		assert.Equal(t, want, partsOf(tag), text)
 		assert.Equal(t, text, tag.String())
-		assert.Equal(t, text, tag.Wire())
 		assert.Equal(t, tags.Class(want.form.String()), tags.Classify(text), text)
 		assert.False(t, tag.IsZero())
 	}
 }
 
-func TestParseSaysWhyMalformedTagsAreMalformed(t *testing.T) {
+func TestParseReturnsTheReasonOfMalformedTags(t *testing.T) {
 	t.Parallel()
 	for text, reason := range malformedTags {
 		tag, err := tags.Parse(text)
 		require.ErrorIs(t, err, tags.ErrMalformed, text)
 		assert.Equal(t, reason, tags.Reason(err), text)
 		require.EqualError(t, err, fmt.Sprintf("tags: %q: malformed: %s", text, reason))
-		require.NotErrorIs(t, err, tags.ErrForeign)
+		require.NotErrorIs(t, err, tags.ErrUnrecognized)
 		assert.True(t, tag.IsZero())
 		assert.Equal(t, tags.ClassMalformed, tags.Classify(text))
 	}
 }
 
-func TestParseLeavesForeignTagsAlone(t *testing.T) {
+func TestSUSESchemeRejectsOtherTags(t *testing.T) {
 	t.Parallel()
-	for _, text := range foreignTags {
-		tag, err := tags.Parse(text)
-		require.ErrorIs(t, err, tags.ErrForeign, text)
+	for _, text := range unrecognizedTags {
+		tag, err := tags.SUSEOnly().Parse(text)
+		require.ErrorIs(t, err, tags.ErrUnrecognized, text)
 		require.NotErrorIs(t, err, tags.ErrInvalid)
 		assert.True(t, tag.IsZero())
-		assert.Equal(t, tags.ClassForeign, tags.Classify(text))
+		assert.Contains(t, []tags.Class{tags.ClassUnrecognized, tags.ClassSingle, tags.ClassShort}, tags.Classify(text))
 	}
 }
 
-func TestParseRefusesInvalidTags(t *testing.T) {
+func TestParseRejectsInvalidTags(t *testing.T) {
 	t.Parallel()
 	for _, text := range invalidTags {
 		tag, err := tags.Parse(text)
 		require.ErrorIs(t, err, tags.ErrInvalid, text)
-		require.NotErrorIs(t, err, tags.ErrForeign)
+		require.NotErrorIs(t, err, tags.ErrUnrecognized)
 		assert.True(t, tag.IsZero())
 		assert.Equal(t, tags.ClassInvalid, tags.Classify(text))
 	}
 }
 
-func TestParseKeepsToTheOCILength(t *testing.T) {
+func TestParseEnforcesTheOCILength(t *testing.T) {
 	t.Parallel()
 	longest := strings.Repeat("1", 128)
 	tag, err := tags.Parse(longest)
@@ -77,11 +76,11 @@ func TestParseKeepsToTheOCILength(t *testing.T) {
 	assert.ErrorIs(t, err, tags.ErrInvalid)
 }
 
-func TestErrorsReadWell(t *testing.T) {
+func TestErrorText(t *testing.T) {
 	t.Parallel()
 	messages := map[string]string{
 		"1.5.4-rev5-build": `tags: "1.5.4-rev5-build": malformed: empty build`,
-		"latest":           `tags: "latest": foreign`,
+		"latest":           `tags: "latest": unrecognized: no version in it`,
 		"":                 `tags: "": not an OCI tag: empty`,
 		"a/b":              `tags: "a/b": not an OCI tag: "/" at byte 1`,
 		"1.é":              `tags: "1.é": not an OCI tag: "\xc3" at byte 2`,
@@ -119,14 +118,13 @@ func TestShorterForms(t *testing.T) {
 	assert.Equal(t, long.Short(), long.Short().Short())
 }
 
-func TestZeroTagIsNoTag(t *testing.T) {
+func TestZeroTagIsNotATag(t *testing.T) {
 	t.Parallel()
 	var zero tags.Tag
 	assert.True(t, zero.IsZero())
 	assert.Equal(t, parts{}, partsOf(zero))
 	assert.Equal(t, "none", zero.Form().String())
 	assert.Empty(t, zero.String())
-	assert.Empty(t, zero.Wire())
 	assert.True(t, zero.Short().IsZero())
 	_, ok := zero.Intermediate()
 	assert.False(t, ok)
@@ -148,14 +146,14 @@ func mustAll(tb testing.TB, texts ...string) []tags.Tag {
 	return all
 }
 
-func TestReasonSaysWhatIsWrongWithoutTheText(t *testing.T) {
+func TestReasonOmitsTheText(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"1.5.4-rev5-build": "empty build",
 		"1.5.4-rev05":      "leading zero in revision",
 		"":                 "empty",
 		"a+b":              `"+" at byte 1`,
-		"latest":           "",
+		"latest":           "no version in it",
 	} {
 		_, err := tags.Parse(text)
 		require.Error(t, err)

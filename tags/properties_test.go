@@ -16,17 +16,15 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// coreGrammar is the grammar written a second time, as the oracle of Parse.
+// coreGrammar is SUSE's grammar written a second time, as the oracle of Parse.
 var coreGrammar = regexp.MustCompile(
 	`^(v?(?:0|[1-9][0-9]*)(?:\.(?:0|[1-9][0-9]*))*)(?:-rev(0|[1-9][0-9]*)(?:-build((?:0|[1-9][0-9]*)(?:\.(?:0|[1-9][0-9]*))*))?)?\z`)
 
 var ociGrammar = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\z`)
 
-// The generators are made anew for each test: rapid's are not safe for the
-// concurrent use by parallel tests.
+// Each test creates its own generators: rapid's are not safe for concurrent use by parallel tests.
 
-// number is drawn from few values, so that tags collide, and from numbers
-// beyond 64 bits.
+// number draws from few values, so that tags collide, and from numbers beyond 64 bits.
 func number() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.SampledFrom([]string{"0", "1", "2", "9", "10", "19"}),
@@ -60,7 +58,7 @@ func goodTag() *rapid.Generator[tags.Tag] {
 	})
 }
 
-// nearTag is a good tag with a few bytes changed: where parsers err.
+// nearTag draws a valid tag with a few bytes changed, where parsers tend to fail.
 func nearTag() *rapid.Generator[string] {
 	spelled := spelledTag()
 	return rapid.Custom(func(t *rapid.T) string {
@@ -81,17 +79,16 @@ func TestParseAgreesWithTheGrammar(t *testing.T) {
 	})
 }
 
-// fataler is what testing.T and rapid.T have in common.
+// fataler is the common interface of testing.T and rapid.T.
 type fataler interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-// checkAgainstGrammar holds Parse against the oracle, and parse then String
-// against identity.
+// checkAgainstGrammar compares Parse with the oracle and checks that String returns the parsed text.
 func checkAgainstGrammar(t fataler, text string) {
 	t.Helper()
-	tag, err := tags.Parse(text)
+	tag, err := tags.SUSEOnly().Parse(text)
 	want := coreGrammar.FindStringSubmatch(text)
 	if !ociGrammar.MatchString(text) {
 		want = nil
@@ -105,7 +102,11 @@ func checkAgainstGrammar(t fataler, text string) {
 	if err == nil && !slices.Equal(want, []string{tag.String(), tag.App(), tag.Rev(), tag.Build()}) {
 		t.Fatalf("%q: %q %q %q", text, tag.App(), tag.Rev(), tag.Build())
 	}
-	if string(tags.Classify(text)) != string(classOf(tag, err)) {
+	if general, errGeneral := tags.Parse(text); err == nil && general != tag ||
+		errors.Is(err, tags.ErrMalformed) && errGeneral == nil {
+		t.Fatalf("%q: %v, and without settings %v, %v", text, err, general, errGeneral)
+	}
+	if tag, err := tags.Parse(text); string(tags.Classify(text)) != string(classOf(tag, err)) {
 		t.Fatalf("%q: class %s, error %v", text, tags.Classify(text), err)
 	}
 }
@@ -116,8 +117,8 @@ func classOf(tag tags.Tag, err error) tags.Class {
 		return tags.Class(tag.Form().String())
 	case errors.Is(err, tags.ErrMalformed):
 		return tags.ClassMalformed
-	case errors.Is(err, tags.ErrForeign):
-		return tags.ClassForeign
+	case errors.Is(err, tags.ErrUnrecognized):
+		return tags.ClassUnrecognized
 	case errors.Is(err, tags.ErrInvalid):
 		return tags.ClassInvalid
 	}
@@ -153,7 +154,7 @@ func TestOrderIsTotal(t *testing.T) {
 	})
 }
 
-// checkOrder holds Compare to a total order, and to its oracle.
+// checkOrder checks that Compare is a total order and agrees with its oracle.
 func checkOrder(t fataler, a, b, c tags.Tag) {
 	t.Helper()
 	if tags.Compare(a, a) != 0 {
@@ -181,7 +182,7 @@ func TestChangeAgreesWithOrder(t *testing.T) {
 	})
 }
 
-// checkChange holds ChangeBetween against Compare.
+// checkChange checks that ChangeBetween agrees with Compare.
 func checkChange(t fataler, from, to tags.Tag) {
 	t.Helper()
 	change, order := tags.ChangeBetween(from, to), tags.Compare(from, to)
@@ -216,7 +217,7 @@ func TestNewestIsTheHighestAllowed(t *testing.T) {
 		largest := tags.Change(rapid.IntRange(int(tags.Same), int(tags.Major)).Draw(t, "largest"))
 		allowed := slices.DeleteFunc(slices.Clone(all), func(tag tags.Tag) bool {
 			change := tags.ChangeBetween(follow, tag)
-			return !tags.SamePrecision(tag, follow) || change < tags.Same || change > largest
+			return !tags.InLine(follow, tag) || change < tags.Same || change > largest
 		})
 
 		got, ok := tags.Newest(all, follow, largest)

@@ -4,41 +4,61 @@ package tags
 
 import "strings"
 
-// Digits alone that are no version: a year, a date (20240115, 20240115093000), a hash that happens
-// to have no letter (1234567), the number of a build. No publisher counts versions that far.
+// A number of digits from which a number without dots is not a version but a year, a date (20240115, 20240115093000), a
+// hash without letters (1234567) or a build number. No publisher counts versions that far.
 const (
 	stampDigits = 4
-	exactDigits = 7 // stamps of one kind have one length
+	exactDigits = 7 // stamps of one kind have the same length
 )
 
-// IsStamp reports whether the application version of a tag is digits alone, and so many that they are
-// a date, a hash or the number of a build wherever the others are versions.
+// IsStamp reports whether the application version is one number with so many digits that it is a date, a hash or a
+// build number if other tags have versions.
 func (t Tag) IsStamp() bool {
-	return len(t.numbers()) >= stampDigits && !strings.Contains(t.numbers(), ".")
+	return len(t.numbers()) >= stampDigits && isDigits(t.numbers())
 }
 
-// isSameKind reports whether no number of two tags is a date, a hash or the number of a build where
-// the other has a version, or another kind of these. 13 may go to 14, 2019 to 2022 and 20240115 to
-// 20240301; 13 never to 20240115.
+// isSameKind reports whether two tags agree on which of their numbers are versions and which are dates, hashes or build
+// numbers. 13 may move to 14, 2019 to 2022 and 20240115 to 20240301, but not 13 to 20240115, nor 2024-01-15 to
+// 2024.1.16. Builds that are dates have the same length.
 func isSameKind(a, b Tag) bool {
-	return !isOtherKind(a.numbers(), b.numbers()) && (a.revStart == 0 || !isOtherKind(a.Rev(), b.Rev()))
+	return haveSameSeparators(a.numbers(), b.numbers()) && !isOtherKind(a.numbers(), b.numbers()) &&
+		(!a.rev.is() || !isOtherKind(a.Rev(), b.Rev())) &&
+		(a.isSUSE() || !a.build.is() || !b.build.is() || !isOtherKind(first(a.Build()), first(b.Build())))
 }
 
-// isOtherKind compares digits alone: one is a stamp, and the other is none of its kind.
+// haveSameSeparators compares the separators between the numbers that both tags have.
+func haveSameSeparators(a, b string) bool {
+	for a != "" && b != "" {
+		numberA, restA := cutNumber(a)
+		numberB, restB := cutNumber(b)
+		if restA != "" && restB != "" && a[len(numberA)] != b[len(numberB)] {
+			return false
+		}
+		a, b = restA, restB
+	}
+	return true
+}
+
+func first(dotted string) string {
+	number, _ := cutNumber(dotted)
+	return number
+}
+
+// isOtherKind reports whether, of two numbers without dots, one is a stamp and the other is not the same kind of stamp.
 func isOtherKind(a, b string) bool {
 	if len(a) > len(b) {
 		a, b = b, a
 	}
 	switch {
-	case len(b) < stampDigits || strings.Contains(b, "."):
+	case len(b) < stampDigits || !isDigits(b):
 		return false
-	case len(b) >= exactDigits || strings.Contains(a, "."):
+	case len(b) >= exactDigits || !isDigits(a):
 		return len(a) != len(b)
 	}
 	return len(b)-len(a) > 1
 }
 
-// isVersionLike reports whether numbers that a person reads could be a version beside a tag.
+// isVersionLike reports whether numbers could be a version next to the version of a tag.
 func isVersionLike(numbers []string, beside Tag) bool {
 	return len(numbers) > 1 || !strings.Contains(beside.numbers(), ".") && !isOtherKind(numbers[0], beside.numbers()) ||
 		strings.Contains(beside.numbers(), ".") && len(numbers[0]) < stampDigits

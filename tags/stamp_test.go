@@ -10,15 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func mustRead(t *testing.T, d Dialect, text string) Tag {
+func mustRead(t *testing.T, text string) Tag {
 	t.Helper()
-	tag, err := d.Parse(text)
+	tag, err := Parse(text)
 	require.NoError(t, err, text)
 	return tag
 }
 
-// Digits alone beside versions are dates, hashes and builds.
-func TestDigitsAloneAreNoVersion(t *testing.T) {
+// Digits alone among versions are dates, hashes and builds.
+func TestDigitsAloneAreNotAVersion(t *testing.T) {
 	t.Parallel()
 	sha := strings.Repeat("1234567890", 4)
 	for _, c := range []struct {
@@ -57,37 +57,40 @@ func TestDigitsAloneAreNoVersion(t *testing.T) {
 		{"4.0.0-rev1", "4.0.0-rev20240115", false},
 		{"4.0.0-rev1-build1.1", "1234567-rev1-build1.1", false},
 	} {
-		from, to := mustRead(t, Core, c.from), mustRead(t, Core, c.to)
-		assert.Equal(t, c.want, SamePrecision(from, to), "%s to %s", c.from, c.to)
+		from, to := mustRead(t, c.from), mustRead(t, c.to)
+		assert.Equal(t, c.want, InLine(from, to), "%s to %s", c.from, c.to)
 		newest, _ := Newest([]Tag{from, to}, from, Major)
 		if !c.want {
 			assert.Equal(t, from, newest, "%s to %s", c.from, c.to)
 		}
 	}
-	assert.False(t, SamePrecision(mustRead(t, Hyphen, "1.2.3-1"), mustRead(t, Hyphen, "1.2.3-20240115")))
-	assert.True(t, mustRead(t, Core, "20240115").IsStamp())
-	assert.False(t, mustRead(t, Core, "13").IsStamp())
-	assert.False(t, mustRead(t, Core, "2024.1").IsStamp())
+	assert.False(t, InLine(mustRead(t, "1.2.3-1"), mustRead(t, "1.2.3-20240115")))
+	assert.True(t, mustRead(t, "20240115").IsStamp())
+	assert.False(t, mustRead(t, "13").IsStamp())
+	assert.False(t, mustRead(t, "2024.1").IsStamp())
 }
 
-func TestNewerTagsThatAreNotUnderstood(t *testing.T) {
+func TestNewerTagsNotUnderstood(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ follow, list, want string }{
-		{"2025.11.1", "2025.10.3 2025.11.0 2025.11.1 2026.02.0 2026.04.1 latest", "2026.04.1: leading zero in application version; 2026.02.0: leading zero in application version"},
-		{"v1.29.7", "v1.29.7-rke2r1-build20240717 v1.30.4-rke2r1-build20240815 v1.30.5-rke2r1-build20240912 v1.30.4-rke2r1", `v1.30.5-rke2r1-build20240912: "-rke2r1-build20240912" after the version; v1.30.4-rke2r1: "-rke2r1" after the version; v1.30.4-rke2r1-build20240815: "-rke2r1-build20240815" after the version`},
+		{"2025.11.1", "2025.10.3 2025.11.0 2025.11.1 2026.02.0 2026.04.1 latest", ""},
+		{"v1.29.7", "v1.29.7-rke2r1-build20240717 v1.30.4-rke2r1-build20240815", "v1.30.4-rke2r1-build20240815: another name: v{version}-rke2r{rev}-build{build}, and v1.29.7 is v{version}"},
+		{"v1.29.7-rke2r1-build20240717", "v1.29.7-rke2r1-build20240717 v1.30.4-rke2r1-build20240815 v1.30.5-rke2r1-build20240912 v1.30.4-rke2r1", ""},
+		{"1.27.0-alpine3.19", "1.27.0-alpine3.19 1.27.1-alpine3.20 1.27.1-slim", `1.27.1-alpine3.20: another name: {version}-alpine3.20, and 1.27.0-alpine3.19 is {version}-alpine3.19 [^(?P<version>.*)-alpine(?P<rev>[0-9.]+)$]; 1.27.1-slim: another name: {version}-slim, and 1.27.0-alpine3.19 is {version}-alpine3.19`},
+		{"1.27.0", "1.27.0 1.27.1-1a2b3c4 1.27.1-9f86d08", `1.27.1-1a2b3c4: a hash in it, which has no order; 1.27.1-9f86d08: a hash in it, which has no order`},
 		{"1.2.1", "1.0.0 1.2.1 1.2.2 1.8.1259 nightly", ""},
 		{"1.2.3", "1.2.3 20240115 1234567 v20240115 2024-01-15 1.2.3-20240115 " + strings.Repeat("12", 20) + " 20240115093000", ""},
-		{"1.2.3", "v1.3.0", "v1.3.0: spelled with a v, and 1.2.3 is not"},
-		{"v1.2.3", "1.3.0", "1.3.0: spelled without a v, and v1.2.3 has one"},
-		{"1.2.3", "V1.3.0", `V1.3.0: "V" before the version`},
-		{"1.2.3", "release-1.3.0 1.4.0_1", `1.4.0_1: "_1" after the version; release-1.3.0: "release-" before the version`},
+		{"1.2.3", "v1.3.0", "v1.3.0: spelled with a v, and 1.2.3 is not [^v?(?P<version>.*)$]"},
+		{"v1.2.3", "1.3.0", "1.3.0: spelled without a v, and v1.2.3 has one [^v?(?P<version>.*)$]"},
+		{"1.2.3", "V1.3.0", `V1.3.0: another name: V{version}, and 1.2.3 is {version}`},
+		{"1.2.3", "release-1.3.0 1.4.0_1", `1.4.0_1: another name: {version}_{rev}, and 1.2.3 is {version}; release-1.3.0: another name: release-{version}, and 1.2.3 is {version}`},
 		{"1.2.3", "1.3", "1.3: 2 numbers, and 1.2.3 has 3"},
 		{"1.2.3", "1.3 1.3.0 1 1.3-alpine", ""},
-		{"1.2.3", "1.3.0-alpine", `1.3.0-alpine: "-alpine" after the version`},
+		{"1.2.3", "1.3.0-alpine", `1.3.0-alpine: another name: {version}-alpine, and 1.2.3 is {version}`},
 		{"1.2.3", "1.3.0-rc1 2.0.0-beta.1 1.3.0-SNAPSHOT 9f86d08 latest sha256-00.sig alpine-3.19", ""},
-		{"1.2.3", "1.3.0GA 1.3.1.Final", `1.3.1.Final: ".Final" after the version; 1.3.0GA: "GA" after the version`},
+		{"1.2.3", "1.3.0GA 1.3.1.Final", `1.3.1.Final: another name: {version}.Final, and 1.2.3 is {version}; 1.3.0GA: "GA" after the version`},
 		{"1.2.3", "2.0.0rc1 1.3.0b2 1.3.0a1 2.0.0.beta3 1.3.0dev", ""},
-		{"1.2.3", "v.1.3.0 r1.4.0", `r1.4.0: "r" before the version; v.1.3.0: "v." before the version`},
+		{"1.2.3", "v.1.3.0 r1.4.0", `r1.4.0: "r" before the version; v.1.3.0: another name: v.{version}, and 1.2.3 is {version}`},
 		{"1.2.3", "9f8e7d6 1a2b3c4 4e10 v9abc r2d2 3d.4 r1234", ""},
 		{"15.5", "15.5 15.5.36.5.67", ""},
 		{"4.0.0-rev1", "4.0.0-rev02 4.0.0-rev2-build 4.0.0", "4.0.0-rev02: leading zero in revision; 4.0.0-rev2-build: empty build"},
@@ -96,8 +99,12 @@ func TestNewerTagsThatAreNotUnderstood(t *testing.T) {
 		{"4.0.0-rev1", "4.1.0 4.1.0-rev1 4.1.0-rev1-build1.1", ""},
 	} {
 		var got []string
-		for _, n := range FindNotUnderstood(strings.Fields(c.list), mustRead(t, Core, c.follow), Core, 3) {
-			got = append(got, n.Tag+": "+n.Reason)
+		for _, n := range FindNotUnderstood(strings.Fields(c.list), mustRead(t, c.follow), Scheme{}, 3) {
+			text := n.Tag + ": " + n.Reason
+			if n.Pattern != "" {
+				text += " [" + n.Pattern + "]"
+			}
+			got = append(got, text)
 		}
 		assert.Equal(t, c.want, strings.Join(got, "; "), c.follow)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// parts is what a tag is made of, as the accessors give it.
+// parts are the results of a tag's accessors.
 type parts struct {
 	form            tags.Form
 	app, rev, build string
@@ -17,7 +17,7 @@ type parts struct {
 
 var huge = strings.Repeat("9", 50)
 
-// goodTags are the productions of the core grammar.
+// goodTags cover the productions of SUSE's grammar.
 var goodTags = map[string]parts{
 	// app
 	"0":       {form: tags.Short, app: "0"},
@@ -27,7 +27,7 @@ var goodTags = map[string]parts{
 	"1.6.0.4": {form: tags.Short, app: "1.6.0.4"},
 	"v1":      {form: tags.Short, app: "v1", hasV: true},
 	"v1.18.6": {form: tags.Short, app: "v1.18.6", hasV: true},
-	// app that a publisher means as version and build: the grammar cannot know
+	// a version and a build to its publisher: the grammar cannot know
 	"15.5.36.5.67":   {form: tags.Short, app: "15.5.36.5.67"},
 	"20251013.34.98": {form: tags.Short, app: "20251013.34.98"},
 	// app -rev
@@ -45,7 +45,7 @@ var goodTags = map[string]parts{
 	"1." + huge + "-rev1-build" + huge + ".1": {form: tags.Long, app: "1." + huge, rev: "1", build: huge + ".1"},
 }
 
-// malformedTags are of SUSE's scheme and break it; with the reason.
+// malformedTags use SUSE's scheme and break it, with the reason.
 var malformedTags = map[string]string{
 	"1.5.4-rev5-build":          "empty build",
 	"1.5.4-rev5-build.1":        "empty build",
@@ -83,13 +83,13 @@ var malformedTags = map[string]string{
 	"1.5.4-revised-rev5":        "no number in revision",
 }
 
-// foreignTags are OCI tags of other schemes.
-var foreignTags = []string{
+// unrecognizedTags are OCI tags of other schemes.
+var unrecognizedTags = []string{
 	// names
 	"latest", "beta", "stable", "oldstable", "oldstable-openssl", "rev1", "build5.1", "v", "V", "_",
 	// suffixes
 	"15-openssl", "1.26-openssl", "10-jre21", "v2.15.1-head", "v2.15.1-rc1", "v1.24.9b1", "1.5.4-reverse", "1.5.4-revision1",
-	// BCI's and the RFC's dash: a dialect, never guessed
+	// the dash of BCI and of the RFC: never guessed
 	"2.1.1-3.36", "2.6.1-1", "2.6.1-1.5.1", "2.6.1-1-5.1", "2.6.1-b5.1",
 	// dates in place of a build, and dates with an underscore
 	"v1.14.7-build20260909", "v0.8.4-build20240523", "v1.21.10-build2021041301", "v1_20211210",
@@ -100,7 +100,7 @@ var foreignTags = []string{
 	"v1.27.3-713b673cccf1af661efd75ca20532336517ddcb9",
 	"sha256-7e9a6ca62c3b502a125754fbeb4cde2d37d4261a9c905359585bfc0a63ff17f4",
 	"sha256-7e9a6ca62c3b502a125754fbeb4cde2d37d4261a9c905359585bfc0a63ff17f4.sig",
-	// a template's placeholder
+	// the placeholder of a template
 	"__TAG__",
 	// numbers that break the grammar, but without a mark of the scheme
 	"20.04.1", "00", "1.", "1..2", "v1.02", "V1.2.3", "vv1", "1.2.3_1",
@@ -112,7 +112,7 @@ var invalidTags = []string{
 	" 1.5.4", "1.5.4\n", "1.5.4 ", "a/b", "１.2", "1.2\x00", "é", strings.Repeat("1", 129),
 }
 
-// ascendingTags go upwards, each above the one before it.
+// ascendingTags are in ascending order.
 var ascendingTags = []string{
 	"0", "0.9", "0.10", "1",
 	"1.5.4", "1.5.4-rev1", "1.5.4-rev1-build2.9", "1.5.4-rev1-build2.19", "1.5.4-rev1-build3.5", "1.5.4-rev1-build3.5.1",

@@ -11,7 +11,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/node"
 )
 
-// SetAside answers as node.PodFiles.
+// SetAside implements node.PodFiles.
 func (n *Node) SetAside(_ context.Context, was node.PodFile) error {
 	if was.Err != nil || was.Data == nil {
 		return fmt.Errorf("%s: not set aside: it was not read", was.Name)
@@ -31,7 +31,7 @@ func (n *Node) SetAside(_ context.Context, was node.PodFile) error {
 	return nil
 }
 
-// PutBack answers as node.PodFiles.
+// PutBack implements node.PodFiles.
 func (n *Node) PutBack(context.Context) ([]string, error) {
 	n.mu.Lock()
 	var names []string
@@ -49,14 +49,14 @@ func (n *Node) PutBack(context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Aside are the pod manifests that are set aside.
+// Aside returns the pod manifests that are set aside.
 func (n *Node) Aside() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Sorted(maps.Keys(n.aside))
 }
 
-// SandboxReady answers as node.Pods.
+// SandboxReady implements node.Pods.
 func (n *Node) SandboxReady(_ context.Context, id string) (bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -71,10 +71,10 @@ func (n *Node) SandboxReady(_ context.Context, id string) (bool, error) {
 	return false, nil
 }
 
-// Address answers as node.Pods.
+// Address implements node.Pods.
 func (n *Node) Address(context.Context, string) (string, error) { return "192.0.2.1", nil }
 
-// Clear answers as node.Pods.
+// Clear implements node.Pods.
 func (n *Node) Clear(_ context.Context, id string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

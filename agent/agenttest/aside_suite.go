@@ -13,7 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// asideCases are what setting aside and putting back promise.
+// asideCases returns the tests of SetAside and PutBack.
 func asideCases() map[string]func(*testing.T, FilesUnderTest) {
 	return map[string]func(*testing.T, FilesUnderTest){
 		"putting back nothing is no error":                   filesNothingAside,

@@ -27,19 +27,19 @@ type Catalog struct {
 
 var _ catalog.Channel = (*Catalog)(nil)
 
-// NewCatalog is a catalog of which no version was published.
+// NewCatalog returns a catalog without a published version.
 func NewCatalog() *Catalog {
 	return &Catalog{read: catalog.Listing{Catalog: CatalogName}, published: catalog.Listing{Catalog: CatalogName}}
 }
 
-// Publish publishes the next version, with releases of a repository before those that it has.
+// Publish publishes the next version, with new releases of a repository before the existing ones.
 func (c *Catalog) Publish(repository string, releases ...catalog.Listed) {
 	c.change(func(l *catalog.Listing) {
 		l.Images[repository] = append(slices.Clone(releases), l.Images[repository]...)
 	})
 }
 
-// Withdraw publishes the next version, in which a release is withdrawn.
+// Withdraw publishes the next version with a withdrawn release.
 func (c *Catalog) Withdraw(rel release.Release, reason, to string) {
 	c.change(func(l *catalog.Listing) {
 		releases := slices.Clone(l.Images[rel.Repository])
@@ -52,7 +52,7 @@ func (c *Catalog) Withdraw(rel release.Release, reason, to string) {
 	})
 }
 
-// Update publishes the next version, in which a release is listed otherwise.
+// Update publishes the next version with a changed entry of a release.
 func (c *Catalog) Update(rel release.Release, edit func(*catalog.Listed)) {
 	c.change(func(l *catalog.Listing) {
 		releases := slices.Clone(l.Images[rel.Repository])
@@ -66,7 +66,7 @@ func (c *Catalog) Update(rel release.Release, edit func(*catalog.Listed)) {
 	})
 }
 
-// Expire publishes the next version with a time at which it expires.
+// Expire publishes the next version with an expiry time.
 func (c *Catalog) Expire(at time.Time) { c.change(func(l *catalog.Listing) { l.Expires = at }) }
 
 func (c *Catalog) change(f func(*catalog.Listing)) {
@@ -98,7 +98,7 @@ func (c *Catalog) Asked() int {
 	return n
 }
 
-// Refresh answers as catalog.Channel.
+// Refresh implements catalog.Channel.
 func (c *Catalog) Refresh(context.Context, []string) (catalog.Listing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,14 +110,14 @@ func (c *Catalog) Refresh(context.Context, []string) (catalog.Listing, error) {
 	return c.read, nil
 }
 
-// Last answers as catalog.Channel.
+// Last implements catalog.Channel.
 func (c *Catalog) Last(context.Context) catalog.Listing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.read
 }
 
-// Forget answers as catalog.Channel.
+// Forget implements catalog.Channel.
 func (c *Catalog) Forget(context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,7 +125,7 @@ func (c *Catalog) Forget(context.Context) error {
 	return nil
 }
 
-// ListedAs is a release as a catalog lists it.
+// ListedAs returns a release as a catalog lists it.
 func ListedAs(rel release.Release) catalog.Listed {
 	return catalog.Listed{Tag: rel.Name(), Digest: rel.Digest, Created: rel.Created}
 }

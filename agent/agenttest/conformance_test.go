@@ -11,7 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
-	"github.com/kubic-project/image-update-agent/agent/ownhost"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -153,13 +153,13 @@ func TestDiskConforms(t *testing.T) {
 	})
 }
 
-func TestOwnHostConforms(t *testing.T) {
+func TestLocalRegistryConforms(t *testing.T) {
 	t.Parallel()
-	agenttest.TestOwnHost(t, func(*testing.T) agenttest.OwnHostUnderTest {
-		o := &agenttest.OwnHost{}
-		return agenttest.OwnHostUnderTest{
+	agenttest.TestLocalRegistry(t, func(*testing.T) agenttest.LocalRegistryUnderTest {
+		o := &agenttest.LocalRegistry{}
+		return agenttest.LocalRegistryUnderTest{
 			Store:   o,
-			Read:    func(*testing.T) ownhost.Table { return o.Table() },
+			Read:    func(*testing.T) localregistry.Table { return o.Table() },
 			Written: func(*testing.T) string { return strconv.Itoa(o.Writes()) },
 		}
 	})

@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agenttest is what tests of the agent stand on: a whole node in
-// memory, and the promises of the ports as tests.
+// Package agenttest supports tests of the agent: a whole node in memory, and conformance tests of the ports.
 //
 // # Fakes
 //
-// Registry publishes releases under their three tags and counts what it is
-// asked. Node is a node: an image store, a container runtime with a small
-// kubelet that restarts what stops and takes what the floating tag names, and
-// the directories of pod manifests. Grain and Disk are the announcer and the
-// record, OwnHost the table of the node's own host. World is all of them together, and makes agents on them: each is a
-// new process on the same node.
+// Registry publishes releases under their three tags and counts its requests. Node is a node: an image store, a
+// container runtime with a small kubelet that restarts containers and pulls floating tags, and the directories of pod
+// manifests. Grain and Disk are the announcer and the record, LocalRegistry the table of the node's local registry.
+// World combines them and creates agents: each is a new process on the same node.
 //
 // # Conformance
 //
-// TestSource, TestImages, TestPods, TestRuntimeEvents, TestPodFiles, TestAnnouncer,
-// TestRecorder and TestOwnHost say what package agent relies on. The fakes pass them, and so
-// must every adapter: a fake that is kinder than the world hides bugs. What an
-// implementation cannot be brought to do (its function is nil) is not asked.
+// TestSource, TestImages, TestPods, TestRuntimeEvents, TestPodFiles, TestAnnouncer, TestRecorder and TestLocalRegistry
+// test the behavior that package agent relies on. The fakes pass them, and so must every adapter: a fake that is more
+// lenient than the real implementation hides bugs. A test whose function is nil is skipped.
 package agenttest

@@ -8,10 +8,10 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
-// manyEvents are more than a test makes before they are heard.
+// manyEvents exceeds the number of events that a test causes before they are received.
 const manyEvents = 1024
 
-// Watch answers as watch.RuntimeEvents.
+// Watch implements watch.RuntimeEvents.
 func (n *Node) Watch(ctx context.Context, hear func(watch.RuntimeEvent)) {
 	events := make(chan watch.RuntimeEvent, manyEvents)
 	n.mu.Lock()
@@ -33,7 +33,7 @@ func (n *Node) Watch(ctx context.Context, hear func(watch.RuntimeEvent)) {
 	}
 }
 
-// tell passes an event on. The caller holds the lock.
+// tell sends an event to all watchers. The caller holds the lock.
 func (n *Node) tell(e watch.RuntimeEvent) {
 	for events := range n.hearers {
 		select {
@@ -43,7 +43,7 @@ func (n *Node) tell(e watch.RuntimeEvent) {
 	}
 }
 
-// Tell has the runtime tell of something.
+// Tell makes the runtime send an event.
 func (n *Node) Tell(e watch.RuntimeEvent) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

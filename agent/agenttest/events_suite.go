@@ -11,19 +11,19 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
-// EventsUnderTest is a runtime with events, and what causes them. Start, End and Other reach the
-// watchers that are connected already.
+// EventsUnderTest is a runtime with events, and functions that cause them. Start, End and Other reach the watchers that
+// are already connected.
 type EventsUnderTest struct {
 	Events     watch.RuntimeEvents
 	Start, End func(t *testing.T, container string)
-	// Other has something happen that is no start or end of a container: a probe of
-	// kubelet that ends. Nil: there is nothing else.
+	// Other causes an event that is neither start nor end of a container: the end of a probe of kubelet. Nil: the
+	// runtime has no such event.
 	Other func(t *testing.T, container string)
-	// Restart has the runtime go away and come back.
+	// Restart makes the runtime go away and come back.
 	Restart func(t *testing.T)
 }
 
-// TestRuntimeEvents is what every watch.RuntimeEvents does.
+// TestRuntimeEvents asserts the behavior of a watch.RuntimeEvents.
 func TestRuntimeEvents(t *testing.T, fresh func(t *testing.T) EventsUnderTest) {
 	t.Helper()
 	for name, test := range map[string]func(*testing.T, EventsUnderTest){
@@ -55,7 +55,7 @@ func TestRuntimeEvents(t *testing.T, fresh func(t *testing.T) EventsUnderTest) {
 			assert.Zero(t, <-heard)
 			e.End(t, "a")
 			last := <-heard
-			for last == (watch.RuntimeEvent{}) { // when it went, and when it came
+			for last == (watch.RuntimeEvent{}) { // when it went away, and when it came back
 				last = <-heard
 			}
 			assert.Equal(t, watch.RuntimeEvent{ContainerID: "a", Ended: true}, last)

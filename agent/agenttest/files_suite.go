@@ -13,17 +13,17 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// FilesUnderTest is an node.PodFiles and what others do to its directories.
+// FilesUnderTest is a node.PodFiles and functions that change its directories as others do.
 type FilesUnderTest struct {
 	Files node.PodFiles
 	// PutTemplate and PutPodManifest write a file as a package or an admin does;
 	// nil data deletes it.
 	PutTemplate, PutPodManifest func(t *testing.T, name string, data []byte)
-	// PutUnsafe makes a pod manifest one that must not be read.
+	// PutUnsafe makes a pod manifest unsafe to read.
 	PutUnsafe func(t *testing.T, name string)
 }
 
-// TestPodFiles asserts what an node.PodFiles promises.
+// TestPodFiles asserts the behavior of a node.PodFiles.
 func TestPodFiles(t *testing.T, open func(t *testing.T) FilesUnderTest) {
 	for name, test := range asideCases() {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
@@ -79,7 +79,7 @@ func filesCreate(t *testing.T, s FilesUnderTest) {
 	assert.Equal(t, map[string]string{"a.yaml": "one\n"}, listed(t, s.Files.PodManifests))
 }
 
-// read gives a file as the agent has read it.
+// read returns a file as the agent has read it.
 func read(t *testing.T, s FilesUnderTest, name string) node.PodFile {
 	t.Helper()
 	files, err := s.Files.PodManifests(t.Context())

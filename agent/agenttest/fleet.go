@@ -10,16 +10,16 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 )
 
-// Fleet is a lock server in memory, for nodes that take turns. The zero value has one slot. It is safe for concurrent
-// use.
+// Fleet is a lock server in memory for nodes that restart one after another. The zero value has one slot. It is safe
+// for concurrent use.
 type Fleet struct {
-	// OnLock, if set, is called for each request with the node's id; its error is the answer, after the lock was given if
-	// lost is true.
+	// OnLock, if set, is called for each request with the node's id. Its error is the answer; if lost is true, the lock
+	// was granted before the error.
 	OnLock func(id string) (lost bool, err error)
-	// OnUnlock, if set, may fail the giving back.
+	// OnUnlock, if set, may fail the unlock.
 	OnUnlock func(id string) error
 	Slots    int
-	Silent   bool // it names no holders
+	Silent   bool // answers do not name holders
 
 	mu      sync.Mutex
 	holders []string
@@ -28,35 +28,35 @@ type Fleet struct {
 	most    int
 }
 
-// Holders are the ids of the nodes that have the lock.
+// Holders returns the ids of the nodes that hold the lock.
 func (f *Fleet) Holders() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.holders)
 }
 
-// Give has a node hold the lock; Drop takes it away.
+// Give grants the lock to a node; Drop removes it.
 func (f *Fleet) Give(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.add(id)
 }
 
-// Drop takes a lock away behind the node's back.
+// Drop removes a lock without the node's knowledge.
 func (f *Fleet) Drop(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.holders = slices.DeleteFunc(f.holders, func(h string) bool { return h == id })
 }
 
-// Requests counts the requests: to lock, and to unlock.
+// Requests returns the numbers of lock and unlock requests.
 func (f *Fleet) Requests() (locks, unlocks int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.locks, f.unlocks
 }
 
-// Most is how many nodes had the lock at once, at most.
+// Most returns the largest number of nodes that held the lock at once.
 func (f *Fleet) Most() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,7 +82,7 @@ func (f *Fleet) answer() fleet.LockAnswer {
 	return out
 }
 
-// Node is the lock as one node sees it.
+// Node returns the lock as one node sees it.
 func (f *Fleet) Node(id string) fleet.Locker { return fleetNode{f, id} }
 
 type fleetNode struct {
@@ -90,7 +90,7 @@ type fleetNode struct {
 	id    string
 }
 
-// Lock answers as fleet.Locker.
+// Lock implements fleet.Locker.
 func (n fleetNode) Lock(ctx context.Context) (fleet.LockAnswer, error) {
 	f := n.fleet
 	lost, err := false, ctx.Err()
@@ -118,7 +118,7 @@ func (n fleetNode) Lock(ctx context.Context) (fleet.LockAnswer, error) {
 	return answer, nil
 }
 
-// Unlock answers as fleet.Locker.
+// Unlock implements fleet.Locker.
 func (n fleetNode) Unlock(ctx context.Context) error {
 	f := n.fleet
 	err := ctx.Err()

@@ -17,27 +17,26 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// ImagesUnderTest is an node.Images and what a test does to the world behind
-// it. A function may be nil where the world cannot do it.
+// ImagesUnderTest is a node.Images and functions that change the world behind it. A function is nil if the world cannot
+// do it.
 type ImagesUnderTest struct {
 	Images node.Images
-	// Publish makes a new release that can be staged, with intermediate and long
-	// tag; Config must be set.
+	// Publish publishes a new release that can be staged, with intermediate and long tag; Config must be set.
 	Publish func(t *testing.T) release.Release
-	// PublishForeign makes one for another platform.
+	// PublishForeign publishes a release for another platform.
 	PublishForeign func(t *testing.T) release.Release
-	// Vanish deletes what the release names from the registry.
+	// Vanish deletes the release's manifest from the registry.
 	Vanish func(t *testing.T, r release.Release)
 	// PullFloating lets the runtime pull the release's floating tag, as kubelet
 	// does.
 	PullFloating func(t *testing.T, r release.Release)
-	// PullPage is PullFloating while a login page answers instead of the registry.
+	// PullPage is like PullFloating while a login page answers instead of the registry.
 	PullPage func(t *testing.T, r release.Release)
-	// Lose takes content of the release away from the node.
+	// Lose deletes content of the release from the node.
 	Lose func(t *testing.T, r release.Release)
 }
 
-// TestImages asserts what an node.Images promises.
+// TestImages asserts the behavior of a node.Images.
 func TestImages(t *testing.T, open func(t *testing.T) ImagesUnderTest) {
 	tests := map[string]func(*testing.T, ImagesUnderTest){
 		"staged is pinned, complete and named":               imagesStage,
@@ -49,7 +48,7 @@ func TestImages(t *testing.T, open func(t *testing.T) ImagesUnderTest) {
 		"content that was lost is staged anew":               imagesLost,
 		"room is asked once, and a no leaves nothing":        imagesRoom,
 		"pins are those that are wanted":                     imagesPins,
-		"a pin of what nobody holds is left out":             imagesPinNothing,
+		"a pin of content that is not there is left out":     imagesPinNothing,
 		"the same digest is pinned for each repository":      imagesPinTwice,
 		"a context that ended stages nothing":                imagesEnded,
 		"what runs can be pinned without having been staged": imagesPinPulled,
@@ -147,7 +146,7 @@ func imagesFloating(t *testing.T, s ImagesUnderTest) {
 	require.Len(t, floating, 1)
 	assert.Equal(t, old.Digest, floating[0].Digest, "an unapproved image could start")
 	long := s.Publish(t)
-	long.Tag = long.Long // followed as it stands
+	long.Tag = long.Long // as if the pod manifest named the long tag
 	require.NoError(t, s.Images.Stage(t.Context(), long, node.StageOptions{}))
 	assert.Empty(t, s.held(t, func(h node.HeldImage) bool { return h.Name == long.Repository+":"+long.Long }))
 }
@@ -217,7 +216,7 @@ func imagesPins(t *testing.T, s ImagesUnderTest) {
 
 func imagesPinNothing(t *testing.T, s ImagesUnderTest) {
 	r := s.Publish(t)
-	want := []release.Pin{{Repository: r.Repository, Digest: digest.FromString("nobody")}, pinOf(r)}
+	want := []release.Pin{{Repository: r.Repository, Digest: digest.FromString("unknown")}, pinOf(r)}
 	require.NoError(t, s.Images.Pins(t.Context(), want))
 	assert.Empty(t, s.pins(t), "it has to be staged first")
 }

@@ -3,6 +3,7 @@
 package agenttest
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -13,49 +14,44 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/record"
 )
 
-// The points of an apply where a test may kill the daemon. A point lies before and after each call that changes
-// something, and after each that an apply waits for. Its label is a phase, what is called, and where, as in
-// "roll back: save 2 before"; the number counts that call in the phase, from the second one on.
+// The points of an apply where a test may kill the daemon. There is a point before and after each call with side
+// effects, and after each query that an apply waits for. Its label consists of a phase, the call, and the side, as in
+// "roll back: save 2 before"; the number counts that call within the phase, from the second one on.
 const (
 	killAt  = "IUA_KILL_AT"  // the daemon kills itself at the point with this label
-	killLog = "IUA_KILL_LOG" // a file that gets the label of each point it comes to, one a line
+	killLog = "IUA_KILL_LOG" // a file to which the label of each reached point is appended, one per line
 )
 
-// The phases follow from what the record says when it is saved.
+// The phases, derived from each saved record.
 const (
 	phaseStart    = "start"     // since the daemon's start: nothing is approved
-	phaseApply    = "apply"     // an approval is kept
-	phaseRollBack = "roll back" // an override is kept that its pod is still to be brought to
+	phaseApply    = "apply"     // an approval is saved
+	phaseRollBack = "roll back" // an override is saved, and its pod does not run it yet
 	phaseReport   = "report"    // neither any more
 )
 
-// polls are how many calls of a kind count that only ask, in a phase: how often they are made is a matter of time.
+// polls is the number of counted queries of a kind in a phase: how often they are made depends on timing.
 const polls = 2
 
 // KillPoints puts the points around the ports of an agent.
 func KillPoints(a *agent.Agent) {
 	p := &points{at: os.Getenv(killAt), log: os.Getenv(killLog), phase: phaseStart, seen: map[string]int{}}
-	a.Source = killSource{a.Source, p}
-	a.Images = killImages{a.Images, p}
-	a.Pods = killPods{a.Pods, p}
-	a.Files = killFiles{a.Files, p}
-	a.Announcer = killAnnouncer{a.Announcer, p}
-	a.Recorder = killRecorder{a.Recorder, p}
-	// How many observations containerd's events cause is a matter of time; with them no run would come to the points
-	// of the one before it.
+	Intercept(a, p)
+	a.Recorder = turningRecorder{a.Recorder, p}
+	// The number of observations caused by containerd's events depends on timing; with events the points would differ
+	// between runs.
 	a.Events = nil
-	if a.OwnHost != nil {
-		a.OwnHost.Store = killTable{a.OwnHost.Store, p}
-	}
-	if a.Readiness != nil {
-		a.Readiness = killReadiness{a.Readiness, p}
-	}
-	if a.FleetLock != nil {
-		a.FleetLock = killFleetLock{a.FleetLock, p}
-	}
-	if a.Inhibitor != nil {
-		a.Inhibitor = killInhibitor{a.Inhibitor, p}
-	}
+}
+
+// turningRecorder starts the phase of each saved record.
+type turningRecorder struct {
+	record.Recorder
+	points *points
+}
+
+func (t turningRecorder) Save(ctx context.Context, r record.Record) error {
+	t.points.turn(r)
+	return t.Recorder.Save(ctx, r)
 }
 
 // points counts the calls of each phase.
@@ -67,7 +63,7 @@ type points struct {
 	seen  map[string]int
 }
 
-// turn begins a phase, if it is another one.
+// turn starts a phase if it is a new one.
 func (p *points) turn(r record.Record) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
@@ -89,8 +85,8 @@ func (p *points) turn(r record.Record) {
 	}
 }
 
-// around makes a call that changes something.
-func (p *points) around(call string, do func() error) error {
+// Around wraps a call with side effects.
+func (p *points) Around(call string, do func() error) error {
 	name, _ := p.number(call)
 	p.reach(name + " before")
 	err := do()
@@ -98,8 +94,8 @@ func (p *points) around(call string, do func() error) error {
 	return err
 }
 
-// asked comes after a call that only asks.
-func (p *points) asked(call string) {
+// Asked is called after a query.
+func (p *points) Asked(call string) {
 	if name, n := p.number(call); n <= polls {
 		p.reach(name)
 	}
@@ -117,7 +113,7 @@ func (p *points) number(call string) (label string, n int) {
 	return label, n
 }
 
-// reach ends the program at the point that was asked for: not even deferred calls run.
+// reach kills the program at the requested point: not even deferred calls run.
 func (p *points) reach(label string) {
 	if p.log != "" {
 		if err := p.note(label); err != nil {
@@ -128,7 +124,7 @@ func (p *points) reach(label string) {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
 			panic(err)
 		}
-		select {} // the signal is on its way
+		select {} // until the signal arrives
 	}
 }
 

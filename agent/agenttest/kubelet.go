@@ -19,34 +19,47 @@ import (
 // pod is a static pod as kubelet runs it.
 type pod struct {
 	sandbox    string
-	spec       *manifests.File // the pod manifest it was made from
+	spec       *manifests.File // the pod manifest that defined it
 	containers map[string]*node.Container
-	hidden     []string // containers that CRI shows no more
+	hidden     []string // containers that CRI no longer shows
 }
 
-// Sync is one sync of kubelet: it restarts changed pods, ends those without a file, and starts
-// containers that do not run.
+// Sync is one sync of kubelet: it restarts changed pods, ends pods without a file, and starts containers that are not
+// running.
 func (n *Node) Sync() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for file, p := range n.pods {
 		f, ok := n.manifests[file]
-		spec, err := manifests.Parse(f.Content())
+		spec, err := n.parse(f)
 		if !ok || err != nil || !manifests.Equal(p.spec, spec) {
 			n.end(file)
 		}
 	}
 	for _, file := range slices.Sorted(maps.Keys(n.manifests)) {
 		f := n.manifests[file]
-		spec, err := manifests.Parse(f.Content())
+		spec, err := n.parse(f)
 		if err != nil {
-			continue // kubelet says so in its log, and runs nothing
+			continue // kubelet logs an error, and runs nothing
 		}
 		if n.pods[file] == nil {
 			n.pods[file] = &pod{spec: spec, sandbox: n.id("sandbox"), containers: map[string]*node.Container{}}
 		}
 		n.start(file, n.pods[file])
 	}
+}
+
+// parse parses a pod manifest once, as every sync reads it.
+func (n *Node) parse(f node.PodFile) (*manifests.File, error) {
+	text := string(f.Content())
+	if spec, ok := n.parsed[text]; ok {
+		return spec, nil
+	}
+	spec, err := manifests.Parse([]byte(text))
+	if err == nil {
+		n.parsed[text] = spec
+	}
+	return spec, err
 }
 
 // SetKubelet turns kubelet on or off while others use the node.
@@ -56,7 +69,7 @@ func (n *Node) SetKubelet(on bool) {
 	n.Kubelet = on
 }
 
-// end kills a pod; kubelet keeps its dead containers for their logs.
+// end kills a pod; kubelet keeps its ended containers for their logs.
 func (n *Node) end(file string) {
 	p := n.pods[file]
 	for _, name := range slices.Sorted(maps.Keys(p.containers)) {
@@ -71,8 +84,7 @@ func (n *Node) end(file string) {
 	delete(n.pods, file)
 }
 
-// EndPod ends a pod behind kubelet's back, and forgets it: the node has just
-// booted.
+// EndPod ends a pod without kubelet and removes it: the node has just booted.
 func (n *Node) EndPod(file string) {
 	n.mu.Lock()
 	n.end(file)
@@ -80,7 +92,7 @@ func (n *Node) EndPod(file string) {
 	n.Forget()
 }
 
-// PowerOff ends all pods: the node is about to boot.
+// PowerOff ends all pods, before a boot.
 func (n *Node) PowerOff() {
 	n.mu.Lock()
 	for file := range n.pods {
@@ -91,14 +103,14 @@ func (n *Node) PowerOff() {
 	n.Forget()
 }
 
-// Forget has kubelet remove the dead containers of former pods.
+// Forget makes kubelet remove the ended containers of former pods.
 func (n *Node) Forget() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.dead = nil
 }
 
-// start starts what does not run: init containers once in a sandbox.
+// start starts containers that are not running: init containers once per sandbox.
 func (n *Node) start(file string, p *pod) {
 	for _, kind := range []manifests.Kind{manifests.KindInit, manifests.KindContainer} {
 		for _, img := range p.spec.Images {
@@ -110,7 +122,7 @@ func (n *Node) start(file string, p *pod) {
 				continue
 			}
 			if !n.startContainer(file, p, img, old) {
-				return // ErrImagePull, or an init container that did not end well
+				return // ErrImagePull, or an init container that failed
 			}
 		}
 	}
@@ -142,18 +154,18 @@ func (n *Node) startContainer(file string, p *pod, img manifests.Image, old *nod
 	return c.ExitCode == 0
 }
 
-// imageFor is the pull that is part of a start.
+// imageFor returns the image for a start, pulled by kubelet's pull policy.
 func (n *Node) imageFor(img manifests.Image) (digest.Digest, bool) {
 	ref := manifests.SplitReference(img.Reference)
 	repository, err := release.NormalizeRepository(ref.Name)
 	if err != nil {
 		return "", false
 	}
-	if ref.Digest != "" { // found by its name alone, under IfNotPresent
+	if ref.Digest != "" { // found by name, under IfNotPresent
 		d, ok := n.records[repository+"@"+ref.Digest]
 		if !ok || img.PullPolicy == manifests.PullAlways {
 			d = digest.Digest(ref.Digest)
-			ok = n.registry.offersDigest(repository, d) || n.ownHost.digest(repository, d) && n.holds(d)
+			ok = n.registry.offersDigest(repository, d) || n.localRegistry.digest(repository, d) && n.holds(d)
 		}
 		return d, ok && !n.lost[d]
 	}
@@ -165,13 +177,14 @@ func (n *Node) imageFor(img manifests.Image) (digest.Digest, bool) {
 	return d, err == nil
 }
 
-// Containers answers as node.Pods.
+// Containers implements node.Pods.
 func (n *Node) Containers(context.Context) (out []node.Container, used []digest.Digest, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.unseen != nil {
 		return nil, nil, n.unseen
 	}
+	digests := n.digests()
 	out = slices.Clone(n.dead)
 	for _, file := range slices.Sorted(maps.Keys(n.pods)) {
 		p := n.pods[file]
@@ -180,7 +193,11 @@ func (n *Node) Containers(context.Context) (out []node.Container, used []digest.
 				continue
 			}
 			c := *p.containers[name]
-			c.Digests = n.digestsOf(c)
+			for _, d := range digests[c.Image] {
+				if !slices.Contains(c.Digests, d) {
+					c.Digests = append(slices.Clip(c.Digests), d)
+				}
+			}
 			out = append(out, c)
 		}
 	}
@@ -191,18 +208,18 @@ func (n *Node) Containers(context.Context) (out []node.Container, used []digest.
 	return out, used, nil
 }
 
-// digestsOf is what CRI knows of an image id: every record of that config.
-func (n *Node) digestsOf(c node.Container) []digest.Digest {
-	out := slices.Clone(c.Digests)
+// digests returns the digests that CRI has for each image id: every record with that config.
+func (n *Node) digests() map[digest.Digest][]digest.Digest {
+	out := map[digest.Digest][]digest.Digest{}
 	for _, name := range slices.Sorted(maps.Keys(n.records)) {
-		if d := n.records[name]; n.config(d) == c.Image && c.Image != "" && !slices.Contains(out, d) {
-			out = append(out, d)
+		if config := n.config(n.records[name]); config != "" {
+			out[config] = append(out[config], n.records[name])
 		}
 	}
 	return out
 }
 
-// Lists answers as node.Pods.
+// Lists implements node.Pods.
 func (n *Node) Lists(_ context.Context, name string) (digest.Digest, bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -217,7 +234,7 @@ func (n *Node) Lists(_ context.Context, name string) (digest.Digest, bool, error
 	return n.config(d), true, nil
 }
 
-// Stop answers as node.Pods.
+// Stop implements node.Pods.
 func (n *Node) Stop(_ context.Context, id string, _ time.Duration) error {
 	if n.OnStop != nil {
 		if err := n.OnStop(id); err != nil {
@@ -238,7 +255,7 @@ func (n *Node) Stop(_ context.Context, id string, _ time.Duration) error {
 	return nil
 }
 
-// Pull answers as node.Pods.
+// Pull implements node.Pods.
 func (n *Node) Pull(_ context.Context, ref release.Reference) (digest.Digest, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -256,15 +273,14 @@ func (n *Node) Crash(d digest.Digest, yes bool) {
 	n.crashing[d] = yes
 }
 
-// Restart has a container end by itself, as one that crashed.
+// Restart makes a container end, as in a crash; kubelet restarts it.
 func (n *Node) Restart(file, container string) {
 	if c, ok := n.Container(file, container); ok {
 		_ = n.Stop(context.Background(), c.ID, 0)
 	}
 }
 
-// RemoveContainer has kubelet remove a dead container that it has kept for its
-// log; the pod is not touched.
+// RemoveContainer makes kubelet remove an ended container that it kept for its log; the pod keeps running.
 func (n *Node) RemoveContainer(file, name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -13,9 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// PeakMemory runs what a benchmark measures, collecting garbage as the daemon
-// does, and reports by how many MB the process was larger meanwhile than before,
-// at most, as the kernel counts it. Nothing else may run in the process.
+// PeakMemory runs a benchmark's work, collecting garbage as the daemon does, and reports the peak growth of the process
+// in MB as the kernel counts it. Nothing else may run in the process.
 func PeakMemory(b *testing.B, run func()) {
 	b.Helper()
 	defer debug.SetGCPercent(debug.SetGCPercent(25))
@@ -24,7 +23,7 @@ func PeakMemory(b *testing.B, run func()) {
 	for b.Loop() {
 		debug.FreeOSMemory()
 		before := resident(b, "VmRSS:")
-		// 5 forgets the peak so far: proc_pid_clear_refs(5).
+		// 5 resets the peak: proc_pid_clear_refs(5).
 		require.NoError(b, os.WriteFile("/proc/self/clear_refs", []byte("5"), 0o200))
 		run()
 		most = max(most, resident(b, "VmHWM:")-before)
@@ -32,7 +31,7 @@ func PeakMemory(b *testing.B, run func()) {
 	b.ReportMetric(most, "MB-above-idle")
 }
 
-// resident is a line of proc_pid_status(5), in MB.
+// resident returns a line of proc_pid_status(5), in MB.
 func resident(b *testing.B, key string) float64 {
 	b.Helper()
 	text, err := os.ReadFile("/proc/self/status")

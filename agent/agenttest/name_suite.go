@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// imagesNaming are the promises of Name.
+// imagesNaming are the tests of Name.
 var imagesNaming = map[string]func(*testing.T, ImagesUnderTest){
 	"a digest that is held gets its name":      imagesName,
 	"what runs is named without a pull":        imagesNamePulled,
@@ -22,7 +22,7 @@ var imagesNaming = map[string]func(*testing.T, ImagesUnderTest){
 	"a digest is named for another repository": imagesNameElsewhere,
 }
 
-// byDigest are the records that have the name repository@digest.
+// byDigest returns the records named repository@digest.
 func (s ImagesUnderTest) byDigest(t *testing.T, p release.Pin) []node.HeldImage {
 	t.Helper()
 	name := p.Repository + "@" + p.Digest.String()
@@ -74,8 +74,8 @@ func imagesNameLost(t *testing.T, s ImagesUnderTest) {
 	s.Lose(t, r)
 	require.ErrorIs(t, s.Images.Name(t.Context(), pinOf(r)), release.ErrNotFound)
 	assert.Empty(t, s.byDigest(t, pinOf(r)))
-	nobody := release.Pin{Repository: r.Repository, Digest: digest.FromString("nobody")}
-	require.ErrorIs(t, s.Images.Name(t.Context(), nobody), release.ErrNotFound)
+	unknown := release.Pin{Repository: r.Repository, Digest: digest.FromString("unknown")}
+	require.ErrorIs(t, s.Images.Name(t.Context(), unknown), release.ErrNotFound)
 }
 
 func imagesNameElsewhere(t *testing.T, s ImagesUnderTest) {

@@ -17,32 +17,32 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/watch"
+	"github.com/kubic-project/image-update-agent/manifests"
 )
 
 // NodeName is what kubelet appends to the names of static pods.
 const NodeName = "node1"
 
-// Node is a node in memory: image store, container runtime with a small
-// kubelet, and the directories. It implements node.Images, node.Pods and
-// node.PodFiles. Safe for concurrent use. What kubelet has to do it does
-// within the call that causes it, unless Kubelet is off.
+// Node is a node in memory: image store, container runtime with a small kubelet, and the directories. It implements
+// node.Images, node.Pods and node.PodFiles. Safe for concurrent use. Kubelet acts within the call that causes it,
+// unless Kubelet is false.
 type Node struct {
-	// Kubelet turns kubelet on; Sync does by hand what it would do.
+	// Kubelet turns kubelet on; without it, a test calls Sync.
 	Kubelet bool
 	// Now is the node's clock.
 	Now func() time.Time
 	// OnStage and OnStop, if set, may fail these calls.
 	OnStage func(ctx context.Context, r release.Release) error
 	OnStop  func(id string) error
-	// OnAside, if set, may fail the setting aside of a pod manifest after it was done.
+	// OnAside, if set, may return an error after a pod manifest was set aside.
 	OnAside func(name string) error
-	// Filled, if set, may end a pull in its middle.
+	// Filled, if set, may end a pull in the middle.
 	Filled func(r release.Release) error
-	// Unlisted is for how many questions more CRI has not heard of any image.
+	// Unlisted is the number of further queries in which CRI lists no image.
 	Unlisted int
-	// Others are the image ids of containers that are not of static pods.
+	// Others are the image ids of containers outside static pods.
 	Others []digest.Digest
-	// Unmeasured, if set, fails the question for the image filesystem.
+	// Unmeasured, if set, fails the query for the image filesystem.
 	Unmeasured error
 	unseen     error
 
@@ -52,22 +52,23 @@ type Node struct {
 	manifests map[string]node.PodFile
 	waiting   map[string]node.PodFile
 	aside     map[string]node.PodFile
-	records   map[string]digest.Digest // image records by name, pins apart
+	records   map[string]digest.Digest // image records by name, without pins
 	pins      map[release.Pin]bool
-	lost      map[digest.Digest]bool // content that somebody took away
-	crashing  map[digest.Digest]bool // images whose process ends at once
-	pods      map[string]*pod        // by file name
-	pages     map[string]string      // media types of records that name no image
-	dead      []node.Container       // of pods that are gone, as long as kubelet keeps them
-	staged    map[string]bool        // records with the name that staging gave
+	lost      map[digest.Digest]bool     // content that was deleted
+	crashing  map[digest.Digest]bool     // images whose process exits at once
+	pods      map[string]*pod            // by file name
+	pages     map[string]string          // media types of records that are not images
+	parsed    map[string]*manifests.File // pod manifests by their text
+	dead      []node.Container           // of removed pods, until kubelet removes them
+	staged    map[string]bool            // records whose name was given by staging
 	disk      policy.Filesystem
 
-	prunedInUse []string
-	made        int
-	fetched     int
-	restarts    map[string]int // starts of containers, by "file/container"
-	hearers     map[chan watch.RuntimeEvent]bool
-	ownHost     *ownHost // nil: the node has none
+	prunedInUse   []string
+	made          int
+	fetched       int
+	restarts      map[string]int // starts of containers, by "file/container"
+	hearers       map[chan watch.RuntimeEvent]bool
+	localRegistry *localRegistry // nil: the node has none
 }
 
 var (
@@ -78,37 +79,38 @@ var (
 	_ watch.RuntimeEvents = (*Node)(nil)
 )
 
-// NewNode is an empty node whose images come from the registry.
+// NewNode returns an empty node that pulls from r.
 func NewNode(r *Registry) *Node {
 	return &Node{
 		Kubelet: true, Now: time.Now, registry: r,
 		templates: map[string]node.PodFile{}, manifests: map[string]node.PodFile{}, waiting: map[string]node.PodFile{},
 		aside:   map[string]node.PodFile{},
 		records: map[string]digest.Digest{}, pins: map[release.Pin]bool{}, lost: map[digest.Digest]bool{},
-		crashing: map[digest.Digest]bool{}, pages: map[string]string{}, pods: map[string]*pod{}, restarts: map[string]int{},
+		crashing: map[digest.Digest]bool{}, pages: map[string]string{}, parsed: map[string]*manifests.File{},
+		pods: map[string]*pod{}, restarts: map[string]int{},
 		hearers: map[chan watch.RuntimeEvent]bool{},
 		staged:  map[string]bool{}, disk: policy.Filesystem{Path: "/var/lib/containerd", Size: 100 << 30, Free: 80 << 30},
 	}
 }
 
-// PutTemplate ships a template; nil data takes it away.
+// PutTemplate writes a template; nil data deletes it.
 func (n *Node) PutTemplate(name string, data []byte) { n.put(n.templates, name, data) }
 
-// PutPodManifest edits kubelet's directory by hand; nil data deletes the file.
+// PutPodManifest edits kubelet's directory as a person does; nil data deletes the file.
 func (n *Node) PutPodManifest(name string, data []byte) {
 	n.put(n.manifests, name, data)
 	n.changed()
 }
 
-// PutBroken has a pod manifest that must not be read.
+// PutBroken adds a pod manifest that must not be read.
 func (n *Node) PutBroken(name string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.manifests[name] = node.PodFile{Name: name, Err: err}
 }
 
-// PutFollowed has a pod manifest that kubelet reads and that must not be written; or, without data, one that kubelet
-// passes over.
+// PutFollowed adds a pod manifest that kubelet reads and that must not be written; or, without data, one that kubelet
+// ignores.
 func (n *Node) PutFollowed(name string, err error, data []byte) {
 	n.mu.Lock()
 	n.manifests[name] = node.PodFile{Name: name, Err: err, Followed: data, PassedOver: data == nil}
@@ -126,29 +128,29 @@ func (n *Node) put(files map[string]node.PodFile, name string, data []byte) {
 	files[name] = node.PodFile{Name: name, Data: bytes.Clone(data)}
 }
 
-// PodManifest is a file of kubelet's directory, "" where there is none.
+// PodManifest returns a file of kubelet's directory, "" if it does not exist.
 func (n *Node) PodManifest(name string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return string(n.manifests[name].Data)
 }
 
-// WaitingFile is a rendered file that waits for approval, "" where none does.
+// WaitingFile returns a rendered file that waits for approval, "" if there is none.
 func (n *Node) WaitingFile(name string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return string(n.waiting[name].Data)
 }
 
-// Templates answers as node.PodFiles.
+// Templates implements node.PodFiles.
 func (n *Node) Templates(context.Context) ([]node.PodFile, error) { return n.list(n.templates), nil }
 
-// PodManifests answers as node.PodFiles.
+// PodManifests implements node.PodFiles.
 func (n *Node) PodManifests(context.Context) ([]node.PodFile, error) {
 	return n.list(n.manifests), nil
 }
 
-// Waiting answers as node.PodFiles.
+// Waiting implements node.PodFiles.
 func (n *Node) Waiting(context.Context) ([]node.PodFile, error) { return n.list(n.waiting), nil }
 
 func (n *Node) list(files map[string]node.PodFile) []node.PodFile {
@@ -163,7 +165,7 @@ func (n *Node) list(files map[string]node.PodFile) []node.PodFile {
 	return out
 }
 
-// Write answers as node.PodFiles.
+// Write implements node.PodFiles.
 func (n *Node) Write(_ context.Context, was node.PodFile, data []byte) error {
 	n.mu.Lock()
 	if err := n.unchanged(was); err != nil {
@@ -176,7 +178,7 @@ func (n *Node) Write(_ context.Context, was node.PodFile, data []byte) error {
 	return nil
 }
 
-// Remove answers as node.PodFiles.
+// Remove implements node.PodFiles.
 func (n *Node) Remove(_ context.Context, was node.PodFile) error {
 	n.mu.Lock()
 	if err := n.unchanged(was); err != nil {
@@ -197,7 +199,7 @@ func (n *Node) unchanged(was node.PodFile) error {
 	return nil
 }
 
-// Keep answers as node.PodFiles.
+// Keep implements node.PodFiles.
 func (n *Node) Keep(_ context.Context, name string, data []byte) error {
 	n.put(n.waiting, name, data)
 	return nil
@@ -212,7 +214,7 @@ func (n *Node) changed() {
 	}
 }
 
-// names are the image records' names that hold a digest.
+// names returns the names of the image records with a digest.
 func (n *Node) names(d digest.Digest) []string {
 	var out []string
 	for name, target := range n.records {
@@ -224,7 +226,7 @@ func (n *Node) names(d digest.Digest) []string {
 	return out
 }
 
-// Blind fails every look at the runtime, until nil: containerd is down.
+// Blind fails every query of the runtime, until nil: containerd is down.
 func (n *Node) Blind(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -236,7 +238,7 @@ func (n *Node) id(what string) string {
 	return fmt.Sprintf("%s-%d", what, n.made)
 }
 
-// Container is what runs as a container of a pod manifest.
+// Container returns the container of a pod manifest in the runtime.
 func (n *Node) Container(file, name string) (node.Container, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -15,20 +15,18 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// PodsUnderTest is an node.Pods on a node where kubelet runs, and what a test
-// does to that node.
+// PodsUnderTest is a node.Pods on a node with a running kubelet, and functions that change that node.
 type PodsUnderTest struct {
 	Pods node.Pods
-	// Run makes a static pod run, with an init container and one other, both of
-	// the reference, under pull policy Always.
+	// Run starts a static pod with an init container and a regular one, both with the reference and pull policy Always.
 	Run func(t *testing.T) RunningPod
-	// Move makes a new image and moves the reference to it; its image id.
+	// Move publishes a new image and moves the reference to it; it returns the image id.
 	Move func(t *testing.T, ref release.Reference) digest.Digest
-	// Wait bounds how long kubelet may take; the world decides.
+	// Wait limits how long kubelet may take; it depends on the world.
 	Wait time.Duration
 }
 
-// RunningPod is what PodsUnderTest.Run made run.
+// RunningPod is a pod started by PodsUnderTest.Run.
 type RunningPod struct {
 	Name, Namespace string // as CRI shows it, with the node's name
 	Container, Init string
@@ -36,7 +34,7 @@ type RunningPod struct {
 	Image           digest.Digest // image id
 }
 
-// TestPods asserts what an node.Pods promises.
+// TestPods asserts the behavior of a node.Pods.
 func TestPods(t *testing.T, open func(t *testing.T) PodsUnderTest) {
 	for name, test := range map[string]func(*testing.T, PodsUnderTest){
 		"what runs is shown":                              podsShow,
@@ -50,7 +48,7 @@ func TestPods(t *testing.T, open func(t *testing.T) PodsUnderTest) {
 	}
 }
 
-// await returns the pod's container once it is as wanted.
+// await returns the pod's container once want accepts it.
 func (s PodsUnderTest) await(t *testing.T, p RunningPod, name string, want func(node.Container) bool) node.Container {
 	t.Helper()
 	var found node.Container
@@ -113,7 +111,7 @@ func podsStop(t *testing.T, s PodsUnderTest) {
 
 func podsStopNothing(t *testing.T, s PodsUnderTest) {
 	s.Run(t)
-	id := digest.FromString("nobody").Encoded()
+	id := digest.FromString("unknown").Encoded()
 	require.NoError(t, s.Pods.Stop(t.Context(), id, 5*time.Second))
 	require.NoError(t, s.Pods.Clear(t.Context(), id))
 	up, err := s.Pods.SandboxReady(t.Context(), id)
@@ -128,7 +126,7 @@ func podsLists(t *testing.T, s PodsUnderTest) {
 	require.NoError(t, err)
 	assert.True(t, ok)
 	assert.Equal(t, p.Image, id)
-	_, ok, err = s.Pods.Lists(t.Context(), p.Ref.Repository+":nobody")
+	_, ok, err = s.Pods.Lists(t.Context(), p.Ref.Repository+":unknown")
 	require.NoError(t, err)
 	assert.False(t, ok)
 }
@@ -146,6 +144,6 @@ func podsPull(t *testing.T, s PodsUnderTest) {
 	assert.Equal(t, image, listed)
 	still := s.await(t, p, p.Container, runs)
 	assert.Equal(t, c.ID, still.ID, "a pull restarts nothing")
-	_, err = s.Pods.Pull(t.Context(), release.Reference{Repository: p.Ref.Repository, Tag: "nobody"})
+	_, err = s.Pods.Pull(t.Context(), release.Reference{Repository: p.Ref.Repository, Tag: "unknown"})
 	require.Error(t, err)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// imagesPruning are the promises of Prune, and of the mark that it goes by.
+// imagesPruning are the tests of Prune, and of the mark that it relies on.
 var imagesPruning = map[string]func(*testing.T, ImagesUnderTest){
 	"what staging named is marked":                    imagesMarked,
 	"a name that the runtime pulled is the runtime's": imagesPulledAnew,
@@ -25,7 +25,7 @@ var imagesPruning = map[string]func(*testing.T, ImagesUnderTest){
 	"prune leaves the names of others":                imagesPruneForeign,
 }
 
-// staged are the records that staging named a release.
+// staged returns the records that staging made for a release.
 func (s ImagesUnderTest) staged(t *testing.T, r release.Release) []node.HeldImage {
 	t.Helper()
 	return s.held(t, func(h node.HeldImage) bool { return h.Staged && h.Digest == r.Digest })
@@ -64,7 +64,7 @@ func imagesPulledAnew(t *testing.T, s ImagesUnderTest) {
 	}
 }
 
-// pulls reports whether staging a release would fetch anything.
+// pulls reports whether staging a release would fetch content.
 func (s ImagesUnderTest) pulls(t *testing.T, r release.Release) bool {
 	t.Helper()
 	asked := false

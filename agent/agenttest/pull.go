@@ -7,20 +7,20 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/agent/ownhost"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// pull is CRI's: what the tag names now goes by the tag's name.
+// pull is a pull through CRI: it names the image with the tag.
 func (n *Node) pull(ref release.Reference) (digest.Digest, error) {
-	if d, ok := n.ownHost.tag(ref, ownhost.Gate); ok && n.holds(d) {
+	if d, ok := n.localRegistry.tag(ref, localregistry.Gate); ok && n.holds(d) {
 		n.named(ref, d)
 		return d, nil
 	}
 	d, err := n.ask(ref)
 	if err != nil {
 		var ok bool
-		if d, ok = n.ownHost.tag(ref, ownhost.Fallback); !ok || !n.holds(d) {
+		if d, ok = n.localRegistry.tag(ref, localregistry.Fallback); !ok || !n.holds(d) {
 			return "", err
 		}
 	}
@@ -28,7 +28,7 @@ func (n *Node) pull(ref release.Reference) (digest.Digest, error) {
 	return d, nil
 }
 
-// ask asks the registry what a tag names.
+// ask resolves a tag at the registry.
 func (n *Node) ask(ref release.Reference) (digest.Digest, error) {
 	n.registry.mu.Lock()
 	d, ok := n.registry.tags[ref]
@@ -48,5 +48,5 @@ func (n *Node) ask(ref release.Reference) (digest.Digest, error) {
 // named gives a pulled image the name of its tag.
 func (n *Node) named(ref release.Reference, d digest.Digest) {
 	n.records[ref.String()] = d
-	delete(n.staged, ref.String()) // labels are wiped
+	delete(n.staged, ref.String()) // a pull by another client removes the labels
 }

@@ -16,18 +16,18 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// AnnouncerUnderTest is an agent.Announcer and the UI's side of it.
+// AnnouncerUnderTest is an agent.Announcer and the view of the UI.
 type AnnouncerUnderTest struct {
 	Announcer agent.Announcer
-	// Read is what the UI sees.
+	// Read returns the announcement that the UI sees.
 	Read func(t *testing.T) status.Announcement
-	// SetBusy has another operation own the node, or end.
+	// SetBusy starts or ends another operation on the node.
 	SetBusy func(t *testing.T, busy bool)
 	// Writes counts the writes so far; may be nil.
 	Writes func(t *testing.T) int
 }
 
-// TestAnnouncer asserts what an agent.Announcer promises.
+// TestAnnouncer asserts the behavior of an agent.Announcer.
 func TestAnnouncer(t *testing.T, open func(t *testing.T) AnnouncerUnderTest) {
 	one := status.Announcement{State: "staged", Updates: []status.AnnouncedUpdate{
 		{
@@ -74,9 +74,8 @@ func TestAnnouncer(t *testing.T, open func(t *testing.T) AnnouncerUnderTest) {
 	})
 }
 
-// TestRecorder asserts what an record.Recorder promises. open gives a recorder
-// on an empty disk, and a function for another one on the same disk: the next
-// start.
+// TestRecorder asserts the behavior of a record.Recorder. open returns a recorder on an empty disk, and a function for
+// another one on the same disk: the next start.
 func TestRecorder(t *testing.T, open func(t *testing.T) (r record.Recorder, again func() record.Recorder)) {
 	t.Run("an absent record is an empty one", func(t *testing.T) {
 		r, _ := open(t)
@@ -114,7 +113,7 @@ func TestRecorder(t *testing.T, open func(t *testing.T) (r record.Recorder, agai
 	})
 }
 
-// FullRecord is a record with something in each field.
+// FullRecord returns a record with a value in each field.
 func FullRecord() record.Record {
 	const repository = "registry.suse.com/caasp/v4/velum"
 	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -127,7 +126,7 @@ func FullRecord() record.Record {
 		Version: record.RecordVersion, State: status.StateStaged, Since: at, LastCheck: at,
 		Releases: map[string]release.Release{repository + "@" + d.String(): rel},
 		Lists: map[string]record.TagList{repository: {
-			At: at, Tags: []string{"4.0.0"}, Foreign: 1, Malformed: 2, Error: "no",
+			At: at, Tags: []string{"4.0.0"}, Unrecognized: 1, Malformed: 2, Error: "no",
 		}},
 		Sources: map[string]record.SourceRecord{repository: {
 			Host: "h", Mirror: true, Insecure: true, HostsIgnored: "i", LastSuccess: at, Failures: 3, Error: "e", RetryAt: at,
@@ -138,7 +137,7 @@ func FullRecord() record.Record {
 		},
 		Wrote: map[string]digest.Digest{"velum.yaml": d},
 		Good: map[string]record.Good{"velum.yaml/velum": {
-			Repository: repository, Running: d, Adopted: true,
+			Repository: repository, Running: d, PickedUp: true,
 			Before: []release.Pin{{Repository: repository, Digest: digest.FromString("p")}},
 		}},
 		Approved: map[string]record.Approval{"velum.yaml": {At: at, Offer: "o"}},

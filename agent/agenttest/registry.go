@@ -17,34 +17,34 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// Host is the host that a Registry answers as.
+// Host is the host of a Registry.
 const Host = "registry.test"
 
-// ErrRefused is what a registry that is down answers with.
+// ErrRefused is the error of a registry that is down.
 var ErrRefused = errors.New("connection refused")
 
-// Counts are the requests that a Registry was asked.
+// Counts are the numbers of requests to a Registry.
 type Counts struct{ Heads, Lists, Describes int }
 
-// Registry is an source.Source in memory. Safe for concurrent use.
+// Registry is a source.Source in memory. Safe for concurrent use.
 type Registry struct {
 	mu      sync.Mutex
 	tags    map[release.Reference]digest.Digest
 	builds  map[string]release.Build // by repository@digest
 	configs map[digest.Digest]digest.Digest
-	origins map[digest.Digest]string // the same for labels of origin
+	origins map[digest.Digest]string // labels of origin, by repository@digest
 	foreign map[digest.Digest]bool   // not for this platform
 	counts  Counts
 	down    error
 	noLists error
 	made    int
-	// OnAsk, if set, hears of each request before it is answered.
+	// OnAsk, if set, is called for each request before its answer.
 	OnAsk func(what, name string)
 }
 
 var _ source.Source = (*Registry)(nil)
 
-// NewRegistry is an empty registry.
+// NewRegistry returns an empty registry.
 func NewRegistry() *Registry {
 	return &Registry{
 		tags: map[release.Reference]digest.Digest{}, builds: map[string]release.Build{},
@@ -52,7 +52,7 @@ func NewRegistry() *Registry {
 	}
 }
 
-// Publish makes a new image and moves all the tags to it.
+// Publish publishes a new image and moves all the tags to it.
 func (r *Registry) Publish(repository string, names ...string) release.Release {
 	r.mu.Lock()
 	r.made++
@@ -64,8 +64,7 @@ func (r *Registry) Publish(repository string, names ...string) release.Release {
 	}, names...)
 }
 
-// PublishBuild makes a new manifest of the given build: of one that is there
-// already, it is an image whose content did not change.
+// PublishBuild publishes a new manifest of the given build: of an existing build, it is an image with the same content.
 func (r *Registry) PublishBuild(repository string, b release.Build, names ...string) release.Release {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,29 +94,28 @@ func (r *Registry) Release(repository, app string, rev int, build string) releas
 	return r.Publish(repository, app, intermediate, intermediate+"-build"+build)
 }
 
-// Tag moves a tag to a digest, whether there is one or not.
+// Tag moves a tag to a digest, even if that does not exist.
 func (r *Registry) Tag(repository, tag string, d digest.Digest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.tags[release.Reference{Repository: repository, Tag: tag}] = d
 }
 
-// Retract takes a tag away.
+// Retract deletes a tag.
 func (r *Registry) Retract(repository, tag string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.tags, release.Reference{Repository: repository, Tag: tag})
 }
 
-// Vanish deletes a digest and leaves the tags that name it, as OBS does where
-// a registry cannot delete a tag.
+// Vanish deletes a digest and keeps the tags that name it, as OBS does if a registry cannot delete a tag.
 func (r *Registry) Vanish(repository string, d digest.Digest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.builds, repository+"@"+d.String())
 }
 
-// OtherPlatform makes a digest one that is not for this node.
+// OtherPlatform marks a digest as built for another platform.
 func (r *Registry) OtherPlatform(d digest.Digest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,7 +144,7 @@ func (r *Registry) DownLists(err error) {
 	r.noLists = err
 }
 
-// Counts gives the requests since the last call, and begins anew.
+// Counts returns the numbers of requests since the last call, and resets them.
 func (r *Registry) Counts() Counts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,7 +153,7 @@ func (r *Registry) Counts() Counts {
 	return c
 }
 
-// Resolve answers as source.Source.
+// Resolve implements source.Source.
 func (r *Registry) Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error) {
 	if err := r.asked(ctx, func(c *Counts) { c.Heads++ }, "resolve", ref.String(), ref.Repository); err != nil {
 		return release.Resolved{}, err
@@ -169,7 +167,7 @@ func (r *Registry) Resolve(ctx context.Context, ref release.Reference) (release.
 	return release.Resolved{Digest: d, Host: Host}, nil
 }
 
-// Tags answers as source.Source.
+// Tags implements source.Source.
 func (r *Registry) Tags(ctx context.Context, repository string) ([]string, error) {
 	if err := r.asked(ctx, func(c *Counts) { c.Lists++ }, "tags", repository, repository); err != nil {
 		return nil, err
@@ -188,11 +186,11 @@ func (r *Registry) Tags(ctx context.Context, repository string) ([]string, error
 	if len(names) == 0 {
 		return nil, notFound(repository, "tags")
 	}
-	slices.Sort(names) // no order is promised, but a test can be repeated
+	slices.Sort(names) // a source promises no order, but a test must be repeatable
 	return names, nil
 }
 
-// Describe answers as source.Source.
+// Describe implements source.Source.
 func (r *Registry) Describe(ctx context.Context, repository string, d digest.Digest) (release.Build, error) {
 	if err := r.asked(ctx, func(c *Counts) { c.Describes++ }, "describe", d.String(), repository); err != nil {
 		return release.Build{}, err
@@ -232,7 +230,7 @@ func (r *Registry) asked(ctx context.Context, count func(*Counts), what, name, r
 	return &release.SourceError{Repository: repository, Host: Host, Err: err}
 }
 
-// serves reports why a digest cannot be pulled; nil: it can.
+// serves returns why a digest cannot be pulled; nil if it can.
 func (r *Registry) serves(repository string, d digest.Digest) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -254,10 +252,10 @@ func notFound(repository, what string) error {
 	}
 }
 
-// Restore brings back a digest that has vanished.
+// Restore restores a digest after Vanish, or adds one from elsewhere.
 func (r *Registry) Restore(repository string, d digest.Digest, b release.Build) digest.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.builds[repository+"@"+d.String()] = b
+	r.builds[repository+"@"+d.String()], r.configs[d], r.origins[d] = b, b.Config, b.Origin
 	return d
 }

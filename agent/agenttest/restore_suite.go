@@ -13,13 +13,13 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// imagesRestoring are the promises of Restore.
+// imagesRestoring are the tests of Restore.
 var imagesRestoring = map[string]func(*testing.T, ImagesUnderTest){
 	"a tag that a login page has broken is restored": imagesRestore,
 	"what is not complete is not returned to":        imagesRestoreLost,
 }
 
-// broken is the record of a tag that names no image.
+// broken returns the record of a tag that is not an image.
 func (s ImagesUnderTest) broken(t *testing.T, r release.Release) node.HeldImage {
 	t.Helper()
 	found := s.held(t, func(h node.HeldImage) bool { return h.Name == r.Repository+":"+r.Tag })
@@ -58,7 +58,7 @@ func imagesRestoreLost(t *testing.T, s ImagesUnderTest) {
 	s.PullFloating(t, r)
 	s.PullPage(t, r)
 	page := s.broken(t, r)
-	require.ErrorIs(t, s.Images.Restore(t.Context(), page, digest.FromString("nobody's")), release.ErrNotFound)
+	require.ErrorIs(t, s.Images.Restore(t.Context(), page, digest.FromString("unknown")), release.ErrNotFound)
 	s.Lose(t, r)
 	require.ErrorIs(t, s.Images.Restore(t.Context(), page, r.Digest), release.ErrNotFound)
 	assert.Equal(t, page, s.broken(t, r))

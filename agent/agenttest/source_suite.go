@@ -14,23 +14,23 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/source"
 )
 
-// SourceUnderTest is an source.Source and what a test does to the world behind
-// it. A function may be nil where the world cannot do it.
+// SourceUnderTest is a source.Source and functions that change the world behind it. A function is nil if the world
+// cannot do it.
 type SourceUnderTest struct {
 	Source     source.Source
-	Repository string // nothing has been published in it yet
-	// Publish makes a new image for the node's platform under the tags, and
-	// returns what Describe must say of it.
+	Repository string // nothing has been published in it
+	// Publish publishes a new image for the node's platform under the tags, and returns the result expected from
+	// Describe.
 	Publish func(t *testing.T, tags ...string) (digest.Digest, release.Build)
-	// PublishForeign makes an image for another platform.
+	// PublishForeign publishes an image for another platform.
 	PublishForeign func(t *testing.T, tags ...string) digest.Digest
-	// Retract takes a tag away.
+	// Retract deletes a tag.
 	Retract func(t *testing.T, tag string)
-	// Down makes the source not answer from now on.
+	// Down makes the source unreachable from now on.
 	Down func(t *testing.T)
 }
 
-// TestSource asserts what an source.Source promises.
+// TestSource asserts the behavior of a source.Source.
 func TestSource(t *testing.T, open func(t *testing.T) SourceUnderTest) {
 	for name, test := range map[string]func(*testing.T, SourceUnderTest){
 		"a tag names what was published under it":        sourceResolves,
@@ -80,7 +80,7 @@ func sourceMisses(t *testing.T, s SourceUnderTest) {
 		_, err := s.resolve(t, "9.9.9")
 		require.ErrorIs(t, err, release.ErrNotFound, "published: %v", published)
 		assert.Contains(t, err.Error(), s.Repository)
-		_, err = s.Source.Describe(t.Context(), s.Repository, digest.FromString("nobody"))
+		_, err = s.Source.Describe(t.Context(), s.Repository, digest.FromString("unknown"))
 		require.ErrorIs(t, err, release.ErrNotFound)
 	}
 }

@@ -13,28 +13,28 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 )
 
-// Filesystem answers as node.Pods.
+// Filesystem implements node.Pods.
 func (n *Node) Filesystem(context.Context) (policy.Filesystem, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.disk, n.Unmeasured
 }
 
-// SetDisk says how large the image filesystem is, and how full.
+// SetDisk sets the size of the image filesystem and its free space, in bytes.
 func (n *Node) SetDisk(size, free int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.disk.Size, n.disk.Free = size, free
 }
 
-// Hold gives a digest a name in the image store: somebody else pulled it.
+// Hold gives a digest a name in the image store: another client pulled it.
 func (n *Node) Hold(name string, d digest.Digest) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.records[name] = d
 }
 
-// Prune answers as node.Images.
+// Prune implements node.Images.
 func (n *Node) Prune(_ context.Context, gone []node.HeldImage) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -51,7 +51,7 @@ func (n *Node) Prune(_ context.Context, gone []node.HeldImage) error {
 	return nil
 }
 
-// PrunedInUse are the records that were removed while a container used them.
+// PrunedInUse returns the records that were pruned while a container used them.
 func (n *Node) PrunedInUse() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -72,7 +72,7 @@ func (n *Node) uses(d digest.Digest) bool {
 	return false
 }
 
-// repositoryOf is the repository of a staged name.
+// repositoryOf returns the repository of a staged name.
 func repositoryOf(name string) string {
 	if repository, _, ok := strings.Cut(name, "@"); ok {
 		return repository

@@ -17,13 +17,13 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// What the fake says of each manifest.
+// Properties of each manifest of the fake.
 const (
 	manifestType = "application/vnd.oci.image.manifest.v1+json"
 	manifestSize = 512
 )
 
-// Held answers as node.Images.
+// Held implements node.Images.
 func (n *Node) Held(context.Context) ([]node.HeldImage, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -52,7 +52,7 @@ func (n *Node) Held(context.Context) ([]node.HeldImage, error) {
 	return out, nil
 }
 
-// Stage answers as node.Images.
+// Stage implements node.Images.
 func (n *Node) Stage(ctx context.Context, r release.Release, t node.StageOptions) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (n *Node) Stage(ctx context.Context, r release.Release, t node.StageOptions
 	n.mu.Lock()
 	delete(n.lost, r.Digest)
 	if name := r.StagedName(); !there || n.records[name] != r.Digest {
-		n.records[name], n.staged[name] = r.Digest, true // what somebody else named so stays theirs
+		n.records[name], n.staged[name] = r.Digest, true // a name given by another client stays
 	}
 	n.pins[release.Pin{Repository: r.Repository, Digest: r.Digest}] = true
 	n.mu.Unlock()
@@ -83,7 +83,7 @@ func (n *Node) Stage(ctx context.Context, r release.Release, t node.StageOptions
 	return nil
 }
 
-// pullFor asks for room and fetches.
+// pullFor checks the space and fetches.
 func (n *Node) pullFor(ctx context.Context, r release.Release, t node.StageOptions) error {
 	if t.CheckSpace != nil {
 		if err := t.CheckSpace(ctx, policy.SpaceNeeded{Compressed: r.Size, Unpacked: 2 * r.Size}); err != nil {
@@ -98,7 +98,7 @@ func (n *Node) pullFor(ctx context.Context, r release.Release, t node.StageOptio
 	return n.fetch(r.Repository, r.Digest)
 }
 
-// fetch is the part of a pull that asks the registry.
+// fetch is the registry's part of a pull.
 func (n *Node) fetch(repository string, d digest.Digest) error {
 	if err := n.registry.serves(repository, d); err != nil {
 		return fmt.Errorf("%s@%s: %w", repository, d, err)
@@ -109,7 +109,7 @@ func (n *Node) fetch(repository string, d digest.Digest) error {
 	return nil
 }
 
-// Name answers as node.Images.
+// Name implements node.Images.
 func (n *Node) Name(_ context.Context, p release.Pin) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -123,7 +123,7 @@ func (n *Node) Name(_ context.Context, p release.Pin) error {
 	return nil
 }
 
-// Restore answers as node.Images.
+// Restore implements node.Images.
 func (n *Node) Restore(_ context.Context, was node.HeldImage, d digest.Digest) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -138,7 +138,7 @@ func (n *Node) Restore(_ context.Context, was node.HeldImage, d digest.Digest) e
 	return nil
 }
 
-// PullPage has kubelet pull a tag from a login page.
+// PullPage makes kubelet pull a tag from a login page.
 func (n *Node) PullPage(ref release.Reference) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -146,7 +146,7 @@ func (n *Node) PullPage(ref release.Reference) {
 	delete(n.staged, ref.String())
 }
 
-// Pins answers as node.Images.
+// Pins implements node.Images.
 func (n *Node) Pins(_ context.Context, want []release.Pin) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -169,7 +169,7 @@ func (n *Node) holds(d digest.Digest) bool {
 	return len(n.names(d)) > 0
 }
 
-// config is the config digest of a digest, as the content on the node has it.
+// config returns the config digest of a manifest on the node.
 func (n *Node) config(d digest.Digest) digest.Digest {
 	if n.lost[d] {
 		return ""
@@ -177,7 +177,7 @@ func (n *Node) config(d digest.Digest) digest.Digest {
 	return n.registry.configOf(d)
 }
 
-// origin is the label of origin of a digest, as the content on the node has it.
+// origin returns the label of origin of a manifest on the node.
 func (n *Node) origin(d digest.Digest) string {
 	if n.lost[d] {
 		return ""
@@ -191,24 +191,21 @@ func (r *Registry) originOf(d digest.Digest) string {
 	return r.origins[d]
 }
 
-// configOf gives what was published under a digest, also when it has vanished:
-// what a node has pulled stays.
+// configOf returns the config digest published under a digest, even after Vanish: a node keeps pulled content.
 func (r *Registry) configOf(d digest.Digest) digest.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.configs[d]
 }
 
-// Lose takes the content of a digest away, as a garbage collector or a full
-// disk may.
+// Lose deletes the content of a digest from the node, as a garbage collector or a full disk may.
 func (n *Node) Lose(d digest.Digest) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lost[d] = true
 }
 
-// Collect is kubelet's garbage collection: every image goes that neither runs
-// nor is pinned.
+// Collect runs kubelet's garbage collection: it deletes every image that neither runs nor is pinned.
 func (n *Node) Collect() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -233,14 +230,14 @@ func (n *Node) Pinned(repository string, d digest.Digest) bool {
 	return n.pins[release.Pin{Repository: repository, Digest: d}]
 }
 
-// Fetched counts the pulls that had to ask the registry for content.
+// Fetched counts the pulls that fetched content from the registry.
 func (n *Node) Fetched() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.fetched
 }
 
-// Names are the names of the image records that hold a digest, pins apart.
+// Names returns the names of the image records with a digest, without pins.
 func (n *Node) Names(d digest.Digest) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

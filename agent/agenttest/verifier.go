@@ -13,11 +13,11 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/stage"
 )
 
-// Verifier is an stage.Verifier in memory.
+// Verifier is a stage.Verifier in memory.
 type Verifier struct {
 	mu     sync.Mutex
 	key    string
-	signed map[digest.Digest]string // by key; "forged": by none of ours
+	signed map[digest.Digest]string // by key; "forged": signed with an unknown key
 	away   error
 	asked  int
 }
@@ -26,7 +26,7 @@ var _ stage.Verifier = (*Verifier)(nil)
 
 var errNoKeys = errors.New("no usable public key")
 
-// NewVerifier has one key.
+// NewVerifier returns a verifier with one key.
 func NewVerifier(key string) *Verifier {
 	return &Verifier{key: key, signed: map[digest.Digest]string{}}
 }
@@ -38,7 +38,7 @@ func (v *Verifier) Sign(d digest.Digest, key string) {
 	v.signed[d] = key
 }
 
-// Replace changes the key that counts; "" leaves none.
+// Replace changes the trusted key; "" removes it.
 func (v *Verifier) Replace(key string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -61,7 +61,7 @@ func (v *Verifier) Asked() int {
 	return n
 }
 
-// Verify answers as stage.Verifier.
+// Verify implements stage.Verifier.
 func (v *Verifier) Verify(_ context.Context, r release.Release) (string, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -80,7 +80,7 @@ func (v *Verifier) Verify(_ context.Context, r release.Release) (string, error) 
 	return by, nil
 }
 
-// Keys answers as stage.Verifier.
+// Keys implements stage.Verifier.
 func (v *Verifier) Keys(context.Context) ([]string, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

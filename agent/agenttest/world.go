@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/agent/ownhost"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -22,23 +22,23 @@ import (
 
 // World is a node, its registry, its announcer and its disk.
 type World struct {
-	Registry *Registry
-	Node     *Node
-	Grain    *Grain
-	Disk     *Disk
-	Clock    *Clock
-	Policy   policy.Policy
-	Verifier stage.Verifier // nil: nobody verifies
-	Catalog  *Catalog       // nil: the registry's tags alone
-	Fleet    *Fleet         // nil: no lock
-	OwnHost  *OwnHost       // nil: the node has none, see UseOwnHost
-	Hosts    *Hosts
-	Against  []status.Hold // what the node has against a restart
-	// AskedAgainst counts the questions for it.
+	Registry      *Registry
+	Node          *Node
+	Grain         *Grain
+	Disk          *Disk
+	Clock         *Clock
+	Policy        policy.Policy
+	Verifier      stage.Verifier // nil: signatures are not verified
+	Catalog       *Catalog       // nil: the registry's tags only
+	Fleet         *Fleet         // nil: no lock
+	LocalRegistry *LocalRegistry // nil: the node has none, see UseLocalRegistry
+	Hosts         *Hosts
+	Against       []status.Hold // the node's holds against a restart
+	// AskedAgainst counts the queries of Against.
 	AskedAgainst int
 }
 
-// NewWorld is an empty node on 1 May 2026, noon.
+// NewWorld returns an empty node at noon of 1 May 2026.
 func NewWorld() *World {
 	clock := &Clock{now: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)}
 	registry := NewRegistry()
@@ -53,8 +53,7 @@ func NewWorld() *World {
 	}
 }
 
-// Agent starts a new agent on the node: what the one before it knew is what is
-// on the disk.
+// Agent starts a new agent on the node, which knows of earlier agents only what is on disk.
 func (w *World) Agent() *agent.Agent {
 	a := &agent.Agent{
 		Source: w.Registry, Images: w.Node, Pods: w.Node, Files: w.Node, Announcer: w.Grain, Recorder: w.Disk,
@@ -67,25 +66,25 @@ func (w *World) Agent() *agent.Agent {
 	if w.Catalog != nil {
 		a.Catalog = w.Catalog
 	}
-	if w.OwnHost != nil {
-		a.OwnHost = &ownhost.Keeper{
-			Store: w.OwnHost, Hosts: w.Hosts, Load: func() (ownhost.Table, error) { return w.OwnHost.Table(), nil },
-			Ask: func(context.Context, ownhost.Entry) error { return w.OwnHost.Down },
+	if w.LocalRegistry != nil {
+		a.LocalRegistry = &localregistry.Keeper{
+			Store: w.LocalRegistry, Hosts: w.Hosts, Load: w.LocalRegistry.Load,
+			Ask: func(context.Context, localregistry.Entry) error { return w.LocalRegistry.Down },
 		}
 	}
 	return a
 }
 
-// UseOwnHost gives the node an own host, and puts it among the hosts of a registry.
-func (w *World) UseOwnHost(registry string, p ownhost.Position) {
-	if w.OwnHost == nil {
-		w.OwnHost, w.Hosts = &OwnHost{}, &Hosts{}
-		w.Node.ownHost = &ownHost{w.OwnHost, w.Hosts}
+// UseLocalRegistry gives the node a local registry, in hosts.toml of a registry.
+func (w *World) UseLocalRegistry(registry string, p localregistry.Position) {
+	if w.LocalRegistry == nil {
+		w.LocalRegistry, w.Hosts = &LocalRegistry{}, &Hosts{}
+		w.Node.localRegistry = &localRegistry{w.LocalRegistry, w.Hosts}
 	}
 	w.Hosts.SetPosition(registry, p)
 }
 
-// against is an agent.Preconditions as the test wants it.
+// against is an agent.Preconditions set by the test.
 type against struct{ world *World }
 
 func (a against) Holds(context.Context) []status.Hold {
@@ -93,20 +92,20 @@ func (a against) Holds(context.Context) []status.Hold {
 	return slices.Clone(a.world.Against)
 }
 
-// Clock is a clock that a test sets.
+// Clock is a clock set by a test.
 type Clock struct {
 	mu  sync.Mutex
 	now time.Time
 }
 
-// Now is the time.
+// Now returns the time of the clock.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-// Add moves the clock, also back.
+// Add moves the clock, forward or back.
 func (c *Clock) Add(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +123,7 @@ type Grain struct {
 
 var _ agent.Announcer = (*Grain)(nil)
 
-// Announce answers as agent.Announcer.
+// Announce implements agent.Announcer.
 func (g *Grain) Announce(_ context.Context, a status.Announcement) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -142,14 +141,14 @@ func (g *Grain) Announce(_ context.Context, a status.Announcement) error {
 	return nil
 }
 
-// Busy answers as agent.Announcer.
+// Busy implements agent.Announcer.
 func (g *Grain) Busy(context.Context) (string, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.busy, g.fail
 }
 
-// SetBusy has another operation own the node; "" ends it.
+// SetBusy makes another operation own the node; "" ends it.
 func (g *Grain) SetBusy(reason string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -163,22 +162,22 @@ func (g *Grain) Fail(err error) {
 	g.fail = err
 }
 
-// Writes counts the announcements that differed from the one before.
+// Writes counts the announcements that differed from the previous one.
 func (g *Grain) Writes() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.wrote
 }
 
-// Last is what was announced last.
+// Last returns the last announcement.
 func (g *Grain) Last() status.Announcement {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.last
 }
 
-// Disk is an record.Recorder in memory. It keeps JSON, as a disk does: nothing
-// is shared with the agent that wrote it.
+// Disk is a record.Recorder in memory. It keeps JSON, as a disk does, so it shares nothing with the agent that wrote
+// it.
 type Disk struct {
 	mu     sync.Mutex
 	record []byte
@@ -189,7 +188,7 @@ type Disk struct {
 
 var _ record.Recorder = (*Disk)(nil)
 
-// Load answers as record.Recorder.
+// Load implements record.Recorder.
 func (d *Disk) Load(context.Context) (record.Record, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -200,7 +199,7 @@ func (d *Disk) Load(context.Context) (record.Record, error) {
 	return r, json.Unmarshal(d.record, &r)
 }
 
-// Save answers as record.Recorder.
+// Save implements record.Recorder.
 func (d *Disk) Save(ctx context.Context, r record.Record) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -217,7 +216,7 @@ func (d *Disk) Save(ctx context.Context, r record.Record) error {
 	return err
 }
 
-// Publish answers as record.Recorder.
+// Publish implements record.Recorder.
 func (d *Disk) Publish(_ context.Context, s status.Status) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -229,7 +228,7 @@ func (d *Disk) Publish(_ context.Context, s status.Status) error {
 	return err
 }
 
-// Lose takes the record away: somebody deleted the state directory.
+// Lose deletes the record: the state directory was deleted.
 func (d *Disk) Lose() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -243,7 +242,7 @@ func (d *Disk) Fail(err error) {
 	d.fail = err
 }
 
-// Saves counts how often the record was written since the last call.
+// Saves counts the saves since the last call.
 func (d *Disk) Saves() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -252,7 +251,7 @@ func (d *Disk) Saves() int {
 	return n
 }
 
-// JSON is the record as it stands on the disk.
+// JSON returns the record on disk.
 func (d *Disk) JSON() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/fleet"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/node"
-	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
@@ -21,30 +21,31 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Executor makes pods run what a step names, and proves that they do. It saves what it did
-// in the record before the next act, so that the next start continues after a crash.
+// Executor makes pods run the releases that a step names, and runs their health checks. It saves each action in the
+// record before the next one, so that the next start continues after a crash.
 type Executor struct {
-	Source    source.Registry
-	Pods      node.Pods
-	Images    node.ImageNamer
-	Files     node.PodFiles
-	Stager    ReleaseStager
-	Readiness Readiness     // nil: every running container counts as ready
-	Inhibitor Inhibitor     // nil: shutdowns are not delayed
-	Lock      *fleet.Keeper // of Policy.Lock
-	Quorum    Quorum        // nil: the control plane is not asked
-	Meter     Meter         // nil: nothing is counted
-	Records   *record.Store
-	Policy    policy.Policy
-	Log       *slog.Logger
-	Now       func() time.Time
-	Jitter    func() float64 // from [0,1)
-	Progress  *status.Reporter
-	OwnHost   *ownhost.Keeper // nil: the node has no own host
-	Caller    Caller
+	Source        source.Registry
+	Pods          node.Pods
+	Images        node.ImageNamer
+	Files         node.PodFiles
+	Stager        ReleaseStager
+	Readiness     Readiness     // nil: every running container counts as ready
+	Inhibitor     Inhibitor     // nil: shutdowns are not delayed
+	Lock          *fleet.Keeper // configured by Policy.Lock
+	Quorum        Quorum        // nil: the control plane is not checked
+	Meter         Meter         // nil: restarts are not counted
+	Records       *record.Store
+	Observed      *node.State
+	Policy        policy.Policy
+	Log           *slog.Logger
+	Now           func() time.Time
+	Jitter        func() float64 // random numbers from [0,1)
+	Progress      *status.Reporter
+	LocalRegistry *localregistry.Keeper // nil: the node has no local registry
+	Caller        Caller
 }
 
-// Caller is who waits for restarts, and may leave before they begin.
+// Caller is the client that waits for restarts, and may leave before they begin.
 type Caller interface {
 	// Until returns a context that ends when the caller leaves before the restart of a pod manifest has begun.
 	Until(ctx context.Context, file string) (context.Context, context.CancelFunc)
@@ -52,33 +53,33 @@ type Caller interface {
 	Begin(file string) bool
 }
 
-// Result is how a step on a pod has ended.
+// Result is the result of a step on a pod.
 type Result struct {
 	Err     error
-	Applied bool // the pod runs what the step names
+	Applied bool // the pod runs the releases of the step
 	// RollBack: the pod did not come up, and the record holds the pending rollback.
 	RollBack bool
-	// FailedReleases did not come up, by "repository@digest".
+	// FailedReleases are the releases that did not come up, by "repository@digest".
 	FailedReleases []string
 	// TagMoved: a tag names another digest than the step.
 	TagMoved bool
 	// Unchecked are the containers whose readiness could not be checked.
 	Unchecked []string
-	// Canceled: the caller left before anything was done to the pod.
+	// Canceled: the caller left before the pod was touched.
 	Canceled bool
 }
 
-// errCanceled: the caller left before anything was done to the pod.
+// errCanceled is returned if the caller left before the pod was touched.
 var errCanceled = errors.New("canceled by its caller")
 
-// attempt is one apply, rollback or proof of a pod.
+// attempt is one apply, rollback or health check of a pod.
 type attempt struct {
 	*Executor
 	step             plan.Step
 	began, acted, up time.Time
-	phase            string  // the last one that was reported; empty: none
-	shutdownTimedOut bool    // the old pod was still up when its grace was over
-	rescue           *rescue // nil: kubelet alone starts the pod
+	phase            string  // the last one reported; "" if none
+	shutdownTimedOut bool    // the old pod was still up after its grace period
+	rescue           *rescue // nil: kubelet starts the pod without help
 	result           Result
 }
 
@@ -86,7 +87,7 @@ func (x *Executor) newAttempt(s plan.Step) *attempt {
 	return &attempt{Executor: x, step: s, began: time.Now()}
 }
 
-// ended reports the end of the attempt, and returns the result with the error that it ended with.
+// ended reports the end of the attempt and returns the result for err.
 func (a *attempt) ended(err error) Result {
 	a.Progress.End(status.Progress{
 		Reference: a.step.Apply.Pod, Phase: cmp.Or(a.phase, status.PhaseWaiting), PodManifest: a.step.File,
@@ -95,14 +96,13 @@ func (a *attempt) ended(err error) Result {
 	return a.result
 }
 
-// Apply applies a step; against is why it must not be applied (nil: it may be). Apply deletes
-// the approval, so that a failed apply is not retried without a new one. The approval stays
-// where the restart was interrupted or could not be observed.
+// Apply applies a step; against is the reason not to (nil: none). Apply deletes the approval, so that a failed apply is
+// not retried without a new one. The approval stays if the restart was interrupted or could not be observed.
 func (x *Executor) Apply(ctx context.Context, s plan.Step, against error) Result {
 	a := x.newAttempt(s)
 	err := against
 	if err == nil {
-		err = a.restartAndProve(ctx)
+		err = a.restartAndVerify(ctx)
 	}
 	if errors.Is(err, errCanceled) {
 		return a.canceled()
@@ -120,8 +120,8 @@ func (x *Executor) Apply(ctx context.Context, s plan.Step, against error) Result
 		a.result.Applied = true
 		a.noteEnd(status.ResultApplied, by, nil)
 		rec.Failed.Delete(s.File)
-		rec.NoteProof(s.File, a.step.Proved(), false, x.Policy.Prune.Keep)
-		rec.EndProvedPlaces(s.File, s.Data, a.step.Proved())
+		rec.NoteHealthy(s.File, a.step.Healthy(), false, x.Policy.Prune.Keep)
+		rec.EndHealthyPlaces(s.File, s.Data, a.step.Healthy())
 	case release.IsDown(err):
 		return a.failed(ctx, by, err)
 	case !release.IsWaiting(err):
@@ -143,7 +143,7 @@ func (a *attempt) canceled() Result {
 	return a.result
 }
 
-// begins returns errCanceled if the caller has left. What follows goes on without the caller.
+// begins returns errCanceled if the caller has left. After a nil result the attempt continues without the caller.
 func (a *attempt) begins() error {
 	if !a.Caller.Begin(a.step.File) {
 		return errCanceled
@@ -151,7 +151,7 @@ func (a *attempt) begins() error {
 	return nil
 }
 
-// prepare does what restarts nothing: it ends when the caller leaves.
+// prepare runs do, which restarts nothing, until the caller leaves.
 func (a *attempt) prepare(ctx context.Context, do func(context.Context) error) error {
 	until, end := a.Caller.Until(ctx, a.step.File)
 	defer end()
@@ -162,8 +162,8 @@ func (a *attempt) prepare(ctx context.Context, do func(context.Context) error) e
 	return err
 }
 
-// restartAndProve checks that kubelet will start what was staged, restarts the pod, and proves it.
-func (a *attempt) restartAndProve(ctx context.Context) error {
+// restartAndVerify checks that kubelet will start the staged releases, restarts the pod, and runs the health check.
+func (a *attempt) restartAndVerify(ctx context.Context) error {
 	if a.step.Apply.Remove {
 		if err := a.prepare(ctx, a.enterFleet); err != nil {
 			return err
@@ -178,13 +178,13 @@ func (a *attempt) restartAndProve(ctx context.Context) error {
 		return err
 	}
 	if err != nil && !a.result.TagMoved && a.isStopped(ctx) {
-		// A run that was killed has stopped the pod, and the registry does not answer.
+		// An earlier run that was killed has stopped the pod, and the registry does not answer.
 		expect, pinErr := a.pinToStagedDigest(ctx, "stopped by an apply: "+err.Error())
 		if pinErr != nil {
 			return err
 		}
 		a.step.Apply.Expect = expect
-		return a.awaitProof(ctx)
+		return a.awaitHealthy(ctx)
 	}
 	if err != nil {
 		return err
@@ -200,31 +200,30 @@ func (a *attempt) restartAndProve(ctx context.Context) error {
 	}
 	if a.step.Data != nil {
 		if err := a.Files.Keep(ctx, a.step.File, nil); err != nil {
-			a.Log.Warn("rendered file stays", "file", a.step.File, "err", err)
+			a.Log.Warn("cannot remove the rendered file", "file", a.step.File, "err", err)
 		}
 	}
 	a.rescue = &rescue{next: rescueAfter}
-	return a.awaitProof(ctx)
+	return a.awaitHealthy(ctx)
 }
 
-// Prove proves what a pod runs without an apply: kubelet started it, or an apply was
-// interrupted (approved).
-func (x *Executor) Prove(ctx context.Context, s plan.Step, approved bool) Result {
+// Verify runs the health check of a pod without an apply: kubelet started it, or an apply was interrupted (approved).
+func (x *Executor) Verify(ctx context.Context, s plan.Step, approved bool) Result {
 	a, rec := x.newAttempt(s), &x.Records.Record
-	result, by := status.ResultAdopted, status.Actor{Kind: status.ByKubelet}
+	result, by := status.ResultPickedUp, status.Actor{Kind: status.ByKubelet}
 	if approved {
 		result, by = status.ResultApplied, a.approver()
 	}
-	err := a.awaitProof(ctx)
+	err := a.awaitHealthy(ctx)
 	switch {
 	case err == nil:
 		a.noteEnd(result, by, nil)
-		rec.NoteProof(s.File, s.Proved(), !approved, x.Policy.Prune.Keep)
-		for _, p := range s.Proved() {
+		rec.NoteHealthy(s.File, s.Healthy(), !approved, x.Policy.Prune.Keep)
+		for _, p := range s.Healthy() {
 			rec.Denied.Delete(release.Key(p.Repository, p.Digest))
 		}
 		rec.Failed.Delete(s.File)
-		rec.EndProvedPlaces(s.File, s.Data, s.Proved())
+		rec.EndHealthyPlaces(s.File, s.Data, s.Healthy())
 		err = x.Records.Save(ctx)
 	case ctx.Err() == nil && release.IsDown(err):
 		return a.failed(ctx, by, err)
@@ -232,7 +231,7 @@ func (x *Executor) Prove(ctx context.Context, s plan.Step, approved bool) Result
 	return a.ended(err)
 }
 
-// inventory holds the containers that CRI shows now, and nothing else.
+// inventory returns an inventory with only the containers that CRI shows now.
 func (x *Executor) inventory(ctx context.Context) (node.Inventory, error) {
 	containers, _, err := x.Pods.Containers(ctx)
 	return node.Inventory{Containers: containers, NodeName: x.Policy.NodeName}, err

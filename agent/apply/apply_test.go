@@ -36,17 +36,17 @@ const (
 	file  = "velum.yaml"
 )
 
-// world is a node that runs the first builds of velum and, as init container, of db.
+// world is a node that runs the first builds of velum and, in an init container, of db.
 type world struct {
 	*agenttest.World
 	*apply.Executor
 	t      *testing.T
 	offers map[release.Question]source.Offer
-	begins func() bool // whether the caller is still there; nil: it is
+	begins func() bool // whether the caller is still there; nil: yes
 	first  release.Release
 }
 
-// Stage and AwaitListed are those of a node where nothing fails.
+// Stage and AwaitListed never fail.
 func (w *world) Stage(ctx context.Context, r release.Release) error {
 	return w.Node.Stage(ctx, r, node.StageOptions{Progress: func(status.Progress) {}})
 }
@@ -66,7 +66,8 @@ func newWorld(t *testing.T) *world {
 	w.World.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision} }
 	w.World.Policy.ApplyTimeout, w.World.Policy.Settle, w.World.Policy.Forgets = time.Minute, 30*time.Second, 0
 	w.Executor = &apply.Executor{
-		Source: w.Registry, Pods: w.Node, Images: w.Node, Files: w.Node, Stager: w, Policy: w.World.Policy, Log: log,
+		Observed: &node.State{},
+		Source:   w.Registry, Pods: w.Node, Images: w.Node, Files: w.Node, Stager: w, Policy: w.World.Policy, Log: log,
 		Records: &record.Store{Recorder: w.Disk, Log: log}, Now: time.Now, Jitter: func() float64 { return 0.5 },
 		Progress: &status.Reporter{}, Caller: w,
 	}
@@ -85,7 +86,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// offered stages a release, and has the source answer with it.
+// offered stages a release and makes the source answer with it.
 func (w *world) offered(r release.Release) {
 	require.NoError(w.t, w.Stage(w.t.Context(), r))
 	w.Records.Record.Releases.Set(release.Key(r.Repository, r.Digest), r)
@@ -98,7 +99,7 @@ func (w *world) offered(r release.Release) {
 	w.offers[q] = o
 }
 
-// step is what a cycle would do now with the pod: approved or not.
+// step returns the pod's step in the next cycle, approved or not.
 func (w *world) step(approve bool) plan.Step {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -114,7 +115,7 @@ func (w *world) step(approve bool) plan.Step {
 		w.Records.Record.Approved.Set(file, p.Pods[0].Approval(w.Now()))
 	}
 	for _, s := range decide().Steps {
-		if s.Do == plan.StepApply || s.Do == plan.StepProve || s.Do == plan.StepRollBack {
+		if s.Do == plan.StepApply || s.Do == plan.StepVerify || s.Do == plan.StepRollBack {
 			return s
 		}
 	}
@@ -133,7 +134,7 @@ func (w *world) update(rev int) release.Release {
 	return next
 }
 
-// says is a result: how it ended, what runs, and what the record has of it.
+// says describes a result: the end, the running releases, and the record.
 func (w *world) says(r apply.Result) string {
 	rec, text := &w.Records.Record, w.Node.PodManifest(file)
 	var out []string
@@ -165,7 +166,7 @@ func (w *world) says(r apply.Result) string {
 	return strings.Join(out, "; ") + " | " + runs
 }
 
-// during has something happen when the pod is stopped, or its pod manifest is set aside.
+// during calls do when the pod is stopped, or its pod manifest is set aside.
 func (w *world) during(do func()) {
 	once := func(string) error { w.Node.OnStop, w.Node.OnAside = nil, nil; do(); return nil }
 	w.Node.OnStop, w.Node.OnAside = once, once
@@ -173,7 +174,7 @@ func (w *world) during(do func()) {
 
 func after(d time.Duration, do func()) { time.AfterFunc(d, do) }
 
-// restarts has the container fall at these times after the apply has begun.
+// restarts makes the container crash at these times after the start of the apply.
 func (w *world) restarts(at ...time.Duration) {
 	for _, d := range at {
 		after(d+1, func() { w.Node.Restart(file, "velum") })
@@ -190,7 +191,7 @@ func every(d time.Duration, times int) []time.Duration {
 	return out
 }
 
-// How an apply of a rebuild, whose container is stopped, and of a revision, whose pod is made anew, ends.
+// The results of applying a rebuild, which stops the container, and a revision, which recreates the pod.
 func TestApply(t *testing.T) {
 	t.Parallel()
 	twice := func(w *world) { w.Node.PutPodManifest("two.yaml", []byte(w.Node.PodManifest(file))) }
@@ -205,15 +206,15 @@ func TestApply(t *testing.T) {
 		"without time":             {1, func(w *world, _ release.Release) { w.Executor.Policy.Settle = 0 }, "applied | 4.0.0-rev1-build2.1", 0},
 		"it falls once":            {1, func(w *world, _ release.Release) { w.restarts(10 * time.Second) }, "applied | 4.0.0-rev1-build2.1", 40500 * time.Millisecond},
 		"it falls at the end":      {1, func(w *world, _ release.Release) { w.restarts(29 * time.Second) }, "applied | 4.0.0-rev1-build2.1", 59500 * time.Millisecond},
-		"it falls again and again": {1, func(w *world, _ release.Release) { w.restarts(every(20*time.Second, 5)...) }, "to be rolled back; failed; denied; pending; pod velum: not running after 1m0s: it does not stay up (it fell 4 times) | 4.0.0-rev1-build2.1", 90 * time.Second},
-		"it crashes":               {1, func(w *world, next release.Release) { w.crashes(next) }, "to be rolled back; failed; denied; pending; pod velum: not running after 1m0s: velum does not run (exit code 1) | 4.0.0-rev1-build2.1", 90 * time.Second},
-		"a revision crashes":       {2, func(w *world, next release.Release) { w.crashes(next) }, "to be rolled back; failed; denied; pending; pod velum: not running after 1m0s: velum does not run (exit code 1) | 4.0.0-rev2-build2.1", 90 * time.Second},
+		"it falls again and again": {1, func(w *world, _ release.Release) { w.restarts(every(20*time.Second, 5)...) }, "to be rolled back; failed; denied; pending; pod velum: not running after 1m0s: it does not stay up (it stopped 4 times) | 4.0.0-rev1-build2.1", 90 * time.Second},
+		"it crashes":               {1, func(w *world, next release.Release) { w.crashes(next) }, "to be rolled back; failed; denied; pending; pod velum: not running after 1m0s: velum is not running (exit code 1) | 4.0.0-rev1-build2.1", 90 * time.Second},
+		"a revision crashes":       {2, func(w *world, next release.Release) { w.crashes(next) }, "to be rolled back; failed; denied; pending; pod velum: not running after 1m0s: velum is not running (exit code 1) | 4.0.0-rev2-build2.1", 90 * time.Second},
 		"it ends five times": {1, func(w *world, next release.Release) {
 			w.crashes(next)
 			for _, at := range every(10*time.Second, 6) {
 				after(at+1, w.Node.Sync)
 			}
-		}, "to be rolled back; failed; denied; pending; pod velum: velum has ended 5 times: velum does not run (exit code 1) | 4.0.0-rev1-build2.1", 40500 * time.Millisecond},
+		}, "to be rolled back; failed; denied; pending; pod velum: velum exited 5 times: velum is not running (exit code 1) | 4.0.0-rev1-build2.1", 40500 * time.Millisecond},
 		"it ends four times": {1, func(w *world, next release.Release) {
 			w.crashes(next)
 			after(35*time.Second, func() { w.Node.Crash(next.Digest, false) })
@@ -226,7 +227,7 @@ func TestApply(t *testing.T) {
 			for _, at := range every(10*time.Second, 6) {
 				after(at+1, w.Node.Sync)
 			}
-		}, "to be rolled back; failed; denied; pending; pod velum: db has ended 5 times: init container db has not ended well (exit code 1) | nothing", 40500 * time.Millisecond},
+		}, "to be rolled back; failed; denied; pending; pod velum: db exited 5 times: init container db failed (exit code 1) | nothing", 40500 * time.Millisecond},
 		"its init container ends four times": {0, func(w *world, next release.Release) {
 			w.crashes(next)
 			after(35*time.Second, func() { w.Node.Crash(next.Digest, false) })
@@ -234,31 +235,31 @@ func TestApply(t *testing.T) {
 				after(at+1, w.Node.Sync)
 			}
 		}, "applied | 4.0.0-rev1-build1.1", 70500 * time.Millisecond},
-		"nobody sees it once": {1, func(w *world, _ release.Release) {
+		"the runtime is away once": {1, func(w *world, _ release.Release) {
 			after(10*time.Second+1, func() { w.Node.Blind(assert.AnError) })
 			after(10*time.Second+600*time.Millisecond, func() { w.Node.Blind(nil) })
 		}, "applied | 4.0.0-rev1-build2.1", 40500 * time.Millisecond},
-		"nobody sees it again and again": {1, func(w *world, _ release.Release) {
+		"the runtime is away again and again": {1, func(w *world, _ release.Release) {
 			for _, at := range every(20*time.Second, 4) {
 				after(at+1, func() { w.Node.Blind(assert.AnError) })
 				after(at+600*time.Millisecond, func() { w.Node.Blind(nil) })
 			}
-		}, "to be rolled back; failed; denied; pending; pod velum: not running after 1m0s: it came up too late to be proved | 4.0.0-rev1-build2.1", 90 * time.Second},
-		"nobody sees it": {1, func(w *world, _ release.Release) { w.during(func() { w.Node.Blind(assert.AnError) }) }, "approved; pod velum: not running after 1m0s: assert.AnError general error for testing | 4.0.0-rev1-build2.1", 90 * time.Second},
+		}, "to be rolled back; failed; denied; pending; pod velum: not running after 1m0s: it started too late for the health check | 4.0.0-rev1-build2.1", 90 * time.Second},
+		"the runtime is away": {1, func(w *world, _ release.Release) { w.during(func() { w.Node.Blind(assert.AnError) }) }, "approved; pod velum: not running after 1m0s: assert.AnError general error for testing | 4.0.0-rev1-build2.1", 90 * time.Second},
 		"kubelet does not start it": {1, func(w *world, _ release.Release) {
 			w.during(func() { w.Node.SetKubelet(false) })
 			after(2600*time.Millisecond, func() { w.Node.SetKubelet(true); w.Node.Sync() })
 		}, "applied | 4.0.0-rev1-build2.1", 33 * time.Second},
 		"the registry goes away": {1, func(w *world, _ release.Release) { w.during(func() { w.Registry.Down(agenttest.ErrRefused) }) }, "applied; named by digest | 4.0.0-rev1-build2.1", 32500 * time.Millisecond},
-		"the registry was away":  {1, func(w *world, _ release.Release) { w.Registry.Down(agenttest.ErrRefused) }, "held back; held: registry away: registry.suse.com/caasp/v4/velum: upstream registry.test: connection refused | 4.0.0-rev1-build1.1", 0},
+		"the registry was away":  {1, func(w *world, _ release.Release) { w.Registry.Down(agenttest.ErrRefused) }, "held back; held: registry does not answer: registry.suse.com/caasp/v4/velum: upstream registry.test: connection refused | 4.0.0-rev1-build1.1", 0},
 		"a run that was killed has stopped it, and the registry is away": {1, func(w *world, _ release.Release) {
 			w.Node.SetKubelet(false)
 			w.Node.Restart(file, "velum")
 			w.Registry.Down(agenttest.ErrRefused)
 			w.Node.OnAside = func(string) error { w.Node.SetKubelet(true); return nil }
 		}, "applied; named by digest | 4.0.0-rev1-build2.1", 70 * time.Second},
-		"the tag has moved on":    {1, func(w *world, _ release.Release) { w.Registry.Release(velum, "4.0.0", 1, "2.2") }, "the tag moved; held back; held: registry.suse.com/caasp/v4/velum:4.0.0-rev1 has moved on to sha256:307d7459f6fad08a072ac588ef916638f881b230644bb7f99e0f0566b4db8a2f | 4.0.0-rev1-build1.1", 0},
-		"the tag moves meanwhile": {1, func(w *world, _ release.Release) { w.during(func() { w.Registry.Release(velum, "4.0.0", 1, "2.2") }) }, "the tag moved; held back; held: registry.suse.com/caasp/v4/velum:4.0.0-rev1 has moved on: sha256:5c40e14c6444e63196cdcfd0f050c371bf500434c867b8ebdbdb2a9a89008c3a was started | sha256:307d7459f6fad08a072ac588ef916638f881b230644bb7f99e0f0566b4db8a2f", 0},
+		"the tag has moved":       {1, func(w *world, _ release.Release) { w.Registry.Release(velum, "4.0.0", 1, "2.2") }, "the tag moved; held back; held: registry.suse.com/caasp/v4/velum:4.0.0-rev1 has moved to sha256:307d7459f6fad08a072ac588ef916638f881b230644bb7f99e0f0566b4db8a2f | 4.0.0-rev1-build1.1", 0},
+		"the tag moves meanwhile": {1, func(w *world, _ release.Release) { w.during(func() { w.Registry.Release(velum, "4.0.0", 1, "2.2") }) }, "the tag moved; held back; held: registry.suse.com/caasp/v4/velum:4.0.0-rev1 has moved: sha256:5c40e14c6444e63196cdcfd0f050c371bf500434c867b8ebdbdb2a9a89008c3a was started | sha256:307d7459f6fad08a072ac588ef916638f881b230644bb7f99e0f0566b4db8a2f", 0},
 		"its caller has left":     {1, func(w *world, _ release.Release) { w.begins = func() bool { return false } }, "canceled; approved | 4.0.0-rev1-build1.1", 0},
 		"it was edited": {2, func(w *world, _ release.Release) {
 			w.Node.PutPodManifest(file, []byte(w.Node.PodManifest(file)+"# mine\n"))
@@ -266,19 +267,19 @@ func TestApply(t *testing.T) {
 		"it is edited meanwhile": {2, func(w *world, next release.Release) {
 			w.crashes(next)
 			after(time.Second, func() { w.Node.PutPodManifest(file, []byte(w.Node.PodManifest(file)+"# mine\n")) })
-		}, "velum.yaml: changed by another program or a person while it was proved | 4.0.0-rev2-build2.1", 90 * time.Second},
-		"another file of it is there": {1, func(w *world, _ release.Release) { twice(w) }, "held back; held: duplicate: two.yaml and velum.yaml define the pod default/velum: kubelet runs the one that it read last | 4.0.0-rev1-build1.1", 0},
+		}, "velum.yaml: changed by another program or a person during the health check | 4.0.0-rev2-build2.1", 90 * time.Second},
+		"another file of it is there": {1, func(w *world, _ release.Release) { twice(w) }, "held back; held: duplicate: two.yaml and velum.yaml define the same pod default/velum: kubelet runs the one that it read last | 4.0.0-rev1-build1.1", 0},
 		"another file comes": {2, func(w *world, _ release.Release) {
 			text := []byte(w.Node.PodManifest(file))
 			w.during(func() { w.Node.PutPodManifest("two.yaml", text) })
-		}, "held back; held: duplicate: two.yaml and velum.yaml define the pod default/velum: kubelet runs the one that it read last | 4.0.0-rev1-build1.1", 40 * time.Second},
+		}, "held back; held: duplicate: two.yaml and velum.yaml define the same pod default/velum: kubelet runs the one that it read last | 4.0.0-rev1-build1.1", 40 * time.Second},
 		"it cannot be stopped": {1, func(w *world, _ release.Release) {
 			w.Node.OnStop = func(string) error { return errors.New("deadline exceeded") }
 		}, "failed; stop container of pod velum: deadline exceeded | 4.0.0-rev1-build1.1", 0},
 		"it cannot be set aside": {2, func(w *world, _ release.Release) {
 			w.Node.OnAside = func(string) error { return errors.New("read-only") }
 		}, "failed; read-only | 4.0.0-rev1-build1.1", 0},
-		"nothing ran well before": {1, func(w *world, next release.Release) { w.Records.Record.Good = nil; w.crashes(next) }, "failed; pod velum: not running after 1m0s: velum does not run (exit code 1); it stays as it is: no other release is known to have run well | 4.0.0-rev1-build2.1", 90 * time.Second},
+		"nothing ran well before": {1, func(w *world, next release.Release) { w.Records.Record.Good = nil; w.crashes(next) }, "failed; pod velum: not running after 1m0s: velum is not running (exit code 1); not rolled back: no other release is known to have run well | 4.0.0-rev1-build2.1", 90 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
@@ -296,7 +297,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// What speaks against an apply ends its approval, and an interruption does not.
+// A refused apply uses up its approval, an interrupted one does not.
 func TestApplyThatIsNotMade(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -311,18 +312,18 @@ func TestApplyThatIsNotMade(t *testing.T) {
 	})
 }
 
-// kubelet has started another release by itself: it is proved, or returns.
-func TestProveAndRollBack(t *testing.T) {
+// kubelet has started another release: it passes its health check, or is rolled back.
+func TestVerifyAndRollBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.update(1)
 		w.Node.Restart(file, "velum")
 		s := w.step(false)
-		require.Equal(t, plan.StepProve, s.Do)
-		assert.Equal(t, " | 4.0.0-rev1-build2.1", w.says(w.Prove(t.Context(), s, false)))
-		assert.True(t, w.Records.Record.Good[record.GoodKey(file, "velum")].Adopted)
-		assert.Equal(t, status.ResultAdopted, w.Records.Record.History[0].Result)
+		require.Equal(t, plan.StepVerify, s.Do)
+		assert.Equal(t, " | 4.0.0-rev1-build2.1", w.says(w.Verify(t.Context(), s, false)))
+		assert.True(t, w.Records.Record.Good[record.GoodKey(file, "velum")].PickedUp)
+		assert.Equal(t, status.ResultPickedUp, w.Records.Record.History[0].Result)
 	})
 	for name, c := range map[string]struct {
 		set  func(w *world)
@@ -338,7 +339,7 @@ func TestProveAndRollBack(t *testing.T) {
 			w.Node.Lose(w.first.Digest)
 			w.Node.OnStage = func(context.Context, release.Release) error { return release.ErrNotFound }
 		}, "failed; denied; registry.suse.com/caasp/v4/velum@sha256:bedbe217a47cf0b6f225dd3e539a0a1115cff37fd2a84355b41d4db8f0962fdb: not found | 4.0.0-rev1-build2.1"},
-		"it crashes, too":     {func(w *world) { w.crashes(w.first) }, "failed; denied; named by digest; 4.0.0-rev1-build1.1, 10.0-rev1-build1.1 does not come up either: pod velum: not running after 1m0s: velum does not run (exit code 1) | 4.0.0-rev1-build1.1"},
+		"it crashes, too":     {func(w *world) { w.crashes(w.first) }, "failed; denied; named by digest; 4.0.0-rev1-build1.1, 10.0-rev1-build1.1 does not become healthy either: pod velum: not running after 1m0s: velum is not running (exit code 1) | 4.0.0-rev1-build1.1"},
 		"its caller has left": {func(w *world) { w.begins = func() bool { return false } }, "canceled; failed; denied; pending | 4.0.0-rev1-build2.1"},
 		"a person has edited it": {func(w *world) {
 			w.during(func() {})
@@ -355,7 +356,7 @@ func TestProveAndRollBack(t *testing.T) {
 			bad := w.update(1)
 			w.crashes(bad)
 			w.Node.Restart(file, "velum")
-			r := w.Prove(t.Context(), w.step(false), false)
+			r := w.Verify(t.Context(), w.step(false), false)
 			require.True(t, r.RollBack, name)
 			assert.Equal(t, []string{release.Key(velum, bad.Digest)}, r.FailedReleases)
 			s := w.step(false)
@@ -371,7 +372,7 @@ type members struct{ seen fleet.Observation }
 
 func (m members) Observe(context.Context, []node.PodFile) fleet.Observation { return m.seen }
 
-// A set is begun when all of its pods may be restarted, and is recorded before.
+// A set begins if all of its pods can be restarted, and is recorded before that.
 func TestBeginSet(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -379,7 +380,7 @@ func TestBeginSet(t *testing.T) {
 		want string
 	}{
 		"it is begun":          {func(*world, *plan.Step) {}, ""},
-		"the registry is away": {func(w *world, _ *plan.Step) { w.Registry.Down(agenttest.ErrRefused) }, "velum.yaml: held: registry away: "},
+		"the registry is away": {func(w *world, _ *plan.Step) { w.Registry.Down(agenttest.ErrRefused) }, "velum.yaml: held: registry does not answer: "},
 		"its caller has left":  {func(w *world, _ *plan.Step) { w.begins = func() bool { return false } }, "canceled by its caller"},
 		"the disk is full":     {func(w *world, _ *plan.Step) { w.Disk.Fail(errors.New("no space")) }, "held: set: record: no space"},
 		"a member is down": {func(w *world, s *plan.Step) {
@@ -414,7 +415,8 @@ func (p *prober) Unready(context.Context, apply.PodReadiness) (apply.Verdict, er
 
 func (*prober) Waiting(context.Context) ([]node.Waiting, error) { return nil, nil }
 
-// A pod whose containers are not ready is not proved; what could not be checked counts as ready.
+// A pod whose containers are not ready fails its health check; a container whose readiness cannot be checked counts as
+// ready.
 func TestReadiness(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -424,7 +426,7 @@ func TestReadiness(t *testing.T) {
 		"ready":           {prober{}, ""},
 		"not ready":       {prober{verdict: apply.Verdict{Unready: "velum is not ready: 503"}}, "not running after 1m0s: velum is not ready: 503"},
 		"not checked":     {prober{verdict: apply.Verdict{Unchecked: []string{"velum: exec probe"}}}, ""},
-		"nobody can tell": {prober{err: errors.New("no kubelet")}, ""},
+		"kubelet is away": {prober{err: errors.New("no kubelet")}, ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)

@@ -17,12 +17,12 @@ import (
 
 // Quorum observes the control plane of the node's cluster.
 type Quorum interface {
-	// Observe asks all of its members. files are the pod manifests of this node.
+	// Observe queries all members. files are the pod manifests of this node.
 	Observe(ctx context.Context, files []node.PodFile) fleet.Observation
 }
 
 // enterFleet makes sure that the fleet can spare a pod: the other members of the control plane are healthy, and the
-// node has the lock. The members are asked again under the lock: another node may have had it meanwhile.
+// node holds the lock. The members are queried again under the lock: another node may have held it meanwhile.
 func (a *attempt) enterFleet(ctx context.Context) error {
 	isMember := follow.IsControlPlane(a.step.Apply.Role)
 	if err := a.checkQuorum(ctx, isMember); err != nil {
@@ -40,7 +40,8 @@ func (a *attempt) enterFleet(ctx context.Context) error {
 // showLock shows the lock in the status before the cycle ends.
 func (a *attempt) showLock() {
 	a.Progress.Report(status.Progress{
-		Reference: a.step.Apply.Pod, Phase: status.PhaseLocking, Lock: a.Records.Record.LockStatus(a.Policy.Lock),
+		Reference: a.step.Apply.Pod, Phase: status.PhaseLocking, PodManifest: a.step.File,
+		Lock: a.Records.Record.LockStatus(a.Policy.Lock),
 	})
 }
 

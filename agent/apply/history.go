@@ -13,7 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// approver is who approved the step.
+// approver returns who approved the step.
 func (a *attempt) approver() status.Actor {
 	rec := &a.Records.Record
 	switch approval, ok := rec.Approved[a.step.File]; {
@@ -28,8 +28,8 @@ func (a *attempt) approver() status.Actor {
 	}
 }
 
-// noteEnd adds how an apply or a proof has ended to the history, for each container that does not run what ran well
-// before. It is called before the record changes.
+// noteEnd adds the end of an apply or a health check to the history, for each container that does not run its last
+// known good release. It is called before the record changes.
 func (a *attempt) noteEnd(result status.Result, by status.Actor, cause error) {
 	rec := &a.Records.Record
 	var entries []status.HistoryEntry
@@ -51,12 +51,12 @@ func (a *attempt) noteEnd(result status.Result, by status.Actor, cause error) {
 	rec.History.Add(entries)
 }
 
-// withContradiction adds to a reason that name and time of a release contradict those of what ran before.
+// withContradiction adds to a reason that name and time of a release contradict those of the previous one.
 func (a *attempt) withContradiction(reason string, e plan.Expectation, good record.Good) string {
 	rec := &a.Records.Record
 	text := policy.Contradiction(
 		rec.Releases[release.Key(good.Repository, good.Running)], rec.Releases[release.Key(e.Ref.Repository, e.Digest)],
-		a.Policy.RuleFor(e.Ref.Repository).Dialect, a.Now(),
+		a.Policy.RuleFor(e.Ref.Repository).Scheme, a.Now(),
 	)
 	if reason != "" && text != "" {
 		reason += "; "
@@ -64,7 +64,7 @@ func (a *attempt) withContradiction(reason string, e plan.Expectation, good reco
 	return reason + text
 }
 
-// noteRollback adds how a rollback has ended to the history, for each container that it changes.
+// noteRollback adds the end of a rollback to the history, for each container that it changes.
 func (a *attempt) noteRollback(o record.Override, err error) {
 	result, by, cause := status.ResultRolledBack, o.By, err
 	switch {
@@ -73,7 +73,7 @@ func (a *attempt) noteRollback(o record.Override, err error) {
 	case o.Set != "":
 		cause = &release.HoldError{Hold: status.HoldSet, Err: errors.New(o.Reason)}
 	case !o.ByHand:
-		cause = &release.ProofError{Reason: o.Reason}
+		cause = &release.UnhealthyError{Reason: o.Reason}
 	}
 	if !o.ByHand {
 		by = status.Actor{Kind: status.ByAgent}

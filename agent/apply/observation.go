@@ -3,6 +3,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,11 +13,11 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/plan"
 )
 
-// podObservation is what CRI shows of a pod at one moment.
+// podObservation is the state of a pod in CRI at one moment.
 type podObservation struct {
-	mismatch string // the first difference from what is expected; empty: none
-	tagMoved string // a container started another image, because its tag was moved; empty: none did
-	ranWell  bool   // that image ran well before: kubelet may have started the old pod manifest once more
+	mismatch string // the first difference from the expectation; "" if there is none
+	tagMoved string // a container that started another image, because its tag was moved; "" if there is none
+	ranWell  bool   // that image is known good: kubelet may have started the old pod manifest once more
 	started  bool   // the containers are new, or an init container runs or has failed
 	starts   string // the ids of the expected containers; it changes with each restart
 	ended    []endedContainer
@@ -24,13 +25,13 @@ type podObservation struct {
 	unchecked []string
 }
 
-// endedContainer is a container that has ended and should not have.
+// endedContainer is a container that has ended unexpectedly.
 type endedContainer struct{ name, id, mismatch string }
 
 // containers lists the containers of a pod.
 func (x *Executor) containers(ctx context.Context, p plan.Apply) ([]node.Container, error) {
 	inv, err := x.inventory(ctx)
-	return inv.PodContainers(p.Namespace, p.Pod, p.Siblings), err
+	return inv.ByPod(p.Siblings).Containers(p.Namespace, p.Pod), err
 }
 
 func (x *Executor) observe(ctx context.Context, p plan.Apply) (podObservation, error) {
@@ -64,11 +65,11 @@ func (x *Executor) observe(ctx context.Context, p plan.Apply) (podObservation, e
 	return o, err
 }
 
-// addNew adds what a new container shows of its image and its end.
+// addNew adds the image and the end of a new container.
 func (o *podObservation) addNew(c node.Container, e plan.Expectation, p plan.Apply) {
 	isOther := c.Running && !e.OnNode && e.Config != "" && c.Image != "" && !isImage(c, e)
 	if isOther && (o.tagMoved == "" || o.ranWell) {
-		o.tagMoved, o.ranWell = fmt.Sprintf("%s has moved on: %s was started", e.Ref, c.Image), ranBefore(p, c, e)
+		o.tagMoved, o.ranWell = fmt.Sprintf("%s has moved: %s was started", e.Ref, c.Image), ranBefore(p, c, e)
 	}
 	if !c.Running && !c.StartedAt.IsZero() && isImage(c, e) && (!e.Init || c.ExitCode != 0) {
 		o.ended = append(o.ended, endedContainer{e.Container, c.ID, mismatch(&c, e)})
@@ -97,21 +98,23 @@ func initsFirst(all []plan.Expectation) []plan.Expectation {
 	return append(inits, others...)
 }
 
-// mismatch says how a container differs from what is expected; empty: it does not.
+// mismatch returns how a container differs from the expectation; "" if it does not.
 func mismatch(c *node.Container, e plan.Expectation) string {
 	switch {
 	case c == nil && e.Init && !e.Anew:
 		return "" // kubelet removes ended init containers after a while
 	case c == nil:
-		return e.Container + " is not there"
+		return e.Container + " is missing"
+	case !c.Running && (e.Anew && c.ID == e.Old || !isImage(*c, e)): // in its back-off, or while it pulls
+		return fmt.Sprintf("kubelet has not started %s from %s", e.Container, cmp.Or(e.Name, e.Digest.String()))
 	case e.Anew && c.ID == e.Old:
-		return e.Container + " is still the old one"
+		return e.Container + " is still the old container"
 	case !isImage(*c, e):
 		return fmt.Sprintf("%s runs %s instead of %s", e.Container, c.Image, e.Config)
-	case e.Init && !c.Running && c.ExitCode != 0: // a running one is a sidecar, or the others are not there yet
-		return fmt.Sprintf("init container %s has not ended well (exit code %d)", e.Container, c.ExitCode)
+	case e.Init && !c.Running && c.ExitCode != 0: // a running one is a sidecar, or the others have not started
+		return fmt.Sprintf("init container %s failed (exit code %d)", e.Container, c.ExitCode)
 	case !e.Init && !c.Running:
-		return fmt.Sprintf("%s does not run (exit code %d)", e.Container, c.ExitCode)
+		return fmt.Sprintf("%s is not running (exit code %d)", e.Container, c.ExitCode)
 	}
 	return ""
 }

@@ -21,30 +21,30 @@ type ReleaseStager interface {
 
 // Inhibitor delays a shutdown of the node.
 type Inhibitor interface {
-	// Inhibit delays it until release is called, as long as the node allows.
+	// Inhibit delays a shutdown until release is called, as long as the node allows.
 	Inhibit(ctx context.Context, why string) (release func(), err error)
 }
 
 // Meter counts applies and rollbacks.
 type Meter interface {
-	// Restarted counts an apply or a rollback that has ended.
+	// Restarted counts a finished apply or rollback.
 	Restarted(m Measured)
 }
 
-// Measured is how an apply or a rollback has ended.
+// Measured describes a finished apply or rollback.
 type Measured struct {
 	Back   bool // it was a rollback
 	ByHand bool // a person requested the rollback; else it followed a failure
 	Result status.Result
-	// Took covers the check before the restart, the restart, and the proof with its settle time.
+	// Took covers the check before the restart, the restart, and the health check with its settle time.
 	Took time.Duration
-	// Up is the time from the beginning of the restart until the pod ran what the step names, in
-	// steps of half a second. Zero where the pod did not come up or was not restarted.
+	// Up is the time from the start of the restart until the pod ran the releases of the step, in steps of half a
+	// second. Zero if the pod did not come up or was not restarted.
 	Up time.Duration
 }
 
-// count counts how the restart ended. One that was interrupted or could not be observed
-// continues in the next cycle, and is counted there.
+// count counts the end of a restart. A restart that was interrupted or could not be observed continues in the next
+// cycle, and is counted there.
 func (a *attempt) count(ctx context.Context, how Measured, err error) {
 	if a.Meter == nil || err != nil && ctx.Err() != nil || release.IsUnobserved(err) {
 		return

@@ -8,15 +8,15 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/node"
-	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// preflight is rule 5. With pull policy Always kubelet asks the registry at each start, so
-// each floating tag must name the staged digest before anything is stopped. With
-// IfNotPresent kubelet starts what the node has under that name, so CRI pulls it first.
+// preflight checks that kubelet will start the staged digests before anything is stopped. With pull policy Always
+// kubelet asks the registry at each start, so each floating tag must name the staged digest. With IfNotPresent kubelet
+// starts the local image of that name, so CRI pulls it first.
 func (a *attempt) preflight(ctx context.Context) error {
 	checked := map[release.Reference]bool{}
 	for _, e := range a.step.Apply.Expect {
@@ -43,7 +43,7 @@ func (a *attempt) preflight(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("pull %s: %w", e.Ref, err)
 		case e.Config != "" && id != e.Config:
-			return a.tagMoved("%s has moved on to image id %s", e.Ref, id)
+			return a.tagMoved("%s has moved to image id %s", e.Ref, id)
 		}
 	}
 	return nil
@@ -51,35 +51,35 @@ func (a *attempt) preflight(ctx context.Context) error {
 
 // checkTag checks that kubelet's pull of a tag gets the staged digest.
 func (a *attempt) checkTag(ctx context.Context, e plan.Expectation) error {
-	answers := answersPull(a.OwnHost, e)
-	if answers == ownhost.Gate {
+	answers := answersPull(a.LocalRegistry, e)
+	if answers == localregistry.Gate {
 		return nil
 	}
 	now, err := a.resolve(ctx, e.Ref)
 	switch {
-	case err != nil && answers != ownhost.Off && !isAnswer(err):
-		a.Log.Info("registry away, kubelet gets the image from the own host", "image", e.Ref.String(), "err", err)
+	case err != nil && answers != localregistry.Off && !isAnswer(err):
+		a.Log.Info("registry does not answer, kubelet pulls from the local registry", "image", e.Ref.String(), "err", err)
 		return nil
 	case err != nil:
-		return fmt.Errorf("%w: registry away: %w", release.ErrHeld, err)
+		return fmt.Errorf("%w: registry does not answer: %w", release.ErrHeld, err)
 	case now.Digest != e.Digest:
-		return a.tagMoved("%s has moved on to %s", e.Ref, now.Digest)
+		return a.tagMoved("%s has moved to %s", e.Ref, now.Digest)
 	}
 	return nil
 }
 
-// answersPull returns the position at which the own host answers kubelet's pull of an image.
-func answersPull(own *ownhost.Keeper, e plan.Expectation) ownhost.Position {
+// answersPull returns the position at which the local registry answers kubelet's pull of an image.
+func answersPull(own *localregistry.Keeper, e plan.Expectation) localregistry.Position {
 	if e.Bound {
 		return own.AnswersDigest(release.Pin{Repository: e.Ref.Repository, Digest: e.Digest})
 	}
 	return own.Answers(e.Ref, e.Digest)
 }
 
-// isAnswer reports whether a registry is there, although it did not say what a tag names: it does
-// not have the tag, which is an alarm; it takes requests and is silent, and an old containerd with
-// it; it answers with a page, say, and containerd asks no host after it; it has asked to wait; or
-// the budget is spent. kubelet's pull may then get anything.
+// isAnswer reports whether an error shows that a registry is reachable, although it did not resolve the tag: it does
+// not have the tag, which is an alarm; it accepts requests and does not respond, as it would to an old containerd; it
+// answers with something like a login page, after which containerd asks no other host; it asked to wait; or the budget
+// is spent. kubelet's pull may then get anything.
 func isAnswer(err error) bool {
 	se, is := errors.AsType[*release.SourceError](err)
 	return errors.Is(err, release.ErrNotFound) ||
@@ -90,12 +90,12 @@ func isAnswer(err error) bool {
 // asks the registry for the digest, with IfNotPresent CRI has to list it.
 func (a *attempt) checkBound(ctx context.Context, e plan.Expectation) error {
 	if !a.step.Apply.PullFirst {
-		answers := answersPull(a.OwnHost, e)
-		if answers == ownhost.Gate {
+		answers := answersPull(a.LocalRegistry, e)
+		if answers == localregistry.Gate {
 			return nil
 		}
-		if err := a.asks(ctx, e); err != nil && (answers == ownhost.Off || isAnswer(err)) {
-			return fmt.Errorf("%w: registry away: %w", release.ErrHeld, err)
+		if err := a.asks(ctx, e); err != nil && (answers == localregistry.Off || isAnswer(err)) {
+			return fmt.Errorf("%w: registry does not answer: %w", release.ErrHeld, err)
 		}
 		return nil
 	}
@@ -118,7 +118,7 @@ func (x *Executor) asks(ctx context.Context, e plan.Expectation) error {
 	return err
 }
 
-// tagMoved is the error of an attempt for which a tag names another image than the step.
+// tagMoved returns the error for a tag that names another image than the step.
 func (a *attempt) tagMoved(format string, args ...any) error {
 	a.result.TagMoved = true
 	return fmt.Errorf("%w: %s", release.ErrHeld, fmt.Sprintf(format, args...))
@@ -129,7 +129,7 @@ func (x *Executor) resolve(ctx context.Context, ref release.Reference) (release.
 	return x.Source.Resolve(ctx, ref)
 }
 
-// isStopped reports that none of the containers that the step names runs.
+// isStopped reports whether all containers of the step are stopped.
 func (a *attempt) isStopped(ctx context.Context) bool {
 	containers, err := a.containers(ctx, a.step.Apply)
 	return err == nil && !slices.ContainsFunc(a.step.Apply.Expect, func(e plan.Expectation) bool {

@@ -13,19 +13,17 @@ import (
 
 // Readiness reports whether containers are ready to serve, which CRI does not.
 type Readiness interface {
-	// Unready says why the containers of a pod are not ready. An error means that none could be
-	// checked.
+	// Unready returns why the containers of a pod are not ready. An error means that none could be checked.
 	Unready(ctx context.Context, pod PodReadiness) (Verdict, error)
-	// Waiting lists the containers that kubelet does not start, and why; none where no kubelet is
-	// configured.
+	// Waiting lists the containers that kubelet does not start, with reasons; none if no kubelet is configured.
 	Waiting(ctx context.Context) ([]node.Waiting, error)
 }
 
-// PodReadiness is a static pod whose readiness is to be checked.
+// PodReadiness identifies a static pod for a readiness check.
 type PodReadiness struct {
 	Namespace  string
 	Pod        string // with the node's suffix, as CRI has it: velum-node1
-	Address    string // of the pod's sandbox; empty: the host's
+	Address    string // of the pod's sandbox; empty: the host's address
 	Containers []ContainerReadiness
 }
 
@@ -36,18 +34,18 @@ type ContainerReadiness struct {
 	Probe *manifests.Probe // nil: the container is ready as soon as it runs
 }
 
-// Verdict is why a pod is not ready.
+// Verdict says why a pod is not ready.
 type Verdict struct {
-	// Unready is the first container that is not ready, and why, as in "velum is not ready: GET
-	// http://127.0.0.1:80/: 503"; empty: all that were checked are ready.
+	// Unready is the first container that is not ready, with the reason, as in "velum is not ready: GET
+	// http://127.0.0.1:80/: 503"; empty if all checked containers are ready.
 	Unready string
-	// Unchecked are the containers that could not be checked, and why, as in "velum: exec
-	// probe, which only kubelet can run".
+	// Unchecked are the containers that could not be checked, with reasons, as in "velum: exec probe, which only
+	// kubelet can run".
 	Unchecked []string
 }
 
-// unready checks the readiness probes of a pod. Containers that could not be checked count as
-// ready. The error is of the runtime, which did not say where the pod is.
+// unready runs the readiness probes of a pod. Containers that could not be checked count as ready. The error is from
+// the runtime, when it did not return the pod's address.
 func (x *Executor) unready(
 	ctx context.Context, p plan.Apply, containers []node.Container,
 ) (mismatch string, unchecked []string, err error) {
@@ -71,7 +69,7 @@ func (x *Executor) unready(
 	}
 	v, err := x.Readiness.Unready(ctx, pod)
 	if err != nil {
-		return "", []string{err.Error()}, nil //nolint:nilerr // what could not be checked counts as ready
+		return "", []string{err.Error()}, nil //nolint:nilerr // an unchecked container counts as ready
 	}
 	return v.Unready, v.Unchecked, nil
 }

@@ -11,58 +11,57 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/node"
-	"github.com/kubic-project/image-update-agent/agent/ownhost"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// rescueAfter is how long a stopped pod may take to start before its registry is asked whether
-// it answers. kubelet relists once a second, so most pods have started by then.
+// rescueAfter is the time that a stopped pod has to start before the agent checks its registry. kubelet relists once a
+// second, so most pods have started by then.
 const rescueAfter = time.Second
 
-// rescuePause is the wait after kubelet's failed pull before the digest is pinned: kubelet
-// forgets a pod later then. Of pod manifests that were set aside at once, kubelet started 8 of
-// 17 only 10 to 15 s later; after a second more, none of 8.
+// rescuePause is the wait after kubelet's failed pull before the digest is pinned, because kubelet forgets a pod later
+// then. Of pod manifests that were set aside at once, kubelet started 8 of 17 only 10 to 15 s later; after another
+// second, none of 8.
 const rescuePause = time.Second
 
-// registryTimeout is how long a registry may take to answer while a pod is down.
+// registryTimeout limits the answer of a registry while a pod is down.
 const registryTimeout = 2 * time.Second
 
-// pullBackoffBegins is when kubelet is in its pull back-off: it has asked the registry once,
-// and asks again after 10 to 15 s.
+// pullBackoffBegins is when kubelet is in its pull back-off: it has asked the registry once, and asks again after 10 to
+// 15 s.
 const pullBackoffBegins = 4 * time.Second
 
 // lateBackoffBegins is the same for a pod that did not go down in time: kubelet delays the new
 // pod by 10 to 15 s.
 const lateBackoffBegins = 16 * time.Second
 
-// rescue is what is known of the start of a pod that was stopped. Its registry may go away between its stop and its
-// start: with pull policy Always kubelet asks the registry and waits ever longer between two tries. The image is on the
-// node, so the pod manifest is pinned to its digest.
+// rescue is the state of the start of a stopped pod. Its registry may go away between stop and start: with pull policy
+// Always kubelet asks the registry and backs off. The image is on the node, so the agent pins the pod manifest to its
+// digest.
 type rescue struct {
-	next    time.Duration // after the stop, when the registry is asked again
-	pullErr error         // of the registry when it was asked; nil: it answered
+	next    time.Duration // time after the stop of the next registry check
+	pullErr error         // of the last registry check; nil: it answered
 	done    bool
 }
 
-// tryRescue pins the pod to its staged digests if it does not start and kubelet does not start it
-// soon. Then it returns what is expected of the pod from then on. began is when the proof
-// began. Without a rescue it does nothing.
+// tryRescue pins the pod to its staged digests if it has not started and kubelet will not start it soon. It then
+// returns the new expectations for the pod. began is the start of the health check. It does nothing if a.rescue is nil.
 func (a *attempt) tryRescue(ctx context.Context, o podObservation, began time.Time) []plan.Expectation {
 	r := a.rescue
 	if r == nil || r.done || a.step.Apply.PullFirst || o.started || ctx.Err() != nil || a.isAnswered() {
 		return nil
 	}
-	waited := time.Since(began).Round(proofInterval / 2) // observations are not exactly on time
+	waited := time.Since(began).Round(healthInterval / 2) // observations are not exactly periodic
 	if waited < r.next {
 		return nil
 	}
 	r.next *= 2
 	why := "not started " + waited.Round(time.Second).String() + " after its stop"
 	if r.pullErr != nil {
-		why = "registry away: " + r.pullErr.Error()
+		why = "registry does not answer: " + r.pullErr.Error()
 	} else if r.pullErr = a.checkRegistry(ctx); r.pullErr != nil {
 		r.next = waited + rescuePause
 		return nil
@@ -70,28 +69,28 @@ func (a *attempt) tryRescue(ctx context.Context, o podObservation, began time.Ti
 		return nil
 	}
 	r.done = true
-	a.Log.Warn("pod does not start, pinning its staged digest", "file", a.step.File, "reason", why)
-	expect, err := a.pinToStagedDigest(ctx, "in the middle of an apply: "+why)
+	a.Log.Warn("pod does not start, naming its staged digest in the pod manifest", "file", a.step.File, "reason", why)
+	expect, err := a.pinToStagedDigest(ctx, "during an apply: "+why)
 	if err != nil {
-		a.Log.Warn("staged digest not pinned", "file", a.step.File, "err", err)
+		a.Log.Warn("cannot name the staged digest in the pod manifest", "file", a.step.File, "err", err)
 		return nil
 	}
 	return expect
 }
 
-// isAnswered reports whether the own host answers all that kubelet pulls.
+// isAnswered reports whether the local registry answers all of kubelet's pulls.
 func (a *attempt) isAnswered() bool {
 	return !slices.ContainsFunc(a.step.Apply.Expect, func(e plan.Expectation) bool {
-		return !e.OnNode && answersPull(a.OwnHost, e) == ownhost.Off
+		return !e.OnNode && answersPull(a.LocalRegistry, e) == localregistry.Off
 	})
 }
 
-// checkRegistry asks for each tag that kubelet pulls and the own host does not answer.
+// checkRegistry checks each tag that kubelet pulls and the local registry does not answer.
 func (a *attempt) checkRegistry(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
 	defer cancel()
 	for _, e := range a.step.Apply.Expect {
-		if e.OnNode || answersPull(a.OwnHost, e) != ownhost.Off {
+		if e.OnNode || answersPull(a.LocalRegistry, e) != localregistry.Off {
 			continue
 		}
 		if err := a.asks(ctx, e); err != nil {
@@ -139,7 +138,7 @@ func (a *attempt) pinToStagedDigest(ctx context.Context, reason string) ([]plan.
 	return s.Apply.Expect, errors.Join(err, a.Records.Save(ctx))
 }
 
-// stagedOverride pins what the step starts to its digests.
+// stagedOverride returns an override that pins the releases of the step to their digests.
 func (a *attempt) stagedOverride(before record.Override, now []byte, reason string) (record.Override, error) {
 	text := now
 	if a.step.Data != nil {
@@ -152,7 +151,7 @@ func (a *attempt) stagedOverride(before record.Override, now []byte, reason stri
 	o, err := record.Pin(was.Data, reason, a.Now(), func(img manifests.Image) record.PinnedImage {
 		at := a.step.Apply.Digests[node.PlaceOf(img)]
 		if d := manifests.SplitReference(img.Reference).Digest; d != "" && digest.Digest(d) != at.Digest {
-			return record.PinnedImage{} // a person wrote it
+			return record.PinnedImage{} // written by a person
 		}
 		return at
 	})
@@ -160,11 +159,12 @@ func (a *attempt) stagedOverride(before record.Override, now []byte, reason stri
 	return o, err
 }
 
-// stepTo is the step from the current pod manifest to an override.
+// stepTo returns the step from the current pod manifest to an override.
 func (a *attempt) stepTo(ctx context.Context, o record.Override, now []byte) (plan.Step, error) {
 	inv, err := a.inventory(ctx)
 	if err != nil {
 		return plan.Step{}, fmt.Errorf("containers: %w", err)
 	}
-	return plan.StepTo(o, node.PodFile{Name: a.step.File, Data: now}, a.step.Ours, inv, a.step.Apply.Siblings)
+	return plan.StepTo(o, node.PodFile{Name: a.step.File, Data: now}, a.step.Ours,
+		inv.ByPod(a.step.Apply.Siblings), a.step.Apply.Siblings)
 }

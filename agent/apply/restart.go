@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/internal/wait"
@@ -19,12 +21,11 @@ import (
 // (pod_workers.go, allowPodStart).
 const KubeletForgets = 1500 * time.Millisecond
 
-// shutdownSlack is how long a pod may take to end beyond its grace. After that its pod
-// manifest is written anyway, and kubelet starts it later.
+// shutdownSlack is the time that a pod gets to end beyond its grace period. After that its pod manifest is written
+// anyway, and kubelet starts it later.
 const shutdownSlack = 10 * time.Second
 
-// act restarts what a step names: the whole pod through its pod manifest, or containers one
-// by one.
+// act does the restart of a step: of the whole pod through its pod manifest, or of single containers.
 func (a *attempt) act(ctx context.Context, s plan.Step) error {
 	a.shutdownTimedOut, a.acted = false, time.Now()
 	if err := a.checkAlone(ctx, s.File, s.Data, s.Was.Data); err != nil {
@@ -37,32 +38,40 @@ func (a *attempt) act(ctx context.Context, s plan.Step) error {
 	case s.Data != nil:
 		return a.Write(ctx, s)
 	}
-	for _, id := range s.Apply.Stop {
-		stop := func() error { return a.Pods.Stop(ctx, id, s.Apply.Grace) }
-		if err := a.Progress.WhileWaiting(s.File, s.Apply.Pod, stop); err != nil {
-			return fmt.Errorf("stop container of pod %s: %w", s.Apply.Pod, err)
-		}
+	stop := func() error { return a.stopContainers(ctx, s.Apply) }
+	if err := a.Progress.WhileWaiting(s.File, s.Apply.Pod, stop); err != nil {
+		return fmt.Errorf("stop container of pod %s: %w", s.Apply.Pod, err)
 	}
 	return nil
 }
 
-// inhibit delays a shutdown of the node until allow is called. Without an inhibitor's answer
-// the restart continues: a shutdown may interrupt it anywhere.
+// stopContainers stops the containers that a step restarts, all at once as kubelet does: one after the other, their
+// grace periods would add up. An error of one does not keep the others from being stopped.
+func (a *attempt) stopContainers(ctx context.Context, p plan.Apply) error {
+	var stops errgroup.Group
+	for _, id := range p.Stop {
+		stops.Go(func() error { return a.Pods.Stop(ctx, id, p.Grace) })
+	}
+	return stops.Wait()
+}
+
+// inhibit delays a shutdown of the node until allow is called. If the inhibitor fails, the restart continues, and a
+// shutdown may interrupt it at any point.
 func (x *Executor) inhibit(ctx context.Context, s plan.Step) (allow func()) {
 	if x.Inhibitor == nil {
 		return func() {}
 	}
 	allow, err := x.Inhibitor.Inhibit(ctx, fmt.Sprintf("%s %s", s.Do, s.Apply.Pod))
 	if err != nil {
-		x.Log.Warn("shutdown is not delayed", "err", err)
+		x.Log.Warn("cannot delay a shutdown", "err", err)
 		return func() {}
 	}
 	return allow
 }
 
-// swap sets a pod manifest aside, waits until the pod is down, and writes it: kubelet then
-// creates the pod at once, init containers included. Replacing the file takes 10 to 15 s
-// longer, because kubelet still knows the old pod. The pod manifest is restored on each error.
+// swap sets a pod manifest aside, waits until the pod is down, and writes the new one: kubelet then creates the pod at
+// once, init containers included. Replacing the file takes 10 to 15 s longer, because kubelet still knows the old pod.
+// swap restores the old pod manifest on error.
 func (a *attempt) swap(ctx context.Context, s plan.Step) (err error) {
 	data := s.Data
 	if data == nil {
@@ -73,7 +82,7 @@ func (a *attempt) swap(ctx context.Context, s plan.Step) (err error) {
 		if err != nil {
 			err = errors.Join(err, putBack)
 		} else if putBack != nil { // the next cycle removes the copy
-			a.Log.Warn("copy of the pod manifest stays", "file", s.File, "err", putBack)
+			a.Log.Warn("cannot remove the copy of the pod manifest", "file", s.File, "err", putBack)
 		}
 	}()
 	if err := a.Files.SetAside(ctx, s.Was); err != nil {
@@ -86,15 +95,15 @@ func (a *attempt) swap(ctx context.Context, s plan.Step) (err error) {
 	}
 	for _, id := range down {
 		if err := a.Pods.Clear(ctx, id); err != nil {
-			a.Log.Warn("ended containers stay", "pod", s.Apply.Pod, "err", err)
+			a.Log.Warn("cannot remove the stopped containers", "pod", s.Apply.Pod, "err", err)
 		}
 	}
 	return a.Write(ctx, plan.Step{File: s.File, Was: node.PodFile{Name: s.File}, Data: data, Ours: s.Ours, Bound: s.Bound})
 }
 
-// awaitDown waits until kubelet has ended a pod and forgotten it, and returns the sandboxes that it had. kubelet may
-// have begun to start the pod anew before its pod manifest was set aside: what it starts meanwhile is about to end,
-// too, and would be taken for the pod of the next pod manifest. A pod counts as up as long as CRI does not answer.
+// awaitDown waits until kubelet has ended a pod and forgotten it, and returns the sandboxes of the pod. kubelet may
+// have started the pod again just before its pod manifest was set aside: that instance is about to end as well, and
+// must not be mistaken for the pod of the next pod manifest. A pod counts as up as long as CRI does not answer.
 func (a *attempt) awaitDown(ctx context.Context, p plan.Apply) (sandboxes []string, err error) {
 	until, cancel := context.WithTimeout(ctx, p.Grace+shutdownSlack)
 	defer cancel()
@@ -120,27 +129,27 @@ func (a *attempt) awaitDown(ctx context.Context, p plan.Apply) (sandboxes []stri
 		}
 	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("pod %s goes down: %w", p.Pod, ctx.Err())
+		return nil, fmt.Errorf("pod %s: waiting for its end: %w", p.Pod, ctx.Err())
 	}
-	a.Log.Warn("pod does not go down", "pod", p.Pod, "err", err)
+	a.Log.Warn("pod does not stop", "pod", p.Pod, "err", err)
 	a.shutdownTimedOut = true
 	return sandboxes, nil
 }
 
-// askUntil repeats a question until its answer is yes. Its error is the last one if ctx ends before.
+// askUntil repeats a query until it returns true. If ctx ends before, it returns the last error.
 func askUntil(ctx context.Context, ask func() (yes bool, err error)) error {
 	for {
 		yes, err := ask()
 		if err == nil && yes {
 			return nil
 		}
-		if ended := wait.For(ctx, proofInterval/5); ended != nil {
+		if ended := wait.For(ctx, healthInterval/5); ended != nil {
 			return errors.Join(ended, err)
 		}
 	}
 }
 
-// runsIn are the sandboxes in which containers of a pod run, without those that are known.
+// runsIn returns the sandboxes with running containers of a pod, except the known ones.
 func (a *attempt) runsIn(ctx context.Context, p plan.Apply, known []string) (out []string, err error) {
 	containers, err := a.containers(ctx, p)
 	for _, c := range containers {

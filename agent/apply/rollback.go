@@ -20,18 +20,18 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// failed records that a pod did not come up, denies the releases that it ran, and records the
-// pending rollback if there is a rollback target. by is who started it.
+// failed records that a pod did not come up, denies its releases, and records the pending rollback if there is a
+// rollback target. by is who started it.
 func (a *attempt) failed(ctx context.Context, by status.Actor, cause error) Result {
 	s, rec := a.step, &a.Records.Record
-	a.Log.Warn("pod did not come up", "file", s.File, "err", cause)
+	a.Log.Warn("pod did not become healthy", "file", s.File, "err", cause)
 	now, err := a.currentManifest(ctx)
 	if err != nil {
 		return a.ended(errors.Join(err, a.Records.Save(ctx)))
 	}
 	target := s.Apply.Rollback
 	if target == nil && s.Apply.NoRollback != "" {
-		cause = fmt.Errorf("%w; it stays as it is: %s", cause, s.Apply.NoRollback)
+		cause = fmt.Errorf("%w; not rolled back: %s", cause, s.Apply.NoRollback)
 	}
 	rec.Failed.Set(s.File, record.Failure{
 		At: a.Now().UTC(), Offer: s.Apply.Offer, Running: s.Apply.Runs(), Reason: cause.Error(),
@@ -50,8 +50,8 @@ func (a *attempt) failed(ctx context.Context, by status.Actor, cause error) Resu
 	return a.ended(errors.Join(cause, err))
 }
 
-// currentManifest is the pod manifest that the step left; ErrConflict where it was edited
-// since, and a hold where another file defines its pod: then the failure is not of this release.
+// currentManifest returns the pod manifest that the step wrote; ErrConflict if it was edited since, and a hold if
+// another file defines its pod: then the release did not cause the failure.
 func (a *attempt) currentManifest(ctx context.Context) ([]byte, error) {
 	files, err := a.Files.PodManifests(ctx)
 	if err != nil {
@@ -65,12 +65,13 @@ func (a *attempt) currentManifest(ctx context.Context) ([]byte, error) {
 	now := node.Find(files, file)
 	if now == nil || string(now.Content()) != string(wrote) &&
 		string(now.Content()) != a.Records.Record.Overrides[file].Data {
-		return nil, fmt.Errorf("%s: %w while it was proved", file, release.ErrConflict)
+		return nil, fmt.Errorf("%s: %w during the health check", file, release.ErrConflict)
 	}
 	return now.Content(), a.checkAlone(ctx, file, now.Content())
 }
 
-// deny denies the releases that the rollback to o replaces. It returns their names for the status, and by place.
+// deny denies the releases that the rollback to o replaces. It returns their names for the status, and their digests by
+// place.
 func (a *attempt) deny(o record.Override, cause error) (names []string, replaced map[string]string) {
 	rec := &a.Records.Record
 	replaced = map[string]string{}
@@ -89,8 +90,8 @@ func (a *attempt) deny(o record.Override, cause error) (names []string, replaced
 	return names, replaced
 }
 
-// RollBack makes a pod run the digests that its override names, and proves that it does. A
-// rollback that cannot be done now stays pending, unless its digests cannot be found any more.
+// RollBack makes a pod run the digests of its override, and runs the health check. A rollback that is not possible now
+// stays pending, unless its digests no longer exist.
 func (x *Executor) RollBack(ctx context.Context, s plan.Step) Result {
 	a, rec := x.newAttempt(s), &x.Records.Record
 	o := rec.Overrides[s.File]
@@ -98,7 +99,7 @@ func (x *Executor) RollBack(ctx context.Context, s plan.Step) Result {
 	if err != nil && !errors.Is(err, release.ErrNotFound) && !errors.Is(err, errCanceled) {
 		return a.ended(err)
 	}
-	if err == nil && s.Apply.Aside && (o.ByHand || o.Set != "") { // else the pod is down, and needs no lock
+	if err == nil && s.Apply.Aside && (o.ByHand || o.Set != "") { // otherwise the pod is down, and needs no lock
 		err = a.prepare(ctx, a.enterFleet)
 	}
 	if err == nil {
@@ -111,7 +112,7 @@ func (x *Executor) RollBack(ctx context.Context, s plan.Step) Result {
 		err = a.act(ctx, s)
 	}
 	if err == nil {
-		err = a.awaitProof(ctx)
+		err = a.awaitHealthy(ctx)
 	}
 	a.count(ctx, Measured{Back: true, ByHand: o.ByHand}, err)
 	pending := true
@@ -130,9 +131,9 @@ func (x *Executor) RollBack(ctx context.Context, s plan.Step) Result {
 	}
 	if err == nil {
 		before := maps.Clone(rec.Good)
-		rec.NoteProof(s.File, s.Proved(), false, x.Policy.Prune.Keep)
-		if o.Set != "" { // the release is not to blame, and is no rollback target without its set
-			for _, p := range s.Proved() {
+		rec.NoteHealthy(s.File, s.Healthy(), false, x.Policy.Prune.Keep)
+		if o.Set != "" { // the release did not fail, but without its set it is not a rollback target
+			for _, p := range s.Healthy() {
 				was := before[record.GoodKey(s.File, p.Container)]
 				rec.DropTarget(s.File, p.Container, release.Pin{Repository: was.Repository, Digest: was.Running})
 			}
@@ -141,8 +142,7 @@ func (x *Executor) RollBack(ctx context.Context, s plan.Step) Result {
 	return a.ended(errors.Join(a.finishRollback(o, err), x.Records.Save(ctx)))
 }
 
-// finishRollback records how a rollback ended. Where its digests cannot be found any more the
-// pod stays as it is.
+// finishRollback records the end of a rollback. If its digests no longer exist the pod stays as it is.
 func (a *attempt) finishRollback(o record.Override, err error) error {
 	s, failed := a.step, &a.Records.Record.Failed
 	f := (*failed)[s.File]
@@ -153,7 +153,7 @@ func (a *attempt) finishRollback(o record.Override, err error) error {
 		f.At, f.Reason = a.Now().UTC(), o.Reason+"; "+err.Error()
 		failed.Set(s.File, f)
 	case err != nil && !release.IsWaiting(err):
-		err = fmt.Errorf("%s does not come up either: %w", o.Releases(), err)
+		err = fmt.Errorf("%s does not become healthy either: %w", o.Releases(), err)
 		failed.Set(s.File, record.Failure{
 			At: a.Now().UTC(), Offer: s.Apply.Offer, Running: s.Apply.Runs(), Reason: o.Reason + "; " + err.Error(),
 		})
@@ -161,13 +161,13 @@ func (a *attempt) finishRollback(o record.Override, err error) error {
 	return err
 }
 
-// provide makes sure that CRI lists all images that an override names.
+// provide makes CRI list all images of an override.
 func (x *Executor) provide(ctx context.Context, o record.Override) error {
 	for _, place := range slices.Sorted(maps.Keys(o.Images)) {
 		img := o.Images[place]
 		name := release.Key(img.Repository, img.Digest)
 		err := x.Images.Name(ctx, img.Pin)
-		if errors.Is(err, release.ErrNotFound) { // lost, as with a containerd that ignores pins
+		if errors.Is(err, release.ErrNotFound) { // lost, for example with a containerd that ignores pins
 			rel, known := x.Records.Record.Releases[name]
 			if !known {
 				rel = release.Release{Repository: img.Repository, Tag: img.Follow, Digest: img.Digest}

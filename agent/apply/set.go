@@ -12,8 +12,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// BeginSet makes sure that all pods of a set can be restarted, before the first of them is: kubelet will start what
-// was staged, the fleet can spare them, and their caller is there. It records what they ran before. steps are the
+// BeginSet makes sure that all pods of a set can be restarted, before the first restart: kubelet will start the staged
+// releases, the fleet can spare the pods, and the caller is there. It records their previous releases. steps are the
 // applies of all pods of the set.
 func (x *Executor) BeginSet(ctx context.Context, set string, steps []plan.Step) error {
 	for _, s := range steps {
@@ -44,7 +44,7 @@ func (x *Executor) BeginSet(ctx context.Context, set string, steps []plan.Step) 
 	return nil
 }
 
-// of names the pod manifest of an error that stops the other pods of its set, too.
+// of adds the pod manifest to an error that stops the other pods of its set.
 func of(s plan.Step, err error) error {
 	if errors.Is(err, errCanceled) {
 		return err

@@ -13,26 +13,26 @@ import (
 
 // Channel is a channel of a release catalog.
 type Channel interface {
-	// Refresh asks for a newer version, with one HEAD request where there is none, and returns
-	// the newest verified listing of these images. The error says why there is no newer one: ErrNotFound,
-	// ErrUnsigned, ErrForged, ErrCatalog, or a SourceError of package release.
+	// Refresh asks for a newer version and returns the newest verified listing of these images. Without a newer version
+	// it makes one HEAD request. The error says why there is no newer version: ErrNotFound, ErrUnsigned, ErrForged,
+	// ErrCatalog, or a SourceError of package release.
 	Refresh(ctx context.Context, images []string) (Listing, error)
 	// Last returns the last verified listing without a request. Its Catalog is always set.
 	Last(ctx context.Context) Listing
-	// Forget removes what was verified, so that the next Refresh takes any verified version.
+	// Forget removes the verified listing, so that the next Refresh accepts any verified version.
 	Forget(ctx context.Context) error
 }
 
-// Listing is what a verified catalog lists. The zero value is a node without a catalog.
+// Listing is the content of a verified catalog. The zero value is for a node without a catalog.
 type Listing struct {
 	// Catalog is the repository and channel, as "registry.example.com/catalog:prod".
 	Catalog string
-	// Version grows by one with each publication of the channel; 0: no catalog was read yet.
+	// Version grows by one with each publication of the channel; 0: no catalog has been read.
 	Version uint64
-	// Digest is of the catalog's manifest.
+	// Digest of the catalog's manifest.
 	Digest  digest.Digest
 	Created time.Time
-	// Expires is when the publisher has to have published again; zero: never.
+	// Expires is the time by which the publisher must publish again; zero: never.
 	Expires time.Time
 	// By is the host that served it last.
 	By release.Resolved
@@ -46,14 +46,14 @@ type Listed struct {
 	Tag     string // long tag
 	Digest  digest.Digest
 	Created time.Time
-	Set     string // releases that are applied together; empty: none
-	// Members are all releases of the set, this one among them; empty: the publisher did not say, and what is listed
-	// with the same Set belongs to it.
+	Set     string // releases that are applied together; empty if the release is in no set
+	// Members are all releases of the set, including this one; empty if the publisher did not list them: then all
+	// releases with the same Set belong to it.
 	Members []release.Reference
 	Rollout Rollout // zero: at once
-	// Withdrawn is why no node is to run it; nil: it is offered.
+	// Withdrawn is why no node may run it; nil: it may be offered.
 	Withdrawn *Withdrawal
-	// UnknownCritical is a field that this agent does not know, and must not ignore; empty: none.
+	// UnknownCritical is a critical field that this agent does not know; empty if there is none.
 	UnknownCritical string
 }
 
@@ -61,17 +61,18 @@ type Listed struct {
 type Rollout struct {
 	From   time.Time
 	Spread time.Duration
+	Paused bool // then From is in the year 9000, until the publisher resumes the rollout
 }
 
 // Withdrawal is a publisher's statement that a release must not run any more.
 type Withdrawal struct {
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason"`
-	// To is the long tag of the release to run instead; empty: none is named.
+	// To is the long tag of the replacement; empty if none is named.
 	To string `json:"to,omitempty"`
 }
 
-// String is as in "broken (instead: 4.0.0-rev2-build2.1)".
+// String returns, for example, "broken (instead: 4.0.0-rev2-build2.1)".
 func (w Withdrawal) String() string {
 	if w.To == "" {
 		return w.Reason
@@ -79,7 +80,7 @@ func (w Withdrawal) String() string {
 	return w.Reason + " (instead: " + w.To + ")"
 }
 
-// IsExpired reports whether the publisher should have published again by now.
+// IsExpired reports whether the publisher should have published again.
 func (l Listing) IsExpired(now time.Time) bool {
 	return l.Version > 0 && !l.Expires.IsZero() && !now.Before(l.Expires)
 }
@@ -90,8 +91,8 @@ func (l Listing) IsListed(repository string) bool {
 	return is
 }
 
-// Find returns the entry of a release; false: it is not listed. A digest that is listed under several tags is withdrawn
-// if one of them is.
+// Find returns the entry of a release; false if it is not listed. A digest listed under several tags is withdrawn if
+// one of them is.
 func (l Listing) Find(repository string, d digest.Digest) (Listed, bool) {
 	var out Listed
 	found := false

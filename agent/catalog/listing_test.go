@@ -21,7 +21,7 @@ func gone(r catalog.Listed) catalog.Listed {
 	return r
 }
 
-func TestWhatAListingHas(t *testing.T) {
+func TestListing(t *testing.T) {
 	t.Parallel()
 	again := gone(listed("2", ""))
 	again.Tag = "2-again"
@@ -59,7 +59,7 @@ func TestMembersOfASet(t *testing.T) {
 	assert.Equal(t, []release.Reference{{Repository: "velum", Tag: "2"}, {Repository: "db", Tag: "7"}}, l.MembersOf("velum", listed("2", "s")))
 }
 
-// A set is withdrawn with one of its releases, unless a newer one is offered in its place.
+// If one of its releases is withdrawn, the whole set is, unless a newer release replaces the withdrawn one.
 func TestWithdrawnSets(t *testing.T) {
 	t.Parallel()
 	said := func(r catalog.Listed, members ...string) catalog.Listed {
@@ -70,7 +70,7 @@ func TestWithdrawnSets(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		images map[string][]catalog.Listed
-		want   []string // what is withdrawn beside what the publisher has withdrawn
+		want   []string // additionally withdrawn releases
 	}{
 		"nothing is":          {map[string][]catalog.Listed{"aa": {listed("1", "s")}, "bb": {listed("1", "s")}}, nil},
 		"one of a set":        {map[string][]catalog.Listed{"aa": {gone(listed("1", "s"))}, "bb": {listed("1", "s")}}, []string{"bb:1"}},

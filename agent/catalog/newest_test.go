@@ -14,13 +14,13 @@ import (
 
 const velum = "registry.suse.com/caasp/v4/velum"
 
-// Others than SUSE publish v1.34.2 under v1.34 and v1, and a catalog lists v1.34.2.
+// Other publishers than SUSE have v1.34.2 under v1.34 and v1, and a catalog lists v1.34.2.
 func TestNewest(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		followed string
 		listed   []string // the newest first
-		want     string   // empty: none is under the followed tag
+		want     string   // empty: no listed tag is under the followed tag
 	}{
 		{"v1.34", []string{"v1.34.2", "v1.34.1"}, "v1.34.2"},
 		{"v1.34", []string{"v1.34.9", "v1.34.10"}, "v1.34.10"},
@@ -34,7 +34,7 @@ func TestNewest(t *testing.T) {
 		{"v1.34.2", []string{"v1.34"}, ""},
 		{"1.34", []string{"v1.34.2"}, ""},
 		{"v1", []string{"1.34.2"}, ""},
-		// A variant is never left.
+		// A pod never leaves its variant.
 		{"1.34-alpine", []string{"1.34.2", "1.34.2-alpine", "1.34.3"}, "1.34.2-alpine"},
 		{"1.34-alpine", []string{"1.34.9-alpine", "1.34.10-alpine"}, "1.34.10-alpine"},
 		{"1.34-alpine", []string{"1.34.2"}, ""},
@@ -42,7 +42,7 @@ func TestNewest(t *testing.T) {
 		{"1.34", []string{"1.34.2-alpine"}, ""},
 		{"1", []string{"1.34.0-rc.1"}, ""},
 		{"latest", []string{"1.34.2"}, ""},
-		// SUSE's scheme: the application version is given as a whole.
+		// SUSE's scheme: a tag names a whole application version.
 		{"1.34-rev1", []string{"1.34-rev1-build2.1"}, "1.34-rev1-build2.1"},
 		{"1.34-rev1", []string{"1.34.2"}, ""},
 		{"1.34", []string{"1.34.2-rev1-build2.1"}, ""},
@@ -53,7 +53,7 @@ func TestNewest(t *testing.T) {
 			page = append(page, catalog.Listed{Tag: tag})
 		}
 		l := catalog.Listing{Images: map[string][]catalog.Listed{velum: page}}
-		got, ok := l.Newest(release.Reference{Repository: velum, Tag: c.followed}, tags.Core, catalog.Listed.IsOffered)
+		got, ok := l.Newest(release.Reference{Repository: velum, Tag: c.followed}, tags.Scheme{}, catalog.Listed.IsOffered)
 		assert.Equal(t, c.want, got.Tag, "%s of %v", c.followed, c.listed)
 		assert.Equal(t, c.want != "", ok, "%s of %v", c.followed, c.listed)
 	}
@@ -65,9 +65,9 @@ func TestNewestFits(t *testing.T) {
 		{Tag: "1.34.3", Withdrawn: &catalog.Withdrawal{}}, {Tag: "1.34.2", UnknownCritical: "cpu"}, {Tag: "1.34.1"},
 	}}}
 	ref := release.Reference{Repository: velum, Tag: "1.34"}
-	got, _ := l.Newest(ref, tags.Core, catalog.Listed.IsOffered)
+	got, _ := l.Newest(ref, tags.Scheme{}, catalog.Listed.IsOffered)
 	assert.Equal(t, "1.34.1", got.Tag)
-	got, _ = l.Newest(ref, tags.Core, func(catalog.Listed) bool { return true })
+	got, _ = l.Newest(ref, tags.Scheme{}, func(catalog.Listed) bool { return true })
 	assert.Equal(t, "1.34.3", got.Tag)
 }
 
@@ -78,5 +78,5 @@ func TestTags(t *testing.T) {
 	}}}
 	assert.Equal(t, []string{
 		"4.0.0-rev2-build1.1", "4.0.0-rev2", "4.0.0", "4.0.0-rev1-build1.1", "4.0.0-rev1", "v1.34", "v1", "nightly",
-	}, l.Tags(velum, tags.Core))
+	}, l.Tags(velum, tags.Scheme{}))
 }

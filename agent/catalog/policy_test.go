@@ -3,6 +3,7 @@
 package catalog_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 
 var now = time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
 
-func TestWhatACatalogRefuses(t *testing.T) {
+func TestCatalogRefuses(t *testing.T) {
 	t.Parallel()
 	d := digest.FromString("a release")
 	rel := release.Release{Repository: "r.io/velum", Tag: "4.0.0-rev1", Long: "4.0.0-rev1-build1.1", Digest: d}
@@ -30,7 +31,7 @@ func TestWhatACatalogRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy catalog.Policy
 		lists  catalog.Listing
-		want   policy.Refusal // without its tag; zero: it is not refused
+		want   policy.Refusal // without its tag; zero: not refused
 	}{
 		"no catalog":       {catalog.Policy{OnlyListed: true}, catalog.Listing{}, policy.Refusal{}},
 		"it was not read":  {catalog.Policy{}, catalog.Listing{Catalog: "r.io/catalog:prod"}, policy.Refusal{Rule: "unlisted", Reason: "r.io/catalog:prod was not read yet"}},
@@ -47,7 +48,7 @@ func TestWhatACatalogRefuses(t *testing.T) {
 			policy.Refusal{Rule: "withdrawn", Reason: "withdrawn: it leaks (instead: 4.0.0-rev2-build1.1)"},
 		},
 		"critical": {catalog.Policy{}, lists(catalog.Listed{UnknownCritical: "needsKernel"}), policy.Refusal{
-			Rule: "critical", Reason: `r.io/catalog:prod needs an agent that knows "needsKernel"`,
+			Rule: "critical", Reason: `r.io/catalog:prod needs a newer agent, which knows "needsKernel"`,
 		}},
 	} {
 		got, refused := policy.Policy{Catalog: c.policy}.RefusesListed(c.lists, rel)
@@ -64,7 +65,7 @@ func TestWhatACatalogRefuses(t *testing.T) {
 	assert.False(t, catalog.Policy{AllowLower: true}.AllowsLower(other, rel))
 }
 
-func TestWhenACatalogHasExpired(t *testing.T) {
+func TestCatalogExpiry(t *testing.T) {
 	t.Parallel()
 	assert.True(t, catalog.Listing{Version: 1, Expires: now}.IsExpired(now))
 	assert.False(t, catalog.Listing{Version: 1, Expires: now.Add(1)}.IsExpired(now))
@@ -72,7 +73,7 @@ func TestWhenACatalogHasExpired(t *testing.T) {
 	assert.False(t, catalog.Listing{Expires: now}.IsExpired(now), "none was read")
 }
 
-func TestSetHasOneTimeInARollout(t *testing.T) {
+func TestSetHasOneRolloutTime(t *testing.T) {
 	t.Parallel()
 	c, from := catalog.Policy{MachineID: "a machine"}, time.Unix(1e9, 0)
 	at := func(set, digestOf string) time.Time {
@@ -85,12 +86,26 @@ func TestSetHasOneTimeInARollout(t *testing.T) {
 	assert.NotEqual(t, at("", "velum"), at("", "mariadb"))
 }
 
-func TestRolloutWithoutASpreadHasItsTime(t *testing.T) {
+func TestRolloutWithoutASpread(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, now, catalog.Policy{}.RolloutTime(catalog.Listed{Rollout: catalog.Rollout{From: now}}))
 	for _, machine := range []string{"a", "b", "c"} {
 		at := catalog.Policy{MachineID: machine}.RolloutTime(catalog.Listed{Rollout: catalog.Rollout{From: now, Spread: time.Hour}})
 		assert.WithinRange(t, at, now, now.Add(time.Hour))
+	}
+}
+
+// A rollout that is made longer keeps the order of the nodes: who had its time keeps it.
+func TestNodesKeepTheirPlaceInALongerRollout(t *testing.T) {
+	t.Parallel()
+	for n := range 50 {
+		place := func(spread time.Duration) float64 {
+			at := catalog.Policy{MachineID: fmt.Sprint(n)}.RolloutTime(catalog.Listed{
+				Digest: digest.FromString("velum"), Rollout: catalog.Rollout{From: now, Spread: spread},
+			})
+			return float64(at.Sub(now)) / float64(spread)
+		}
+		assert.InDelta(t, place(24*time.Hour), place(60*time.Hour), 1e-9)
 	}
 }
 

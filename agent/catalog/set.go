@@ -10,7 +10,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// MembersOf returns the releases of the set of a listed release, this one among them; nil: it is in no set.
+// MembersOf returns the releases in the set of a listed release, including itself; nil if it is in no set.
 func (l Listing) MembersOf(repository string, r Listed) []release.Reference {
 	if r.Set == "" {
 		return nil
@@ -29,8 +29,7 @@ func (l Listing) MembersOf(repository string, r Listed) []release.Reference {
 	return out
 }
 
-// ByTag returns the entry of a tag, and its place in the page of its repository, the newest first; -1: it is not
-// listed.
+// ByTag returns the entry of a tag and its index in the repository's list, the newest first; -1 if it is not listed.
 func (l Listing) ByTag(ref release.Reference) (Listed, int) {
 	at := slices.IndexFunc(l.Images[ref.Repository], func(r Listed) bool { return r.Tag == ref.Tag })
 	if at < 0 {
@@ -39,8 +38,8 @@ func (l Listing) ByTag(ref release.Reference) (Listed, int) {
 	return l.Images[ref.Repository][at], at
 }
 
-// WithWithdrawnSets returns a listing in which a set is withdrawn as a whole: with one of its releases the others are,
-// unless a newer release is offered in the place of the one.
+// WithWithdrawnSets returns a listing in which sets are withdrawn as a whole: if one release of a set is withdrawn, so
+// are the others, unless a newer release replaces the withdrawn one.
 func (l Listing) WithWithdrawnSets() Listing {
 	for changed := true; changed; {
 		l, changed = l.withdrawSets()
@@ -67,7 +66,7 @@ func (l Listing) withdrawSets() (out Listing, changed bool) {
 	return out, changed
 }
 
-// withdrawnWith returns the withdrawal of a release whose set has a withdrawn one; nil: it has none.
+// withdrawnWith returns the withdrawal of a release whose set has a withdrawn one; nil if it has none.
 func (l Listing) withdrawnWith(r Listed, gone []release.Reference) *Withdrawal {
 	if r.Withdrawn != nil || r.Set == "" {
 		return nil
@@ -76,14 +75,14 @@ func (l Listing) withdrawnWith(r Listed, gone []release.Reference) *Withdrawal {
 		is, _ := l.ByTag(ref)
 		if is.Set == r.Set && len(r.Members) == 0 || slices.Contains(r.Members, ref) {
 			return &Withdrawal{At: is.Withdrawn.At, Reason: fmt.Sprintf(
-				"its set %s has %s, which was withdrawn: %s", r.Set, ref, is.Withdrawn.Reason,
+				"its set %s contains %s, which was withdrawn: %s", r.Set, ref, is.Withdrawn.Reason,
 			)}
 		}
 	}
 	return nil
 }
 
-// withdrawn returns the withdrawn releases for which no newer one is offered.
+// withdrawn returns the withdrawn releases without a newer replacement.
 func (l Listing) withdrawn() []release.Reference {
 	var out []release.Reference
 	for _, repository := range slices.Sorted(maps.Keys(l.Images)) {

@@ -13,14 +13,14 @@ import (
 // Status is the node's last verified catalog, and why there is no newer one.
 type Status struct {
 	Catalog string `json:"catalog"` // repository:channel
-	// Version: 0: none was read yet.
-	Version uint64        `json:"version" metric:"catalog_version" help:"The version of the release catalog that was verified last; 0 before the first."`
+	// Version: 0: none has been read.
+	Version uint64        `json:"version" metric:"catalog_version" help:"Version of the release catalog that was verified last; 0 before the first, absent without a catalog."`
 	Digest  digest.Digest `json:"digest"`
-	Created *time.Time    `json:"created" metric:"catalog_created_timestamp_seconds" help:"When that version was published."`
+	Created *time.Time    `json:"created" metric:"catalog_created_timestamp_seconds" help:"When the verified version of the release catalog was published."`
 	// Expires: null: never.
-	Expires *time.Time `json:"expires" metric:"catalog_expires_timestamp_seconds" help:"When that version expires; not there without an end."`
+	Expires *time.Time `json:"expires" metric:"catalog_expires_timestamp_seconds" help:"When the verified version of the release catalog expires; absent if it never does."`
 	Expired bool       `json:"expired"`
-	Images  int        `json:"images"` // of this node that it lists
+	Images  int        `json:"images"` // listed images of this node
 	// LastSuccess is when its host confirmed the version, or served a newer one.
 	LastSuccess *time.Time    `json:"lastSuccess"`
 	Failures    int           `json:"failures"` // in a row
@@ -29,7 +29,7 @@ type Status struct {
 	RetryAt     *time.Time    `json:"retryAt"`
 }
 
-// Status returns the status of a listing, without how its source answered; nil: the node has no catalog.
+// Status returns the status of a listing, without the source's errors; nil if the node has no catalog.
 func (l Listing) Status(now time.Time) *Status {
 	if l.Catalog == "" {
 		return nil

@@ -12,29 +12,29 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Keeper takes the lock of the fleet for this node, and gives it back.
+// Keeper takes the fleet lock for this node and releases it.
 type Keeper struct {
-	Server    Locker // required where Lock covers a pod
-	Lock      Lock   // as it is configured
-	Hold      string // the name of the hold of what waits for the lock
+	Server    Locker // required if Lock covers a pod
+	Lock      Lock   // the configuration
+	Hold      string // name of the hold of pods that wait for the lock
 	Record    *LockRecord
 	Worked    *LockWorked
-	Records   Saver                // of Record and Worked
-	Heartbeat func() (stop func()) // says that the node waits for the server
+	Records   Saver                // saves Record and Worked
+	Heartbeat func() (stop func()) // sends heartbeats while the node waits for the server
 	Log       *slog.Logger
 	Now       func() time.Time
-	Jitter    func() float64 // from [0,1)
+	Jitter    func() float64 // random numbers from [0,1)
 }
 
-// Saver saves the record of the node.
+// Saver saves the node's record.
 type Saver interface {
 	Save(ctx context.Context) error
-	// TrySave saves it for a pod manifest. If that fails, a later save repeats it.
+	// TrySave saves the record for a pod manifest. If that fails, a later save repeats it.
 	TrySave(ctx context.Context, file string)
 }
 
-// Take takes the lock for a pod manifest. The record says that it is asked for before the request is sent, and that it
-// is held before anything is done under it. show is called after each of both. An error is a hold.
+// Take takes the lock for a pod manifest. The record is saved before the request, and again with the granted lock
+// before anything is done under it. show is called after each save. An error is a hold.
 func (k *Keeper) Take(ctx context.Context, file string, show func()) error {
 	l, before := k.Record, k.Record.State
 	l.Ask(file, k.Lock, k.Now())
@@ -57,10 +57,10 @@ func (k *Keeper) Take(ctx context.Context, file string, show func()) error {
 	}
 	show()
 	if before != LockHeld {
-		k.Log.Info("fleet locked", "file", file, "group", k.Lock.Group)
+		k.Log.Info("fleet lock taken", "file", file, "lock", k.Lock.Name())
 	}
 	if len(l.Others) > 0 {
-		k.Log.Warn("lock server gave the lock to another node, too", "holders", holderText(l.Others))
+		k.Log.Warn("lock server also gave the lock to another node", "holders", holderText(l.Others))
 	}
 	return nil
 }
@@ -77,40 +77,46 @@ func (k *Keeper) giveBack(ctx context.Context) error {
 	return k.Server.Unlock(ctx)
 }
 
-// Unlock gives the lock back. A failed request is repeated later: the server knows who has the lock.
+// Unlock releases the lock. A failed request is repeated later: the server knows the holder.
 func (k *Keeper) Unlock(ctx context.Context) error {
-	l := k.Record
+	l, before := k.Record, k.Record.State
 	l.Release(k.Now())
 	if err := k.Records.Save(ctx); err != nil {
 		return err
 	}
-	if err := k.giveBack(ctx); err != nil {
+	err := k.giveBack(ctx)
+	lost := errors.Is(err, ErrLost)
+	switch {
+	case err != nil && !lost:
 		l.Fail(err, k.Now(), k.Jitter())
-		k.Log.Warn("fleet not unlocked yet", "group", k.Lock.Group, "err", err)
+		k.Log.Warn("cannot release the fleet lock yet", "lock", k.Lock.Name(), "err", err)
 		return err
-	}
-	if l.Given {
-		*k.Worked = LockWorked{At: k.Now().UTC(), Server: k.Lock.Server, Group: k.Lock.Group, ID: k.Lock.ID}
+	case lost && before == LockHeld: // a repeated release may find the lock of the next node
+		k.Log.Warn("somebody else changed the fleet lock while this node held it", "lock", k.Lock.Name(), "err", err)
+	case l.Given && !lost:
+		*k.Worked = LockWorked{
+			At: k.Now().UTC(), Server: k.Lock.Server, Group: k.Lock.Group, Lease: k.Lock.Lease, ID: k.Lock.ID,
+		}
 	}
 	*l = LockRecord{}
-	k.Log.Info("fleet unlocked", "group", k.Lock.Group)
+	k.Log.Info("fleet lock released", "lock", k.Lock.Name())
 	return nil
 }
 
-// Forget forgets a lock that is configured no more: this node cannot give it back.
+// Forget drops a lock that is no longer configured: this node cannot release it.
 func (k *Keeper) Forget() {
 	l := k.Record
 	if l.State == "" || k.Server != nil && !l.isElsewhere(k.Lock) {
 		return
 	}
-	k.Log.Warn("lock of the fleet is configured no more, and is not given back", "server", l.Server,
-		"group", l.Group, "state", l.State)
+	k.Log.Warn("fleet lock is no longer configured, and was not released", "server", l.Server,
+		"group", l.Group, "lease", l.Lease, "state", l.State)
 	*l = LockRecord{}
 }
 
-// Try takes the lock and gives it back at once, if the node neither has it nor waits for it. The record says that
-// it is to be given back before it is asked for. A lock that the id had already may be another machine's: it stays.
-// One that worked already is not tried: some servers drain the node that gets it.
+// Try takes the lock and releases it at once, if the node neither holds it nor waits for it. The record says before the
+// request that the lock must be released. A lock that this id held already may be another machine's: it stays. A lock
+// that has already worked is not tried, because some servers drain the node that takes it.
 func (k *Keeper) Try(ctx context.Context) error {
 	l := k.Record
 	if l.State != "" {
@@ -137,8 +143,8 @@ func (k *Keeper) Try(ctx context.Context) error {
 		*l = LockRecord{}
 		return k.held(err)
 	case refused != nil && (refused.Unsent || refused.Status != 0 && refused.Err == nil):
-		*l = LockRecord{} // it was not given
-	default: // it may have been given
+		*l = LockRecord{} // not granted
+	default: // perhaps granted
 		err = errors.Join(err, k.Unlock(ctx))
 	}
 	if err != nil {

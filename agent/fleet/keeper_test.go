@@ -23,13 +23,13 @@ var (
 	errFull = errors.New("no space left on device")
 )
 
-// node is a node's keeper of the lock, with the lock server that answers it and the record's disk.
+// node is a node's Keeper with its lock server and the record's disk.
 type node struct {
 	*fleet.Keeper
 	answer      fleet.LockAnswer
 	err, unlock error
-	full        error    // of the disk
-	did         []string // requests, and the states that were saved
+	full        error    // error of the disk
+	did         []string // requests and saved states
 }
 
 func newNode() *node {
@@ -62,8 +62,8 @@ func (a asker) Unlock(context.Context) error {
 	return a.unlock
 }
 
-// Doctor's trial takes the lock and gives it back, once for a configuration. The record says that it is to be given back
-// before it is asked for, and keeps what may not have been given back.
+// Doctor's trial takes the lock and releases it, once per configuration. The record says before the request that the
+// lock must be released, and keeps a lock that may not have been released.
 func TestTryLock(t *testing.T) {
 	t.Parallel()
 	works := []string{"save releasing", "lock", "save releasing", "unlock"}
@@ -107,7 +107,7 @@ func TestTryLock(t *testing.T) {
 	}
 }
 
-// The record says that the lock is asked for before the request, and that the node has it before anything is done.
+// The record has the request before it is sent, and the granted lock before anything is done under it.
 func TestTakeAndUnlock(t *testing.T) {
 	t.Parallel()
 	for title, c := range map[string]struct {
@@ -144,7 +144,7 @@ func TestTakeAndUnlock(t *testing.T) {
 	assert.Equal(t, &fleet.LockStatus{
 		Server: "https://lock", Group: "g", ID: "me", Pods: "all", State: fleet.LockHeld, Since: now, Kept: true,
 		PodManifests: []string{"a.yaml", "b.yaml"}, Holders: []fleet.LockHolder{},
-		Warning: "the lock server gave the lock to another node, too (holder other since 2026-05-01T12:00:00Z)",
+		Warning: "the lock server also gave the lock to another node (holder other since 2026-05-01T12:00:00Z)",
 	}, s)
 	assert.False(t, s.IsStuck())
 
@@ -164,6 +164,15 @@ func TestTakeAndUnlock(t *testing.T) {
 	assert.Equal(t, fleet.LockFree, n.Record.LockStatus(lock, *n.Worked, nil).State)
 	assert.Nil(t, n.Record.LockStatus(fleet.Lock{}, *n.Worked, nil), "none is configured")
 
+	// Somebody else has changed the lock, or a repeated release finds it done.
+	for state, worked := range map[fleet.LockState]time.Time{fleet.LockHeld: {}, fleet.LockReleasing: {}} {
+		n := newNode()
+		*n.Record, n.unlock = fleet.LockRecord{State: state, Given: true}, fleet.ErrLost
+		require.NoError(t, n.Unlock(t.Context()))
+		assert.Equal(t, fleet.LockRecord{}, *n.Record)
+		assert.Equal(t, worked, n.Worked.Since(lock))
+	}
+
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	n.err = lost
@@ -171,7 +180,7 @@ func TestTakeAndUnlock(t *testing.T) {
 	assert.Zero(t, n.Record.Failures, "the request was ended")
 }
 
-// A lock that is configured no more cannot be given back.
+// A lock that is no longer configured cannot be released.
 func TestForgottenLock(t *testing.T) {
 	t.Parallel()
 	for title, c := range map[string]struct {
@@ -180,6 +189,7 @@ func TestForgottenLock(t *testing.T) {
 	}{
 		"as it is configured": {func(*node) {}, fleet.LockWaiting},
 		"of another group":    {func(n *node) { n.Lock.Group = "h" }, ""},
+		"a lease":             {func(n *node) { n.Lock = fleet.Lock{Pods: fleet.LockAll, Lease: "a/b"} }, ""},
 		"of another server":   {func(n *node) { n.Lock.Server = "https://other" }, ""},
 		"none":                {func(n *node) { n.Server = nil }, ""},
 		"nothing to forget":   {func(n *node) { *n.Record = fleet.LockRecord{} }, ""},
@@ -205,6 +215,10 @@ func TestLockErrors(t *testing.T) {
 		"lock server l: 500: reboot: currently locked": {fleet.LockError{Server: "l", Status: 500, Value: "reboot: currently locked"}, true},
 		"lock server l: 500: internal":                 {fleet.LockError{Server: "l", Status: 500, Kind: "internal"}, false},
 		"lock server l: 409: no space left on device":  {fleet.LockError{Server: "l", Status: 409, Err: errFull}, false},
+		"lock server: no space left on device":         {fleet.LockError{Err: errFull}, false},
+		"lock server l: it is held (holder b, which is no node of the cluster)": {fleet.LockError{
+			Server: "l", Taken: true, Value: "it is held", Answer: fleet.LockAnswer{Holders: []fleet.LockHolder{{ID: "b", Gone: true}}},
+		}, true},
 	} {
 		require.EqualError(t, &c.err, want)
 		assert.Equal(t, c.taken, c.err.IsTaken(), want)

@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,50 +13,55 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// The pods that a lock of the fleet covers.
+// The pods that a fleet lock covers.
 const (
 	LockControlPlane = "control-plane" // etcd and kube-apiserver
 	LockAll          = "all"
 )
 
-// Lock is the lock of the fleet, under which pods are restarted; the zero value: there is none.
+// Lock configures the fleet lock, under which pods are restarted; the zero value: no lock.
 type Lock struct {
 	Pods   string // LockControlPlane or LockAll
 	Server string // URL of the lock server
 	Group  string
-	ID     string // of this node towards the server
+	Lease  string // NAMESPACE/NAME in the cluster; Server and Group are then empty
+	ID     string // of this node at the server
 }
+
+// Name returns the name of the lock for people: its Lease, or its group.
+func (l Lock) Name() string { return cmp.Or(l.Lease, l.Group) }
 
 // Covers reports whether a pod is restarted under the lock.
 func (l Lock) Covers(isControlPlane bool) bool {
 	return l.Pods == LockAll || l.Pods == LockControlPlane && isControlPlane
 }
 
-// Locker is a lock that the nodes of a fleet share, as one of them has it. It has no time-out: who has it keeps it
+// Locker is a lock shared by the nodes of a fleet, from the view of one node. It has no time-out: the holder keeps it
 // until Unlock.
 type Locker interface {
-	// Lock takes the lock for this node, or keeps it. After an error the node may have it nevertheless.
+	// Lock takes the lock for this node, or keeps it. Even after an error the node may hold it.
 	Lock(ctx context.Context) (LockAnswer, error)
-	// Unlock gives it back, if the node has it.
+	// Unlock releases it, if the node holds it. It may return ErrLost if the node does not.
 	Unlock(ctx context.Context) error
 }
 
-// LockHolder is a node that has a lock of the fleet, as the lock server names it.
+// LockHolder is a node that holds a fleet lock, as named by the lock server.
 type LockHolder struct {
 	ID    string    `json:"id"`
-	Since time.Time `json:"since,omitzero"` // zero: the server does not say
+	Since time.Time `json:"since,omitzero"` // zero: unknown
+	// Gone: the cluster has no node with this name.
+	Gone bool `json:"gone,omitzero"`
 }
 
-// LockAnswer is what a lock server says of its lock. Most servers say nothing.
+// LockAnswer is a lock server's information about its lock. Most servers send none.
 type LockAnswer struct {
 	Holders []LockHolder
-	Slots   int // how many nodes may have it; 0: the server does not say
-	// Retained: the server says that the node had the lock already.
+	Slots   int // how many nodes may hold it; 0: unknown
+	// Retained: the server says that the node already held the lock.
 	Retained bool
 }
 
-// Others returns the holders that must not be there while the node id has the lock: all but id,
-// where there are more than slots.
+// Others returns the holders that conflict with the node id: all but id, if there are more than slots.
 func (a LockAnswer) Others(id string) []LockHolder {
 	var out []LockHolder
 	for _, h := range a.Holders {
@@ -69,21 +75,22 @@ func (a LockAnswer) Others(id string) []LockHolder {
 	return out
 }
 
-// LockError is a lock that was not given, or not given back. It is ErrHeld.
+// LockError says that a lock was not granted, or not released. It is ErrHeld.
 type LockError struct {
 	Server  string // host[:port]
-	Status  int    // HTTP status; 0: there was no answer
-	Kind    string // of the server's error; empty: it gave none
+	Status  int    // HTTP status; 0 if there was no answer
+	Kind    string // of the server's error; empty if it sent none
 	Value   string // the server's error for people
 	Answer  LockAnswer
 	RetryAt time.Time // from Retry-After; zero: none
-	Err     error     // why there is no answer that counts; nil: the server refused
-	Unsent  bool      // there was no connection, so that the server got no request
+	Err     error     // why there is no valid answer; nil: the server refused
+	Taken   bool      // another node holds the lock, without an HTTP status that says so
+	Unsent  bool      // there was no connection, so the server received no request
 }
 
-// Error is as in "lock server lock.example.com: 409: all slots are taken (holder 1b4e...)".
+// Error returns, for example, "lock server lock.example.com: 409: all slots are taken (holder 1b4e...)".
 func (e *LockError) Error() string {
-	text := "lock server " + e.Server + ": "
+	text := strings.TrimSpace("lock server "+e.Server) + ": "
 	if e.Status != 0 {
 		text += fmt.Sprintf("%d: ", e.Status)
 	}
@@ -100,20 +107,23 @@ func (e *LockError) Error() string {
 	return text + holderText(e.Answer.Holders)
 }
 
-// IsTaken reports whether the server refused the lock because others have it.
+// IsTaken reports whether the server refused the lock because other nodes hold it.
 func (e *LockError) IsTaken() bool {
-	// airlock answers 500 to all that does not work.
+	// airlock answers 500 to all failures.
 	full := strings.Contains(e.Value, "currently locked") || strings.Contains(e.Value, "currently full")
-	return e.Err == nil && (e.Status == 409 || e.Status == 423 || full)
+	return e.Err == nil && (e.Taken || e.Status == 409 || e.Status == 423 || full)
 }
 
-// holderText names holders behind a sentence, as in " (holder a since 2026-05-01T12:00:00Z)".
+// holderText returns the holders for the end of a sentence, as in " (holder a since 2026-05-01T12:00:00Z)".
 func holderText(holders []LockHolder) string {
 	var named []string
 	for _, h := range holders {
 		name := "holder " + h.ID
 		if !h.Since.IsZero() {
 			name += " since " + h.Since.UTC().Format(time.RFC3339)
+		}
+		if h.Gone {
+			name += ", which is no node of the cluster"
 		}
 		named = append(named, name)
 	}
@@ -131,11 +141,14 @@ func (e *LockError) Unwrap() []error {
 	return []error{release.ErrHeld, e.Err}
 }
 
-// ErrRetained: the lock server says that this node's id has the lock already, and this node did not take it.
-var ErrRetained = errors.New(
-	"the lock server says that this node's id has the lock already, and this node did not take it")
+// ErrLost: this node does not hold the lock, so there is nothing to release.
+var ErrLost = errors.New("this node does not hold the lock")
 
-// TrialError is a lock that does not work. Unlike one that others have it is nothing to wait for.
+// ErrRetained: the lock server says that this node's id already holds the lock, and this node did not take it.
+var ErrRetained = errors.New(
+	"the lock server reports that the id of this node already has the lock, but this node did not take it")
+
+// TrialError says that a lock does not work. Unlike for a taken lock, waiting does not help.
 type TrialError struct{ Err error }
 
 func (e *TrialError) Error() string { return e.Err.Error() }

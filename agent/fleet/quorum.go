@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// Observation is what is seen of a control plane at one moment. The zero value is a node whose pod manifests name none.
+// Observation is the state of a control plane at one moment. The zero value is for a node without control-plane pods.
 type Observation struct {
 	Members []Part // of etcd
 	Servers []Part // of the API
-	// Err is why the members of etcd are not known; nil: they are, or there is no etcd.
+	// Err is why the members of etcd are unknown; nil if they are known, or if there is no etcd.
 	Err error
 }
 
 // Part is a member of etcd or an API server.
 type Part struct {
 	Name    string // as in "etcd member b", "API server 10.0.0.2:6443"
-	Local   bool   // it runs on this node
+	Local   bool   // runs on this node
 	Healthy bool
-	Seen    string // why it is not healthy
+	Seen    string // why it is not healthy; empty if it is
 }
 
-// Against returns why a member of this node must not go down now; empty: nothing is against it. isAPI: it is the API
-// server. A part of this node that is not healthy is not against its own restart: it may be what the update mends.
+// Against returns why a member of this node must not be stopped now; empty if it may. isAPI: it is the API server. An
+// unhealthy part of this node does not prevent its own restart: the update may fix it.
 func Against(o Observation, isAPI bool) string {
 	if o.Err != nil {
 		return "etcd: " + o.Err.Error()

@@ -25,7 +25,7 @@ func TestAgainst(t *testing.T) {
 	const one, two = "member b: refused", "member b: refused; member c: refused"
 	for title, c := range map[string]struct {
 		seen      fleet.Observation
-		etcd, api string // what is against the restart of each
+		etcd, api string // the reason against the restart of each
 	}{
 		"nothing is known to be there": {},
 		"all are healthy":              {seen: fleet.Observation{Members: three(true, true, true), Servers: servers(true, true)}},

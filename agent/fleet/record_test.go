@@ -16,21 +16,21 @@ var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
 func TestLockIsDue(t *testing.T) {
 	t.Parallel()
-	awaits, unproved, done := fleet.Pod{Awaits: true}, fleet.Pod{Unproved: true}, fleet.Pod{}
+	awaits, unverified, done := fleet.Pod{Awaits: true}, fleet.Pod{Unverified: true}, fleet.Pod{}
 	for title, c := range map[string]struct {
 		state fleet.LockState
 		pod   fleet.Pod
 		retry time.Duration // RetryAt from now; 0: none
 		want  bool
 	}{
-		"there is none":             {pod: done},
-		"a pod waits for it":        {state: fleet.LockWaiting, pod: awaits},
-		"no pod waits any more":     {state: fleet.LockWaiting, pod: unproved, want: true},
-		"a pod is not proved":       {state: fleet.LockHeld, pod: unproved},
-		"all are proved":            {state: fleet.LockHeld, pod: awaits, want: true},
-		"it was not taken back yet": {state: fleet.LockReleasing, pod: done, want: true},
-		"the server is not asked":   {state: fleet.LockReleasing, pod: done, retry: time.Minute},
-		"the clock was wrong":       {state: fleet.LockReleasing, pod: done, retry: 24 * time.Hour, want: true},
+		"there is none":                 {pod: done},
+		"a pod waits for it":            {state: fleet.LockWaiting, pod: awaits},
+		"no pod waits any more":         {state: fleet.LockWaiting, pod: unverified, want: true},
+		"a pod is not verified healthy": {state: fleet.LockHeld, pod: unverified},
+		"all are verified healthy":      {state: fleet.LockHeld, pod: awaits, want: true},
+		"it was not taken back yet":     {state: fleet.LockReleasing, pod: done, want: true},
+		"the server is not asked":       {state: fleet.LockReleasing, pod: done, retry: time.Minute},
+		"the clock was wrong":           {state: fleet.LockReleasing, pod: done, retry: 24 * time.Hour, want: true},
 	} {
 		l := fleet.LockRecord{State: c.state, Pods: []string{"etcd.yaml"}}
 		if c.retry != 0 {
@@ -40,7 +40,7 @@ func TestLockIsDue(t *testing.T) {
 	}
 }
 
-func TestLockIsAskedForAgain(t *testing.T) {
+func TestLockRetries(t *testing.T) {
 	t.Parallel()
 	lost, refused := &fleet.LockError{Err: errors.New("away")}, &fleet.LockError{Status: 409}
 	later := &fleet.LockError{Status: 503, RetryAt: now.Add(time.Hour)}
@@ -70,8 +70,8 @@ func TestLockIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// A server that gives the lock to another node has taken it away.
-func TestLockThatAnotherNodeWasGiven(t *testing.T) {
+// A server that grants the lock to another node has taken it away from this one.
+func TestLockGrantedToAnotherNode(t *testing.T) {
 	t.Parallel()
 	l := fleet.LockRecord{State: fleet.LockHeld, Given: true}
 	l.Fail(&fleet.LockError{Err: errors.New("away")}, now, 0)

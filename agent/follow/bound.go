@@ -13,9 +13,8 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// readBound sets the images that the pod manifest on disk binds to digests because a catalog
-// lists them. In a pod manifest without a template, a digest that the agent did not write is a
-// person's.
+// readBound sets the images that the pod manifest on disk binds to the digests of a catalog. In a pod manifest without
+// a template, a digest that the agent did not write was written by a person.
 func (v *PodView) readBound(l catalog.Listing, rec record.Record, p policy.Policy) {
 	if l.Catalog == "" || v.Disk == nil || v.Disk.Err != nil {
 		return
@@ -40,8 +39,7 @@ func (v *PodView) readBound(l catalog.Listing, rec record.Record, p policy.Polic
 	}
 }
 
-// Unbound returns kubelet's pod manifest with tags alone where an override or a catalog put
-// digests.
+// Unbound returns kubelet's pod manifest with plain tags in place of digests from an override or a catalog.
 func (v *PodView) Unbound() (node.PodFile, error) {
 	file, err := v.Override.Unpinned(*v.Disk)
 	if err != nil {

@@ -12,16 +12,17 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// BrokenTag is a tag of a pod manifest whose record on the node names no image: kubelet's pull got a login page, say.
+// BrokenTag is a tag of a pod manifest whose image record on the node is not an image: kubelet's pull got a login page,
+// for example.
 type BrokenTag struct {
 	Record     node.HeldImage
 	Repository string
-	// Digest is what the tag is to name again: what runs, else what ran well; empty: the node has neither.
+	// Digest is the digest that the tag should name: the running one, or else the last known good one; empty if the
+	// node has neither.
 	Digest digest.Digest
 }
 
-// BrokenTags returns the tags of pod manifests whose records name no image, each once. A denied digest is not returned
-// to.
+// BrokenTags returns the tags of pod manifests with broken image records, each once. It never selects a denied digest.
 func BrokenTags(inv node.Inventory, views []PodView, rec record.Record) []BrokenTag {
 	broken := map[string]node.HeldImage{}
 	for _, h := range inv.Held {
@@ -32,7 +33,7 @@ func BrokenTags(inv node.Inventory, views []PodView, rec record.Record) []Broken
 	if len(broken) == 0 {
 		return nil
 	}
-	running := Running(inv, views)
+	running, held := Running(inv, views), inv.Index()
 	var out []BrokenTag
 	for _, v := range views {
 		for _, w := range v.Wants {
@@ -43,7 +44,7 @@ func BrokenTags(inv node.Inventory, views []PodView, rec record.Record) []Broken
 			good := rec.Good[record.GoodKey(v.File, w.Image.Container)]
 			usable := slices.DeleteFunc(append(slices.Clone(running[w.Ask]), good.Running), func(d digest.Digest) bool {
 				_, denied := rec.Denied[release.Key(w.OnDisk.Repository, d)]
-				return d == "" || denied || !inv.Has(d) || good.Repository != "" && good.Repository != w.OnDisk.Repository
+				return d == "" || denied || !held.Has(d) || good.Repository != "" && good.Repository != w.OnDisk.Repository
 			})
 			tag := BrokenTag{Record: h, Repository: w.OnDisk.Repository}
 			if len(usable) > 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// Expected is a followed container that kubelet has to run.
+// Expected is a followed container that kubelet must run.
 type Expected struct {
 	File, namespace, pod, Container string
 	init                            bool
@@ -22,7 +22,7 @@ type Expected struct {
 // StartTimeout is how long a container may take to start, including the pull of its image.
 const StartTimeout = 5 * time.Minute
 
-// Expects returns the container of an image; false: kubelet does not have to run it.
+// Expects returns the container of an image; false if kubelet does not have to run it.
 func (v *PodView) Expects(w Want, inv node.Inventory) (Expected, bool) {
 	is := node.IsContainer(w.Image) && w.Ask.Repository != "" && v.Disk != nil && w.OnDisk.Repository != ""
 	return Expected{
@@ -32,14 +32,14 @@ func (v *PodView) Expects(w Want, inv node.Inventory) (Expected, bool) {
 	}, is
 }
 
-// Find returns the container as CRI shows it; nil: it does not.
-func (e Expected) Find(inv node.Inventory, names []string) *node.Container {
-	return node.FindContainer(inv.PodContainers(e.namespace, e.pod, names), e.Container)
+// Find returns the container in CRI; nil if CRI does not show it.
+func (e Expected) Find(pods node.ByPod) *node.Container {
+	return node.FindContainer(pods.Containers(e.namespace, e.pod), e.Container)
 }
 
-// Down returns why the container does not run; nil: it runs or has finished.
-func (e Expected) Down(inv node.Inventory, names []string, now time.Time) *status.Down {
-	c := e.Find(inv, names)
+// Down returns why the container does not run; nil if it runs or has finished.
+func (e Expected) Down(pods node.ByPod, now time.Time) *status.Down {
+	c := e.Find(pods)
 	var out status.Down
 	switch {
 	case c == nil && e.init, c != nil && c.Running:
@@ -54,8 +54,8 @@ func (e Expected) Down(inv node.Inventory, names []string, now time.Time) *statu
 	default:
 		out = status.Down{Since: c.FinishedAt, ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message}
 	}
-	for _, w := range inv.Unstarted {
-		if w.Namespace == e.namespace && w.Container == e.Container && inv.Owner(w.Pod, names) == e.pod {
+	for _, w := range pods.Unstarted(e.namespace, e.pod) {
+		if w.Container == e.Container {
 			out.Reason, out.Message = w.Reason, w.Message
 		}
 	}

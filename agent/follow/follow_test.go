@@ -35,7 +35,7 @@ var (
 	one, two = digest.FromString("1"), digest.FromString("2")
 )
 
-// pod is a pod manifest of velum.yaml with containers "name=image"; "init:name=image" is an init container.
+// pod returns a pod manifest of velum.yaml with containers "name=image"; "init:name=image" is an init container.
 func pod(containers ...string) []node.PodFile {
 	main, inits := "  containers:\n", "  initContainers:\n"
 	for _, c := range containers {
@@ -53,7 +53,7 @@ func pod(containers ...string) []node.PodFile {
 	return []node.PodFile{{Name: file, Data: []byte(text)}}
 }
 
-// read is the view of velum.yaml.
+// read returns the view of velum.yaml.
 func read(t *testing.T, inv node.Inventory, rec record.Record, p policy.Policy) follow.PodView {
 	t.Helper()
 	views := follow.ReadPods(inv, rec, p)
@@ -61,13 +61,13 @@ func read(t *testing.T, inv node.Inventory, rec record.Record, p policy.Policy) 
 	return views[0]
 }
 
-func TestWhatAnImageFollows(t *testing.T) {
+func TestFollowedTag(t *testing.T) {
 	t.Parallel()
 	manage := policy.Policy{Manage: map[string]bool{file: true}}
 	follows := policy.Policy{Rule: func(string) policy.Rule { return policy.Rule{Follow: "9"} }}
 	at := func(d digest.Digest) string { return repository + ":4.0.0@" + d.String() }
 	for name, c := range map[string]struct {
-		template, disk string // image references; empty: there is no file
+		template, disk string // image references; empty: no file
 		policy         policy.Policy
 		want           string // the question
 	}{
@@ -117,8 +117,8 @@ func TestWhatAnImageFollows(t *testing.T) {
 	assert.Equal(t, []string{"r.io/a:2", "r.io/velum:1", "r.io/velum:1 (as written)"}, all, "each once")
 }
 
-// A container is told by its name and its kind: a new first one, or a volume, is not mistaken for it.
-func TestPlacesAreToldByName(t *testing.T) {
+// A container is identified by its name and kind: a new first container, or a volume, is not mistaken for it.
+func TestPlacesAreIdentifiedByName(t *testing.T) {
 	t.Parallel()
 	inv := node.Inventory{
 		Templates:    pod("new="+repository+":5.0.0", "velum="+repository+":4.0.0", "init:velum="+repository+":3.0.0"),
@@ -133,7 +133,7 @@ func TestPlacesAreToldByName(t *testing.T) {
 	assert.Equal(t, map[string]string{"container new": "", place: "4.0.0-rev2", "initContainer velum": ""}, onDisk)
 }
 
-func TestWhatTheAgentMayWrite(t *testing.T) {
+func TestManagedPods(t *testing.T) {
 	t.Parallel()
 	locked := errors.New("a symlink")
 	manage := policy.Policy{Manage: map[string]bool{file: true}}
@@ -148,11 +148,11 @@ func TestWhatTheAgentMayWrite(t *testing.T) {
 		err     string
 	}{
 		"a template":                {node.Inventory{Templates: disk}, policy.Policy{}, true, "", ""},
-		"of the control plane":      {node.Inventory{Templates: etcd}, policy.Policy{}, false, "velum.yaml is of the control plane and is not listed under manage", ""},
+		"of the control plane":      {node.Inventory{Templates: etcd}, policy.Policy{}, false, "velum.yaml belongs to the control plane and is not listed under manage", ""},
 		"of it, listed":             {node.Inventory{Templates: etcd}, manage, true, "", ""},
 		"no template":               {node.Inventory{PodManifests: disk}, policy.Policy{}, false, "velum.yaml has no template and is not listed under manage", ""},
 		"listed":                    {node.Inventory{PodManifests: disk}, manage, true, "", ""},
-		"kubelet follows it":        {node.Inventory{PodManifests: followed}, manage, false, "a symlink: kubelet reads it, and the agent does not write it", ""},
+		"kubelet follows it":        {node.Inventory{PodManifests: followed}, manage, false, "a symlink: the agent does not write such a file", ""},
 		"in the way of a template":  {node.Inventory{Templates: disk, PodManifests: followed}, manage, false, "", "a symlink"},
 		"a broken template":         {node.Inventory{Templates: []node.PodFile{{Name: file, Data: []byte("{")}}}, manage, false, "", "template: "},
 		"a broken file":             {node.Inventory{PodManifests: []node.PodFile{{Name: file, Data: []byte("{")}}}, manage, false, "", "pod manifest: "},
@@ -173,8 +173,8 @@ func TestWhatTheAgentMayWrite(t *testing.T) {
 	assert.False(t, follow.IsControlPlane(manifests.RoleScheduler))
 }
 
-// What the configuration or the record expects is missed, whatever kubelet passes over.
-func TestFilesThatArePassedOver(t *testing.T) {
+// A pod expected by the configuration or the record is reported as missing, whatever file kubelet ignores.
+func TestIgnoredFiles(t *testing.T) {
 	t.Parallel()
 	directory := node.PodFile{Name: file, Err: errors.New("a directory"), PassedOver: true}
 	for name, f := range map[string]node.PodFile{
@@ -198,7 +198,7 @@ func TestFilesThatArePassedOver(t *testing.T) {
 	}
 }
 
-// kubelet runs one pod of a name: that of the file that it read last.
+// kubelet runs one pod per name, from the file that it read last.
 func TestPodsOfTwoFiles(t *testing.T) {
 	t.Parallel()
 	a, b := pod("velum=" + repository + ":1")[0], pod("velum=" + repository + ":1")[0]
@@ -254,7 +254,7 @@ func TestPinnedPods(t *testing.T) {
 	assert.Len(t, read(t, node.Inventory{PodManifests: pinned, Catalog: lists}, ours, manage).Bound, 1)
 }
 
-// A record that names no image is to name again what runs, else what ran well.
+// A broken image record should name the running release, or else the last known good one.
 func TestBrokenTags(t *testing.T) {
 	t.Parallel()
 	broken := node.HeldImage{Name: repository + ":4.0.0", NotImage: "text/html"}
@@ -336,7 +336,7 @@ func TestContainersThatMustRun(t *testing.T) {
 		}
 		e, must := v.Expects(w, c.inv)
 		assert.True(t, must, name)
-		assert.Equal(t, c.want, e.Down(c.inv, []string{"velum", "other"}, now), name)
+		assert.Equal(t, c.want, e.Down(c.inv.ByPod([]string{"velum", "other"}), now), name)
 	}
 	for name, inv := range map[string]node.Inventory{
 		"its template adds it":    {Templates: pod("velum=" + repository + ":1"), PodManifests: pod("other=" + repository + ":1")},
@@ -360,5 +360,5 @@ func TestPullPolicyEdits(t *testing.T) {
 	assert.Equal(t, []status.Edit{{Container: "a", Field: status.EditPullPolicy, From: "Never", To: "Always"}}, follow.PullPolicyEdits(with("Never"), with("Always").Data))
 	assert.Empty(t, follow.PullPolicyEdits(with("Never"), with("Never").Data))
 	assert.Empty(t, follow.PullPolicyEdits(with("Never"), []byte("{")))
-	assert.Equal(t, "2", follow.Higher("", "2", tags.Core))
+	assert.Equal(t, "2", follow.Higher("", "2", tags.Scheme{}))
 }

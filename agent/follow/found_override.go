@@ -12,9 +12,8 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// foundOverride is the override of a pod manifest that names digests where its template names
-// tags. The record has none, since it was lost or since a person wrote the digests. The images
-// follow the template's tags.
+// foundOverride returns the override for a pod manifest that has digests in place of its template's tags. The record
+// has none, because it was lost or because a person wrote the digests. The images follow the template's tags.
 func (v *PodView) foundOverride(p policy.Policy) record.Override {
 	if v.Template == nil || v.Disk == nil || len(v.Override.Images) > 0 {
 		return v.Override
@@ -41,7 +40,7 @@ func (v *PodView) foundOverride(p policy.Policy) record.Override {
 		if repository, err := release.NormalizeRepository(ref.Name); err == nil {
 			o.Images[node.PlaceOf(img)] = record.PinnedImage{
 				Pin: release.Pin{Repository: repository, Digest: digest.Digest(ref.Digest)}, Tag: ref.Tag,
-				Follow: release.Floating(ref.Tag, p.RuleFor(repository).Dialect),
+				Follow: release.Floating(ref.Tag, p.RuleFor(repository).Scheme),
 			}
 		}
 	}

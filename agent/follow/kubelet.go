@@ -4,6 +4,7 @@ package follow
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -15,8 +16,9 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// PassedOver returns why kubelet passes over a file of its directory and so does the agent: it is no file, or has no
-// Pod (pkg/kubelet/config/file.go, extractFromDir). nil: kubelet runs it, or it looks like a broken pod manifest.
+// PassedOver returns why kubelet, and so the agent, ignores a file of its directory: it is not a regular file, or has
+// no Pod (pkg/kubelet/config/file.go, extractFromDir). nil if kubelet runs it, or if it looks like a broken pod
+// manifest.
 func PassedOver(f node.PodFile) error {
 	if f.Err != nil && f.Followed == nil {
 		if f.PassedOver {
@@ -35,7 +37,7 @@ func PassedOver(f node.PodFile) error {
 	return nil
 }
 
-// isPassedOver reports whether no setting expects a pod of the file that kubelet passes over: no template, no
+// isPassedOver reports whether kubelet ignores the file and no setting expects a pod of it: no template, no
 // configuration, and no record of one that it defined.
 func (v *PodView) isPassedOver(rec record.Record, p policy.Policy) bool {
 	if v.Disk == nil || v.Template != nil || p.Manage[v.File] || PassedOver(*v.Disk) == nil {
@@ -47,8 +49,8 @@ func (v *PodView) isPassedOver(rec record.Record, p policy.Policy) bool {
 	})
 }
 
-// followReadOnly takes what kubelet reads of a pod manifest that the agent must not write. Where a template wants to
-// be written there, the file is in its way.
+// followReadOnly follows the content that kubelet reads from a pod manifest that the agent must not write. The file
+// prevents writing its template.
 func (v *PodView) followReadOnly() {
 	if v.Disk == nil || v.Disk.Err == nil || v.Disk.Followed == nil || v.Template != nil {
 		return
@@ -59,13 +61,33 @@ func (v *PodView) followReadOnly() {
 	v.Disk = &disk
 }
 
-// findDuplicates finds the pods that more than one file defines: of kubelet's directory, or of a template that the
-// agent would write there.
+// followOwned makes a pod manifest written by the distribution read-only: an edit would last only until the
+// distribution's next start.
+func (v *PodView) followOwned(p policy.Policy) {
+	if v.Owner = p.Owned[v.File]; v.Owner != "" {
+		v.ReadOnly = fmt.Errorf("%s writes %s itself at each start", v.Owner, v.File)
+		v.Override = record.Override{}
+	}
+}
+
+// findDuplicates finds the pods that more than one file defines, among kubelet's files and templates that the agent
+// would write.
 func findDuplicates(files []node.PodFile, views []PodView) {
-	all := slices.Clone(files)
+	defining := map[string][]node.PodFile{} // by pod
+	var unread []node.PodFile
+	add := func(f node.PodFile) {
+		if f.IsUnread() {
+			unread = append(unread, f)
+		} else {
+			defining[f.Defines()] = append(defining[f.Defines()], f)
+		}
+	}
+	for _, f := range files {
+		add(f)
+	}
 	for _, v := range views {
 		if v.Template != nil && v.Managed && v.Err == nil {
-			all = append(all, *v.Template)
+			add(*v.Template)
 		}
 	}
 	for n := range views {
@@ -79,7 +101,7 @@ func findDuplicates(files []node.PodFile, views []PodView) {
 		}
 		for _, pod := range pods {
 			if pod != "" && !v.Duplicate.Is() {
-				v.Duplicate = node.FindDuplicate(all, v.File, pod)
+				v.Duplicate = node.FindDuplicate(slices.Concat(defining[pod], unread), v.File, pod)
 			}
 		}
 	}

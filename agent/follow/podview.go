@@ -18,9 +18,9 @@ import (
 type Want struct {
 	Image manifests.Image
 	Ask   release.Question
-	// OnDisk is the reference in the same place of kubelet's pod manifest; zero: there is none.
+	// OnDisk is the reference at the same place of kubelet's pod manifest; zero if there is none.
 	OnDisk release.Reference
-	// PullPolicy is kubelet's, be it written or its default.
+	// PullPolicy is kubelet's, as written or its default.
 	PullPolicy string
 	Untouched  string // why the reference is not changed; if it is not pulled either, Ask is zero
 }
@@ -32,8 +32,10 @@ type PodView struct {
 	Disk     *node.PodFile
 	Waiting  *node.PodFile
 	Managed  bool // the agent may change the pod manifest
-	// ReadOnly is why the agent must not write Disk, though kubelet reads it; nil: it may.
+	// ReadOnly is why the agent must not write Disk, though kubelet reads it; nil if it may.
 	ReadOnly error
+	// Owner is the Kubernetes distribution that rewrites the file at each of its starts; empty if there is none.
+	Owner string
 	// Duplicate are the files that define the same pod.
 	Duplicate node.Duplicate
 	Pod       manifests.Pod
@@ -41,26 +43,27 @@ type PodView struct {
 	Err       error
 
 	Override record.Override
-	Bound    map[string]record.PinnedImage // places of Disk with the digests of a catalog's releases
+	Bound    map[string]record.PinnedImage // places of Disk with digests from a catalog
 	Was      manifests.Pod                 // of Disk
-	Named    map[string]bool               // places of Disk with the digests of Override
-	followed *node.PodFile                 // Disk without those digests; nil where there is a template
+	Named    map[string]bool               // places of Disk with digests from Override
+	followed *node.PodFile                 // Disk without those digests; nil if there is a template
 }
 
 // ReadPods parses the files of an inventory and finds their questions.
 func ReadPods(inv node.Inventory, rec record.Record, p policy.Policy) []PodView {
 	names := FileNames(inv)
+	templates, disk, waiting := node.ByName(inv.Templates), node.ByName(inv.PodManifests), node.ByName(inv.Waiting)
 	views := make([]PodView, 0, len(names))
 	for _, file := range names {
 		v := PodView{
-			File: file, Template: node.Find(inv.Templates, file),
-			Disk: node.Find(inv.PodManifests, file), Waiting: node.Find(inv.Waiting, file),
+			File: file, Template: templates[file], Disk: disk[file], Waiting: waiting[file],
 			Override: rec.Overrides[file],
 		}
 		if v.isPassedOver(rec, p) {
 			continue
 		}
 		v.followReadOnly()
+		v.followOwned(p)
 		if v.Override.Pending && (v.Disk == nil || !v.Override.IsFor(string(v.Disk.Data))) {
 			v.Override = record.Override{} // edited by hand
 		}
@@ -72,7 +75,7 @@ func ReadPods(inv node.Inventory, rec record.Record, p policy.Policy) []PodView 
 	return views
 }
 
-// FileNames are the names of templates and pod manifests, sorted, each once.
+// FileNames returns the names of templates and pod manifests, sorted, without duplicates.
 func FileNames(inv node.Inventory) []string {
 	var names []string
 	for _, files := range [][]node.PodFile{inv.Templates, inv.PodManifests} {
@@ -84,7 +87,7 @@ func FileNames(inv node.Inventory) []string {
 	return slices.Compact(names)
 }
 
-// Source is the file that the images follow: the template, else kubelet's pod manifest.
+// Source returns the file that the images follow: the template, or else kubelet's pod manifest.
 func (v *PodView) Source() *node.PodFile {
 	switch {
 	case v.Template != nil:
@@ -95,13 +98,13 @@ func (v *PodView) Source() *node.PodFile {
 	return v.Disk
 }
 
-// IsControlPlane reports whether a cluster has no API without pods of a role. The agent changes
-// such a pod only if the configuration lists it.
+// IsControlPlane reports whether a cluster needs the pods of a role for its API. The agent changes such a pod only if
+// the configuration lists it.
 func IsControlPlane(role string) bool {
 	return role == manifests.RoleEtcd || role == manifests.RoleAPIServer
 }
 
-// Role is the pod's part in a control plane: what runs counts, and else what is wanted.
+// Role returns the pod's role in a control plane: of the pod manifest on disk, or else of the template.
 func (v *PodView) Role() string { return cmp.Or(v.Was.Role, v.Pod.Role) }
 
 func (v *PodView) read(p policy.Policy) ([]Want, error) {
@@ -184,18 +187,20 @@ func (v *PodView) readDisk() (map[string]string, error) {
 	return out, nil
 }
 
-// Unmanaged is why the agent does not change a pod manifest.
+// Unmanaged returns why the agent does not change a pod manifest; empty if it does.
 func (v *PodView) Unmanaged() string {
 	switch {
+	case v.Owner != "":
+		return v.ReadOnly.Error()
 	case v.ReadOnly != nil:
-		return v.ReadOnly.Error() + ": kubelet reads it, and the agent does not write it"
+		return v.ReadOnly.Error() + ": the agent does not write such a file"
 	case v.Template != nil:
-		return v.File + " is of the control plane and is not listed under manage"
+		return v.File + " belongs to the control plane and is not listed under manage"
 	}
 	return v.File + " has no template and is not listed under manage"
 }
 
-// PullPolicy is the pull policy that rendering writes; empty: none.
+// PullPolicy returns the pull policy that rendering writes; empty if none.
 func (v *PodView) PullPolicy(p policy.Policy) string {
 	if v.Template != nil {
 		return p.PullPolicy
@@ -203,8 +208,8 @@ func (v *PodView) PullPolicy(p policy.Policy) string {
 	return p.ManagedPullPolicy
 }
 
-// PinnedAt is the digest that an override puts in the place of an image. An edit of a pod
-// manifest without a template ends it.
+// PinnedAt returns the digest of an image's place in the override. An edit of a pod manifest without a template ends
+// the override.
 func (v *PodView) PinnedAt(i manifests.Image) (record.PinnedImage, bool) {
 	at, ok := v.Override.Images[node.PlaceOf(i)]
 	if !ok || v.Template == nil && !v.Override.Pending && !v.Named[node.PlaceOf(i)] {
@@ -213,9 +218,8 @@ func (v *PodView) PinnedAt(i manifests.Image) (record.PinnedImage, bool) {
 	return at, true
 }
 
-// isKubeadm reports whether an image is the component of a control plane that kubeadm has set
-// up.
+// isKubeadm reports whether an image is a control-plane component set up by kubeadm.
 func (v *PodView) isKubeadm(i manifests.Image) bool {
 	name := v.Pod.Component
-	return v.Template == nil && name != "" && i.Kind == manifests.KindContainer && i.Container == name
+	return v.Owner == "" && v.Template == nil && name != "" && i.Kind == manifests.KindContainer && i.Container == name
 }

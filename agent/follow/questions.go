@@ -15,8 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// Running are the digests that the images of each question run. Two containers of one tag may
-// run different digests.
+// Running returns the running digests of each question's images. Two containers of one tag may run different digests.
 func Running(inv node.Inventory, views []PodView) map[release.Question][]digest.Digest {
 	var names []string
 	for _, v := range views {
@@ -24,15 +23,15 @@ func Running(inv node.Inventory, views []PodView) map[release.Question][]digest.
 			names = append(names, v.Pod.Name)
 		}
 	}
-	out := map[release.Question][]digest.Digest{}
+	out, pods, held := map[release.Question][]digest.Digest{}, inv.ByPod(names), inv.Index()
 	for _, v := range views {
 		if v.Err != nil {
 			continue
 		}
-		containers := inv.PodContainers(v.Pod.Namespace, v.Pod.Name, names)
+		containers := pods.Containers(v.Pod.Namespace, v.Pod.Name)
 		for _, w := range v.Wants {
 			if c := node.FindContainer(containers, w.Image.Container); c != nil && node.IsContainer(w.Image) && c.Image != "" {
-				out[w.Ask] = append(out[w.Ask], node.DigestOf(c, inv.Held))
+				out[w.Ask] = append(out[w.Ask], held.DigestOf(c))
 			}
 		}
 	}
@@ -67,7 +66,7 @@ func (w *Want) question(p policy.Policy, managed bool) error {
 	case editable && rule.Follow != "":
 		tag = rule.Follow
 	case w.OnDisk.Repository == repository && !release.IsPlaceholder(w.OnDisk.Tag):
-		tag = Higher(tag, w.OnDisk.Tag, rule.Dialect)
+		tag = Higher(tag, w.OnDisk.Tag, rule.Scheme)
 	}
 	if !editable {
 		w.Untouched = w.Image.Reason
@@ -76,21 +75,21 @@ func (w *Want) question(p policy.Policy, managed bool) error {
 	return nil
 }
 
-// Higher is the higher of two tags: the one on disk after an apply, the template's after an OS
-// update. It is the template's where they cannot be compared.
-func Higher(template, disk string, d tags.Dialect) string {
+// Higher returns the higher of two tags: the one on disk after an apply, the template's after an OS update. If they
+// cannot be compared, it returns the template's.
+func Higher(template, disk string, s tags.Scheme) string {
 	if template == "" {
 		return disk
 	}
-	t, errT := d.Parse(template)
-	k, errK := d.Parse(disk)
-	if errT != nil || errK != nil || t.HasV() != k.HasV() || tags.Compare(t, k) >= 0 {
+	t, errT := s.Parse(template)
+	k, errK := s.Parse(disk)
+	if errT != nil || errK != nil || tags.ChangeBetween(t, k) == tags.Unrelated || tags.Compare(t, k) >= 0 {
 		return template
 	}
 	return disk
 }
 
-// Questions are the questions of all pods and of the configuration, sorted, each once.
+// Questions returns the questions of all pods and of the configuration, sorted, without duplicates.
 func Questions(views []PodView, p policy.Policy) []release.Question {
 	var qs []release.Question
 	for _, v := range views {

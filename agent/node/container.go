@@ -8,7 +8,7 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Container is a container of a static pod as CRI shows it.
+// Container is a container of a static pod, as CRI shows it.
 type Container struct {
 	ID        string // CRI's id, for Stop
 	Sandbox   string // CRI's pod sandbox id
@@ -17,8 +17,8 @@ type Container struct {
 	Name      string // container name in the pod manifest
 	Running   bool   // false: created or exited
 	StartedAt time.Time
-	// FinishedAt, ExitCode, Reason and Message are of an ended container. Reason is the runtime's:
-	// Completed, Error, OOMKilled, StartError, Unknown.
+	// FinishedAt, ExitCode, Reason and Message are set for an ended container. Reason is the runtime's: Completed,
+	// Error, OOMKilled, StartError, Unknown.
 	FinishedAt time.Time
 	ExitCode   int32
 	Reason     string
@@ -30,25 +30,25 @@ type Container struct {
 
 // HeldImage is one image record of containerd.
 type HeldImage struct {
-	Name   string        // repository:tag, repository@digest, or one of our pins
+	Name   string        // repository:tag, repository@digest, or a pin of the agent
 	Digest digest.Digest // the record's target
 	Pin    bool          // the agent's pin
-	Staged bool          // staging gave the name, and no other client has pulled it since
-	// Repository is that of a pin or a staged name; empty for others.
+	Staged bool          // staging created the name, and no other client has pulled it since
+	// Repository is set for a pin or a staged name; empty for others.
 	Repository string
 	// Complete: all blobs for the node's platform are there and unpacked. Only set for pins.
 	Complete bool
-	Config   digest.Digest // of the node's platform; empty where the content is missing
-	Origin   string        // see release.Build; empty: there is none, or the content is missing
+	Config   digest.Digest // of the node's platform; empty if the content is missing
+	Origin   string        // see release.Build; empty if there is none, or if the content is missing
 	// MediaType and Size in bytes are of the manifest or index itself. Only set for pins.
 	MediaType string
 	Size      int64
-	// NotImage is the media type of a record that names no image, as a pull from a login page leaves it ("text/html");
-	// empty: it names one.
+	// NotImage is the media type of a record that is not an image, for example after a pull from a login page
+	// ("text/html"); empty for an image.
 	NotImage string
 }
 
-// Waiting is a container that kubelet does not start, and why.
+// Waiting is a container that kubelet does not start, with the reason.
 type Waiting struct {
 	Namespace string
 	Pod       string // with the node's suffix, as CRI has it: velum-node1

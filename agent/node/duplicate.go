@@ -11,29 +11,29 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// Duplicate is a pod that kubelet's directory may define more than once. kubelet runs one pod of each namespace and
-// name: that of the file that it read last (pkg/kubelet/config/file.go, replaceStore).
+// Duplicate is a pod that kubelet's directory may define more than once. kubelet runs one pod per namespace and name,
+// from the file that it read last (pkg/kubelet/config/file.go, replaceStore).
 type Duplicate struct {
 	Pod    string   // namespace/name
 	Files  []string // that define it, sorted
-	Unread []string // of which that is not known, but their names are like those of Files
+	Unread []string // whose pods are unknown, but whose names resemble Files
 }
 
 // Is reports whether there is more than one file.
 func (d Duplicate) Is() bool { return len(d.Files)+len(d.Unread) > 1 }
 
-// maxDuplicates bounds the files that a text names.
+// maxDuplicates limits the files named in a text.
 const maxDuplicates = 8
 
 func (d Duplicate) String() string {
 	if len(d.Files) > 1 {
-		return fmt.Sprintf("%s define the pod %s: kubelet runs the one that it read last",
+		return fmt.Sprintf("%s define the same pod %s: kubelet runs the one that it read last",
 			names(d.Files), outside.Line(d.Pod, maxPodID))
 	}
-	return fmt.Sprintf("%s cannot be read and may define the pod %s, too", names(d.Unread), outside.Line(d.Pod, maxPodID))
+	return fmt.Sprintf("%s cannot be read and may also define the pod %s", names(d.Unread), outside.Line(d.Pod, maxPodID))
 }
 
-// maxPodID is room for a namespace and a name, which have 63 and 253 characters at most.
+// maxPodID exceeds the length of namespace and name, at most 63 and 253 characters.
 const maxPodID = 320
 
 func names(files []string) string {
@@ -46,7 +46,7 @@ func names(files []string) string {
 	return strings.Join(files, "")
 }
 
-// FindDuplicate finds the files beside file that define the same pod (namespace/name), or may do so.
+// FindDuplicate finds the other files that define, or may define, the pod (namespace/name) of file.
 func FindDuplicate(files []PodFile, file, pod string) Duplicate {
 	d := Duplicate{Pod: pod, Files: []string{file}}
 	for _, f := range files {
@@ -63,7 +63,7 @@ func FindDuplicate(files []PodFile, file, pod string) Duplicate {
 	return d
 }
 
-// isNamedLike reports whether a name is that of a copy: velum.yaml.bak, velum.json, velum~ and old-velum.yaml of
+// isNamedLike reports whether a name looks like a copy: velum.yaml.bak, velum.json, velum~ and old-velum.yaml of
 // velum.yaml.
 func isNamedLike(name, file, pod string) bool {
 	stem, _, _ := strings.Cut(file, ".")

@@ -4,8 +4,8 @@ package node
 
 import "github.com/kubic-project/image-update-agent/manifests"
 
-// IsContainer reports whether a container of CRI belongs to an image. An image of a volume runs
-// nothing, and may have the name of a container.
+// IsContainer reports whether an image belongs to a container of CRI. An image of a volume runs nothing, and may have
+// the name of a container.
 func IsContainer(i manifests.Image) bool {
 	return i.Kind == manifests.KindContainer || i.Kind == manifests.KindInit
 }
@@ -13,8 +13,7 @@ func IsContainer(i manifests.Image) bool {
 // PullNever is kubelet's pull policy that pulls nothing.
 const PullNever = "Never"
 
-// PullPolicyOf is kubelet's pull policy for an image. Its default is Always where the tag is
-// latest or empty.
+// PullPolicyOf returns kubelet's pull policy for an image. The default is Always if the tag is latest or empty.
 func PullPolicyOf(i manifests.Image) string {
 	if i.PullPolicy != "" {
 		return i.PullPolicy
@@ -25,12 +24,11 @@ func PullPolicyOf(i manifests.Image) string {
 	return manifests.PullIfNotPresent
 }
 
-// PlaceOf names an image's place by its container, since a new first container shifts the
-// indices.
+// PlaceOf identifies an image's place by its container, because a new first container shifts the indices.
 func PlaceOf(i manifests.Image) string { return string(i.Kind) + " " + i.Container }
 
-// Pulled reports whether kubelet pulls an image by a tag: a container or volume of the first
-// document has it, and it names no digest.
+// Pulled reports whether kubelet pulls an image by a tag: it belongs to a container or volume of the first document,
+// and has no digest.
 func Pulled(i manifests.Image) bool {
 	switch i.Kind {
 	case manifests.KindContainer, manifests.KindInit, manifests.KindEphemeral, manifests.KindVolume:

@@ -18,11 +18,11 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-func TestWhatAContainerRuns(t *testing.T) {
+func TestDigestOfAContainer(t *testing.T) {
 	t.Parallel()
 	d := func(s string) digest.Digest { return digest.FromString(s) }
 	target := release.Release{Digest: d("target"), Build: release.Build{Config: d("config")}}
-	held := []node.HeldImage{{Digest: d("held"), Config: d("c")}, {Digest: d("other"), Config: d("o")}}
+	held := node.Inventory{Held: []node.HeldImage{{Digest: d("held"), Config: d("c")}, {Digest: d("other"), Config: d("o")}}}.Index()
 	for name, c := range map[string]struct {
 		container *node.Container
 		want      digest.Digest
@@ -35,13 +35,25 @@ func TestWhatAContainerRuns(t *testing.T) {
 		"the same, under a held digest":    {&node.Container{Image: d("config"), Digests: []digest.Digest{d("gone"), d("held")}}, d("held"), true},
 		"another, that is held":            {&node.Container{Image: d("c"), Digests: []digest.Digest{d("gone"), d("held")}}, d("held"), false},
 		"another, that only the store has": {&node.Container{Image: d("o")}, d("other"), false},
-		"another, that nobody holds":       {&node.Container{Image: d("x"), Digests: []digest.Digest{d("gone")}}, d("gone"), false},
-		"another, that nobody knows":       {&node.Container{Image: d("x")}, "", false},
+		"another one, that is not held":    {&node.Container{Image: d("x"), Digests: []digest.Digest{d("gone")}}, d("gone"), false},
+		"another one, that is unknown":     {&node.Container{Image: d("x")}, "", false},
 	} {
-		got, same := node.RunsTarget(c.container, target, held)
+		got, same := held.RunsTarget(c.container, target)
 		assert.Equal(t, c.want, got, name)
 		assert.Equal(t, c.same, same, name)
 	}
+}
+
+// owner returns the name of the static pod that has a container of a CRI pod.
+func owner(inv node.Inventory, criPod string, names []string) string {
+	inv.Containers = []node.Container{{Pod: criPod}}
+	pods := inv.ByPod(names)
+	for _, n := range names {
+		if len(pods.Containers("", n)) > 0 {
+			return n
+		}
+	}
+	return ""
 }
 
 func TestOwnerOfACRIPod(t *testing.T) {
@@ -51,11 +63,11 @@ func TestOwnerOfACRIPod(t *testing.T) {
 		"velum-node1": "velum", "velum-db-node1": "velum-db", "velum-node1-node1": "velum-node1",
 		"velum": "", "velumx-node1": "", "other-node1": "",
 	} {
-		assert.Equal(t, want, node.Inventory{}.Owner(pod, names), pod)
+		assert.Equal(t, want, owner(node.Inventory{}, pod, names), pod)
 	}
 }
 
-func TestContainerThatCounts(t *testing.T) {
+func TestFindContainer(t *testing.T) {
 	t.Parallel()
 	at := func(n int64) time.Time { return time.Unix(n, 0) }
 	inv := node.Inventory{Containers: []node.Container{
@@ -65,11 +77,11 @@ func TestContainerThatCounts(t *testing.T) {
 		{ID: "runs", Sandbox: "new", Pod: "velum-n", Namespace: "default", Name: "velum", StartedAt: at(2), Running: true},
 		{ID: "foreign", Sandbox: "x", Pod: "velum-n", Namespace: "kube-system", Name: "velum", Running: true},
 	}}
-	all := inv.PodContainers("default", "velum", []string{"velum"})
+	all := inv.ByPod([]string{"velum"}).Containers("default", "velum")
 	require.Len(t, all, 2, "the clock was set back, the sandbox tells")
 	assert.Equal(t, "runs", node.FindContainer(all, "velum").ID)
 	assert.Equal(t, "init", node.FindContainer(all, "init").ID)
-	assert.Nil(t, node.FindContainer(all, "nobody"))
+	assert.Nil(t, node.FindContainer(all, "unknown"))
 	assert.Equal(t, "late", node.FindContainer([]node.Container{{ID: "early", StartedAt: at(1)}, {ID: "late", StartedAt: at(2)}}, "").ID)
 }
 
@@ -86,7 +98,7 @@ func TestPullPolicyOf(t *testing.T) {
 	}
 }
 
-// A copy that cannot be read may define the pod, too.
+// A copy that cannot be read may define the same pod.
 func TestFindDuplicate(t *testing.T) {
 	t.Parallel()
 	text := []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: velum}\nspec: {containers: [{name: a, image: a}]}\n")
@@ -98,7 +110,7 @@ func TestFindDuplicate(t *testing.T) {
 		d := node.FindDuplicate([]node.PodFile{own, unread(name)}, "velum.yaml", "default/velum")
 		assert.Equal(t, want, d.Is(), name)
 		if want {
-			assert.Equal(t, name+" cannot be read and may define the pod default/velum, too", d.String())
+			assert.Equal(t, name+" cannot be read and may also define the pod default/velum", d.String())
 		}
 	}
 	files := []node.PodFile{own}
@@ -106,13 +118,13 @@ func TestFindDuplicate(t *testing.T) {
 		files = append(files, node.PodFile{Name: string(rune('a' + n)), Data: text})
 	}
 	d := node.FindDuplicate(files, "velum.yaml", "default/velum")
-	assert.Equal(t, "a, b, c, d, e, f, g, h and 2 more define the pod default/velum: kubelet runs the one that it read last", d.String())
+	assert.Equal(t, "a, b, c, d, e, f, g, h and 2 more define the same pod default/velum: kubelet runs the one that it read last", d.String())
 	d = node.FindDuplicate(files[:2], "velum.yaml", "default/velum")
-	assert.Equal(t, "a and velum.yaml define the pod default/velum: kubelet runs the one that it read last", d.String())
+	assert.Equal(t, "a and velum.yaml define the same pod default/velum: kubelet runs the one that it read last", d.String())
 	assert.False(t, node.FindDuplicate(files, "velum.yaml", "kube-system/velum").Is())
 }
 
-func TestWhatIsOnTheNode(t *testing.T) {
+func TestHasAndOrigin(t *testing.T) {
 	t.Parallel()
 	d := digest.FromString
 	inv := node.Inventory{Held: []node.HeldImage{
@@ -122,12 +134,13 @@ func TestWhatIsOnTheNode(t *testing.T) {
 		{Name: "alias a", Digest: d("a")},
 		{Name: "alias c", Digest: d("c")},
 	}}
-	assert.True(t, inv.Staged(release.Release{Repository: "r", Digest: d("a")}))
-	assert.False(t, inv.Staged(release.Release{Repository: "r", Digest: d("b")}), "it is not complete")
-	assert.True(t, inv.Has(d("b")))
-	assert.False(t, inv.Has(d("x")))
-	assert.Equal(t, "o", inv.OriginOf(d("a")))
-	assert.Empty(t, inv.OriginOf(d("b")))
+	held := inv.Index()
+	assert.True(t, held.Staged(release.Release{Repository: "r", Digest: d("a")}))
+	assert.False(t, held.Staged(release.Release{Repository: "r", Digest: d("b")}), "it is not complete")
+	assert.True(t, held.Has(d("b")))
+	assert.False(t, held.Has(d("x")))
+	assert.Equal(t, "o", held.OriginOf(d("a")))
+	assert.Empty(t, held.OriginOf(d("b")))
 	digests, pins := inv.Digests()
 	assert.Len(t, digests, 3)
 	assert.Len(t, pins, 2)
@@ -141,12 +154,12 @@ func TestOwnerByTheNodesName(t *testing.T) {
 	t.Parallel()
 	names := []string{"velum", "velum-db"}
 	for pod, want := range map[string]string{"velum-node1": "velum", "velum-db-node1": "velum-db", "other-node1": ""} {
-		assert.Equal(t, want, node.Inventory{NodeName: "node1"}.Owner(pod, names), pod)
+		assert.Equal(t, want, owner(node.Inventory{NodeName: "node1"}, pod, names), pod)
 	}
-	assert.Equal(t, "velum", node.Inventory{NodeName: "db-node1"}.Owner("velum-db-node1", names))
+	assert.Equal(t, "velum", owner(node.Inventory{NodeName: "db-node1"}, "velum-db-node1", names))
 }
 
-// An observation is whole, or an error: in half of one a running pod could look absent.
+// An observation is complete, or an error: in a partial one a running pod could look absent.
 func TestObserve(t *testing.T) {
 	t.Parallel()
 	text := []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: velum}\nspec: {containers: [{name: a, image: a}]}\n")
@@ -189,7 +202,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// files is a node whose call number fails fails; 0: none.
+// files is a node whose call number fails returns an error; 0: none does.
 type files struct {
 	all          []node.PodFile
 	busy         error

@@ -8,21 +8,28 @@ import (
 	"time"
 )
 
-// Observer observes the node. Its observations are complete or an error: in half an observation a
-// running pod could look absent.
+// Observer observes the node. An observation is complete or an error: in a partial one a running pod could look absent.
 type Observer struct {
 	Files    PodFileReader
 	Pods     ContainerLister
 	Images   ImageRecords
-	Busy     func(context.Context) (grain string, err error) // the grain by which another operation owns the node
+	Busy     func(context.Context) (grain string, err error) // the grain with which another operation owns the node
 	NodeName string
 	State    *State
 }
 
-// State is what one observation hands to the next.
+// State is the state that one observation passes to the next.
 type State struct {
 	Missing map[string]time.Time // since when, by "file/container"
 	Parsed  parsedFiles
+}
+
+// Parse parses pod manifests that were read after the observation; those that it has seen are not parsed again.
+func (s *State) Parse(files []PodFile) {
+	if s.Parsed == nil {
+		s.Parsed = parsedFiles{}
+	}
+	parseAll(files, s.Parsed, s.Parsed)
 }
 
 // ObserveFiles reads the directories of pod manifests.
@@ -44,7 +51,10 @@ func (o Observer) ObserveFiles(ctx context.Context) (Inventory, error) {
 		inv.Busy = "the grain " + inv.BusyGrain + " is true"
 	}
 	inv.Missing = o.State.Missing
-	o.State.Parsed = inv.parse(o.State.Parsed)
+	now := parsedFiles{}
+	parseAll(inv.Templates, o.State.Parsed, now)
+	parseAll(inv.PodManifests, o.State.Parsed, now)
+	o.State.Parsed = now
 	return inv, nil
 }
 

@@ -14,15 +14,15 @@ type PodFile struct {
 	Name string
 	Data []byte
 	Err  error
-	// Followed is what kubelet reads of a pod manifest with Err; nil: nothing, or that is not known.
+	// Followed is the content that kubelet reads from a pod manifest with Err; nil: nothing, or unknown.
 	Followed []byte
-	// PassedOver: kubelet passes over a pod manifest with Err (a directory, a dangling symlink).
+	// PassedOver: kubelet ignores a pod manifest with Err (a directory, a dangling symlink).
 	PassedOver bool
 
 	parsed *parsedFile // from Content; nil: not parsed
 }
 
-// Content is what kubelet reads; nil: nothing, or that is not known.
+// Content returns the content that kubelet reads; nil: nothing, or unknown.
 func (f PodFile) Content() []byte {
 	if f.Data == nil {
 		return f.Followed
@@ -30,7 +30,7 @@ func (f PodFile) Content() []byte {
 	return f.Data
 }
 
-// Parse parses the file. It uses what the observation has parsed.
+// Parse parses the file, or returns the result from the observation.
 func (f PodFile) Parse() (*manifests.File, error) {
 	if f.parsed != nil {
 		return f.parsed.file, f.parsed.err
@@ -38,8 +38,7 @@ func (f PodFile) Parse() (*manifests.File, error) {
 	return manifests.Parse(f.Content())
 }
 
-// Defines returns "namespace/name" of the pod that kubelet makes of the file; empty: none, or
-// that is not known.
+// Defines returns "namespace/name" of the pod that kubelet reads from the file; empty if there is none, or if unknown.
 func (f PodFile) Defines() string {
 	if f.parsed != nil {
 		return f.parsed.defines
@@ -47,7 +46,7 @@ func (f PodFile) Defines() string {
 	return manifests.Defines(f.Content())
 }
 
-// IsUnread reports whether it is not known what kubelet makes of the file.
+// IsUnread reports whether it is unknown what kubelet reads from the file.
 func (f PodFile) IsUnread() bool { return f.Err != nil && f.Followed == nil && !f.PassedOver }
 
 // Replaced returns the file with the content of another one.
@@ -65,26 +64,22 @@ type parsedFile struct {
 // parsedFiles are the files of one observation, by their SHA-256.
 type parsedFiles map[[sha256.Size]byte]*parsedFile
 
-// parse parses the files that are not in before, and returns those of this observation.
-func (inv *Inventory) parse(before parsedFiles) parsedFiles {
-	now := parsedFiles{}
-	for _, files := range [][]PodFile{inv.Templates, inv.PodManifests} {
-		for n := range files {
-			text := files[n].Content()
-			if text == nil {
-				continue
-			}
-			key := sha256.Sum256(text)
-			if now[key] == nil {
-				now[key] = before[key]
-			}
-			if now[key] == nil {
-				now[key] = parse(text)
-			}
-			files[n].parsed = now[key]
+// parse parses the files that are not in before, and adds all to now.
+func parseAll(files []PodFile, before, now parsedFiles) {
+	for n := range files {
+		text := files[n].Content()
+		if text == nil {
+			continue
 		}
+		key := sha256.Sum256(text)
+		if now[key] == nil {
+			now[key] = before[key]
+		}
+		if now[key] == nil {
+			now[key] = parse(text)
+		}
+		files[n].parsed = now[key]
 	}
-	return now
 }
 
 func parse(text []byte) *parsedFile {

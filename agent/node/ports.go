@@ -19,28 +19,27 @@ type ImageRecords interface {
 	Held(ctx context.Context) ([]HeldImage, error)
 }
 
-// ImageStore is what staging needs of the node's image store.
+// ImageStore has the operations for staging on the node's image store.
 type ImageStore interface {
-	// Stage pulls a release by digest for the node's platform, unpacks it, names it by its long
-	// tag (by its digest where it has none) and pins it. It fetches only missing content. Safe
-	// for concurrent use with different releases. ErrNoSpace where the disk was full.
+	// Stage pulls a release by digest for the node's platform, unpacks it, names it by its long tag (or by its digest
+	// if it has none) and pins it. It fetches only missing content. It is safe for concurrent use with different
+	// releases. It returns ErrNoSpace if the disk was full.
 	Stage(ctx context.Context, r release.Release, t StageOptions) error
-	// Pins makes want the set of the agent's pins, as far as the digests are on the node. It does
-	// not touch pins that are in want already.
+	// Pins sets the agent's pins to want, as far as the node has the digests. It does not touch pins that are already
+	// in want.
 	Pins(ctx context.Context, want []release.Pin) error
-	// Prune removes image records that still name the same digest, with the content that no other
-	// record and no container uses.
+	// Prune removes image records that still have the same digest, and their content unless another record or a
+	// container uses it.
 	Prune(ctx context.Context, gone []HeldImage) error
 }
 
-// ImageNamer gives images names.
+// ImageNamer names images.
 type ImageNamer interface {
-	// Name gives a digest the name repository@digest, by which CRI finds it without a registry.
-	// ErrNotFound where the node does not have the whole image.
+	// Name names a digest repository@digest, so that CRI finds it without a registry. It returns ErrNotFound if the
+	// node does not have the whole image.
 	Name(ctx context.Context, p release.Pin) error
-	// Restore makes a record that names no image (HeldImage.NotImage) name a digest. ErrConflict
-	// where the record was changed since was; ErrNotFound where the node does not have the whole
-	// image.
+	// Restore points a broken record (HeldImage.NotImage) at a digest. It returns ErrConflict if the record has changed
+	// since was; ErrNotFound if the node does not have the whole image.
 	Restore(ctx context.Context, was HeldImage, d digest.Digest) error
 }
 
@@ -55,8 +54,7 @@ type Images interface {
 type StageOptions struct {
 	// Progress is called from one goroutine at a time.
 	Progress func(status.Progress)
-	// CheckSpace is called once the sizes are known and before a layer is fetched. Its error ends
-	// the staging.
+	// CheckSpace is called when the sizes are known and before a layer is fetched. Its error ends the staging.
 	CheckSpace func(ctx context.Context, n policy.SpaceNeeded) error
 }
 
@@ -69,8 +67,8 @@ type ContainerLister interface {
 
 // ImageService is CRI's view of the images.
 type ImageService interface {
-	// Lists reports whether CRI lists an image of that name, and its image id (config digest).
-	// kubelet finds the images that CRI lists.
+	// Lists reports whether CRI lists an image with that name, and its image id (config digest). kubelet finds the
+	// images that CRI lists.
 	Lists(ctx context.Context, name string) (digest.Digest, bool, error)
 	// Filesystem is the filesystem of the runtime's images.
 	Filesystem(ctx context.Context) (policy.Filesystem, error)
@@ -84,8 +82,8 @@ type ImagePuller interface {
 
 // ContainerStopper stops and removes containers.
 type ContainerStopper interface {
-	// Stop stops a container within its grace and removes it. kubelet restarts a removed container
-	// at once, and an ended one after a growing back-off.
+	// Stop stops a container within its grace period and removes it. kubelet restarts a removed container at once, and
+	// an ended one after a growing back-off.
 	Stop(ctx context.Context, containerID string, grace time.Duration) error
 	// Clear removes the containers of a sandbox that is down.
 	Clear(ctx context.Context, sandboxID string) error
@@ -95,7 +93,7 @@ type ContainerStopper interface {
 type Sandboxes interface {
 	// SandboxReady reports whether a sandbox exists and is up.
 	SandboxReady(ctx context.Context, sandboxID string) (bool, error)
-	// Address is the IP of a sandbox; empty where it uses the host's network.
+	// Address returns the IP of a sandbox; empty if it uses the host's network.
 	Address(ctx context.Context, sandboxID string) (string, error)
 }
 
@@ -120,21 +118,21 @@ type PodFileReader interface {
 
 // PodFileWriter writes pod manifests.
 type PodFileWriter interface {
-	// Write replaces a file of kubelet's directory. ErrConflict where it is no longer as read
-	// (was.Data nil: it does not exist).
+	// Write replaces a file of kubelet's directory. It returns ErrConflict if the file is not as read (was.Data nil: it
+	// did not exist).
 	Write(ctx context.Context, was PodFile, data []byte) error
-	// Remove deletes a file of kubelet's directory. ErrConflict where it is no longer as read.
+	// Remove deletes a file of kubelet's directory. It returns ErrConflict if the file is not as read.
 	Remove(ctx context.Context, was PodFile) error
 	// Keep stores a rendered file until it is approved; nil data deletes it.
 	Keep(ctx context.Context, name string, data []byte) error
 }
 
-// PodFileMover sets pod manifests aside for a moment.
+// PodFileMover sets pod manifests aside temporarily.
 type PodFileMover interface {
-	// SetAside moves a file out of kubelet's directory until it is written or put back.
-	// ErrConflict where it is no longer as read.
+	// SetAside moves a file out of kubelet's directory until it is written or put back. It returns ErrConflict if the
+	// file is not as read.
 	SetAside(ctx context.Context, was PodFile) error
-	// PutBack restores the files that were set aside and not written since, and names them.
+	// PutBack restores the files that were set aside and not written since, and returns their names.
 	PutBack(ctx context.Context) (names []string, err error)
 }
 

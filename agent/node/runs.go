@@ -10,16 +10,16 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// RunsTarget returns the registry digest of a container's image, and whether it is the target's.
-// Manifests with the same config digest, which CRI shows of each container, are the same image.
-func RunsTarget(c *Container, target release.Release, held []HeldImage) (d digest.Digest, same bool) {
+// RunsTarget returns the registry digest of a container's image, and whether it is the target's. Manifests with the
+// same config digest, which CRI shows for each container, are the same image.
+func (x HeldIndex) RunsTarget(c *Container, target release.Release) (d digest.Digest, same bool) {
 	if c == nil || c.Image == "" {
 		return "", false
 	}
 	if slices.Contains(c.Digests, target.Digest) {
 		return target.Digest, true
 	}
-	d = DigestOf(c, held)
+	d = x.DigestOf(c)
 	switch {
 	case d != "" && d == target.Digest:
 		return d, true

@@ -15,7 +15,7 @@ import (
 )
 
 // ErrUnknownImage is returned for a name that matches no tracked image.
-var ErrUnknownImage = errors.New("no pod manifest uses it")
+var ErrUnknownImage = errors.New("no such image or pod manifest")
 
 // IsUnstaged reports whether only staging is missing for the pod's offer.
 func IsUnstaged(p PodPlan) bool {
@@ -23,7 +23,7 @@ func IsUnstaged(p PodPlan) bool {
 	return at.Result == status.ResultHeld && !at.Staged
 }
 
-// IsNamed reports whether name stands for the image, see IsRepository.
+// IsNamed reports whether name selects the image, see IsRepository.
 func IsNamed(i ImagePlan, name string) bool {
 	return i.Want.Ask.Repository != "" && IsRepository(i.Want.Ask.Repository, name)
 }
@@ -40,7 +40,7 @@ func (p *PodPlan) Approval(now time.Time) record.Approval {
 	})}
 }
 
-// Releases returns the releases (repository@digest) that the pod runs or is offered.
+// Releases returns the releases (repository@digest) that run in the pod or are offered to it.
 func (p *PodPlan) Releases() []string {
 	var out []string
 	for _, i := range p.Images {

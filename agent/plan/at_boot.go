@@ -20,11 +20,11 @@ import (
 
 // BootStep is the decision about one pod manifest that differs from its template.
 type BootStep struct {
-	Step       // Do is empty: the file is kept
+	Step       // Do is empty if the file is kept
 	Reason     string
 	Err        error    // set by the caller: the step failed
 	Ends       []string // places of its override that the template replaces
-	IsRendered bool     // Was equals the rendered template, whatever the record says
+	IsRendered bool     // Was equals the rendered template, whatever the record has
 	Images     []ImagePlan
 }
 
@@ -62,7 +62,7 @@ func (f *facts) atBoot(v follow.PodView, s *BootStep) {
 	case v.Duplicate.Is():
 		s.keepAsIs("%s: %s", status.HoldDuplicate, v.Duplicate)
 	case v.ReadOnly != nil:
-		// The agent does not write it.
+		// The agent must not write it.
 	case v.Override.Pending:
 		if string(s.Was.Data) != v.Override.Data {
 			s.Do, s.Data, s.Ours, s.Reason = StepWrite, []byte(v.Override.Data), v.Template != nil, v.Override.Reason
@@ -77,8 +77,7 @@ func (f *facts) atBoot(v follow.PodView, s *BootStep) {
 	}
 }
 
-// holdAtBoot keeps a pod manifest that is held. The holds on images that the template drops
-// count, too.
+// holdAtBoot keeps a held pod manifest. Holds on images that the template drops count, too.
 func (f *facts) holdAtBoot(v follow.PodView, p PodPlan, s *BootStep) {
 	for _, img := range v.Was.Images {
 		if ref, err := release.ParseReference(img.Reference); err == nil {
@@ -92,8 +91,7 @@ func (f *facts) holdAtBoot(v follow.PodView, p PodPlan, s *BootStep) {
 	}
 }
 
-// renderTemplate renders the template with its own tags, or those on disk where they are
-// higher.
+// renderTemplate renders the template with its own tags, or with those on disk if they are higher.
 func (f *facts) renderTemplate(v follow.PodView, p *PodPlan, s *BootStep) {
 	why := ""
 	for _, w := range v.Wants {
@@ -124,15 +122,15 @@ func (f *facts) renderTemplate(v follow.PodView, p *PodPlan, s *BootStep) {
 		_, once := f.rec.Wrote[v.File]
 		s.IsRendered = once && !f.unedited(*v.Disk) && p.matches(v.Disk)
 	case v.Disk != nil && !f.unedited(*v.Disk):
-		s.keepAsIs("it is not what the agent wrote last")
+		s.keepAsIs("it was changed since the agent wrote it")
 	case v.Disk != nil && f.isConfigured(v, *p):
-		s.keepAsIs("only its pull policy is another")
+		s.keepAsIs("only its pull policy would change")
 	case why != "":
 		s.keepAsIs("%s", why)
 	case v.Disk == nil:
 		s.Do, s.Data, s.Ours, s.Reason = StepWrite, p.Wanted, true, "its template is new"
 	default:
-		s.Do, s.Data, s.Ours, s.Reason = StepWrite, p.Wanted, true, "its template is another"
+		s.Do, s.Data, s.Ours, s.Reason = StepWrite, p.Wanted, true, "its template has changed"
 		f.holdAtBoot(v, *p, s)
 	}
 }
@@ -149,7 +147,7 @@ func (f *facts) isConfigured(v follow.PodView, p PodPlan) bool {
 	return p.Err == nil && !p.Waiting
 }
 
-// unedited reports whether the pod manifest is what the agent wrote last.
+// unedited reports whether the pod manifest is as the agent last wrote it.
 func (f *facts) unedited(disk node.PodFile) bool {
 	return f.rec.Wrote[disk.Name] == digest.FromBytes(disk.Data)
 }

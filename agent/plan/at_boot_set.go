@@ -12,8 +12,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// keepHalvesAtBoot keeps each pod manifest that would start a release of a set of which another pod of the node does
-// not get its release: the set is offered later, as a whole.
+// keepHalvesAtBoot keeps each pod manifest that would start a release of a set while another pod of the node does not
+// get its release: the set is offered later, as a whole.
 func (f *facts) keepHalvesAtBoot(views []follow.PodView, steps []BootStep) {
 	untilStable(len(steps), func(n int) (changed bool) {
 		why := f.lackedAtBoot(steps[n], views, steps)
@@ -24,7 +24,7 @@ func (f *facts) keepHalvesAtBoot(views []follow.PodView, steps []BootStep) {
 	})
 }
 
-// lackedAtBoot returns what the sets of a step lack; "": nothing.
+// lackedAtBoot returns what the sets of a step lack; "" if nothing.
 func (f *facts) lackedAtBoot(s BootStep, views []follow.PodView, steps []BootStep) string {
 	if s.Do != StepWrite {
 		return ""
@@ -45,7 +45,7 @@ func (f *facts) lackedAtBoot(s BootStep, views []follow.PodView, steps []BootSte
 	return ""
 }
 
-// getsAtBoot reports whether a pod starts with a release of a set or a higher one, or needs none.
+// getsAtBoot reports whether a pod starts with a release of a set or a higher one, or does not need it.
 func (f *facts) getsAtBoot(v follow.PodView, m release.Reference, steps []BootStep) bool {
 	if v.Err != nil {
 		return !f.ranIn(v.File, m.Repository)

@@ -18,28 +18,28 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// BegunSet is what becomes of a set of which pods were restarted.
+// BegunSet is the state of a set whose pods have begun to restart.
 type BegunSet struct {
 	Name string
-	// Ended: all of its pods run it, or none.
+	// Ended: all of its pods run it, or none does.
 	Ended bool
-	// Undo are the pods that are to return, with their rollback targets: the others do not get the set.
+	// Undo are the pods to roll back, with their targets, because the other pods do not get the set.
 	Undo map[string]record.Override
-	// Stays are the pods that have no rollback target, with the reason.
+	// Stays are the pods without a rollback target, with the reason.
 	Stays map[string]string
-	// Why is what the others lack.
+	// Why says why the other pods do not get the set.
 	Why string
 }
 
 // The states of a pod of a begun set.
 const (
-	setApplied   = iota // it is proved to run what the set wants, or is gone
-	setUntouched        // it runs what it ran before
-	setReturning        // it did not come up, or goes back with its set, and its rollback is pending
-	setBetween          // it is being restarted, or not proved yet
+	setApplied   = iota // runs its release of the set and passed its health check, or is gone
+	setUntouched        // runs its previous release
+	setReturning        // did not come up, or is rolled back with its set; its rollback is pending
+	setBetween          // is restarting, or has not passed its health check yet
 )
 
-// begunSets decides about the sets of which pods were restarted, and lets those go on that can be completed.
+// begunSets decides about the sets whose pods have begun to restart, and continues those that can be completed.
 func (f *facts) begunSets(views []follow.PodView, pods []PodPlan) []BegunSet {
 	var out []BegunSet
 	for _, name := range slices.Sorted(maps.Keys(f.rec.Sets)) {
@@ -86,7 +86,7 @@ func podOf(pods []PodPlan, file string) *PodPlan {
 	return &pods[n]
 }
 
-// stateInSet returns what has become of a pod of a begun set.
+// stateInSet returns the state of a pod in a begun set.
 func (f *facts) stateInSet(file string, p *PodPlan, s record.SetPod) int {
 	if p == nil {
 		return setApplied
@@ -95,7 +95,7 @@ func (f *facts) stateInSet(file string, p *PodPlan, s record.SetPod) int {
 		return setReturning
 	}
 	applied, untouched := true, true
-	if p.Err != nil { // what was proved last is known
+	if p.Err != nil { // the last known good release is known
 		for place, to := range s.To {
 			_, container, _ := strings.Cut(place, " ")
 			applied = applied && f.rec.Good[record.GoodKey(file, container)].Running == to
@@ -106,8 +106,8 @@ func (f *facts) stateInSet(file string, p *PodPlan, s record.SetPod) int {
 		if !wanted {
 			continue
 		}
-		isProved := f.runsGood(i, f.rec.Good[record.GoodKey(file, i.Want.Image.Container)])
-		applied = applied && i.Running.Digest == to && isProved
+		isHealthy := f.runsGood(i, f.rec.Good[record.GoodKey(file, i.Want.Image.Container)])
+		applied = applied && i.Running.Digest == to && isHealthy
 		untouched = untouched && i.Running.Digest != "" && i.Running.Digest != to
 	}
 	switch {
@@ -119,8 +119,8 @@ func (f *facts) stateInSet(file string, p *PodPlan, s record.SetPod) int {
 	return setBetween
 }
 
-// stopsSet returns why a pod that was not restarted does not get what its begun set wants; "": it gets it, though it
-// may have to wait.
+// stopsSet returns why a pod that was not restarted cannot get its release of the begun set; "" if it can, perhaps
+// later.
 func (f *facts) stopsSet(p *PodPlan, s record.SetPod) string {
 	if p.Err != nil {
 		return fmt.Sprintf("%s: %v", p.File, p.Err)
@@ -128,7 +128,7 @@ func (f *facts) stopsSet(p *PodPlan, s record.SetPod) string {
 	for _, i := range p.Images {
 		to, wanted := s.To[node.PlaceOf(i.Want.Image)]
 		if wanted && i.Target.Digest != to {
-			return p.File + " does not get " + release.Key(i.Want.Ask.Repository, to)
+			return p.File + " would not get " + release.Key(i.Want.Ask.Repository, to)
 		}
 	}
 	if failed, is := f.rec.Failed[p.File]; is && (failed.Offer == p.ID || failed.Running != "") {
@@ -140,17 +140,18 @@ func (f *facts) stopsSet(p *PodPlan, s record.SetPod) string {
 		}
 	}
 	if p.Offer == "" {
-		return p.File + " is offered nothing"
+		return p.File + " has no update"
 	}
 	return ""
 }
 
-// isPassing reports whether a begun set waits for the end of a hold: the node is busy. It does not wait for persons.
+// isPassing reports whether a begun set waits for the end of a hold because the node is busy. It does not wait for
+// people.
 func (f *facts) isPassing(h status.Hold) bool {
 	return h.Name == status.HoldBusy || slices.Contains(f.inv.RestartHolds, h)
 }
 
-// goOn has a pod applied because another one of its set was. It waits for the lock of the fleet only.
+// goOn applies a pod because another pod of its set was applied. It waits only for the fleet lock.
 func (f *facts) goOn(p *PodPlan) {
 	p.GoesOn, p.Waits = true, f.waitsForLock(p)
 }
@@ -180,7 +181,7 @@ func (f *facts) undo(out *BegunSet, s record.BegunSet, files []string, views []f
 	}
 }
 
-// namesIn returns the names of what a pod of a set runs, by place.
+// namesIn returns the names of the running releases of a pod in a set, by place.
 func (f *facts) namesIn(s record.SetPod, v follow.PodView) map[string]string {
 	out := map[string]string{}
 	for _, w := range v.Wants {
@@ -192,8 +193,7 @@ func (f *facts) namesIn(s record.SetPod, v follow.PodView) map[string]string {
 	return out
 }
 
-// NewBegunSet returns what is recorded before the first pod of a set is restarted. steps are the applies of all of its
-// pods.
+// NewBegunSet returns the record for a set before its first restart. steps are the applies of all of its pods.
 func NewBegunSet(steps []Step, rec record.Record) record.BegunSet {
 	out := record.BegunSet{Pods: map[string]record.SetPod{}}
 	for _, s := range steps {

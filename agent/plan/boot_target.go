@@ -16,9 +16,8 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// bootTarget returns the release that an image has to follow at boot. moves: the pod manifest
-// follows another one. A tag that only the configuration names is offered later, not applied
-// at boot.
+// bootTarget returns the release that an image must follow at boot. moves: the pod manifest follows another one. A tag
+// that only the configuration names is offered later, not applied at boot.
 func (f *facts) bootTarget(w follow.Want) (target release.Release, moves bool) {
 	ask := w.Ask
 	if ask.Repository == "" {
@@ -36,23 +35,21 @@ func (f *facts) bootTarget(w follow.Want) (target release.Release, moves bool) {
 		target.Tag = known.Tag
 	}
 	ref := release.Reference{Repository: target.Repository, Tag: target.Tag}
-	if is, ok := f.inv.Catalog.Newest(ref, rule.Dialect, catalog.Listed.IsOffered); ok {
+	if is, ok := f.inv.Catalog.Newest(ref, rule.Scheme, catalog.Listed.IsOffered); ok {
 		target.Digest, target.Long = is.Digest, is.Tag
 		return target, true
 	}
 	return f.lastSeen(ref), true
 }
 
-// lastSeen returns the release that a tag last named: on the node if kubelet starts images
-// from there, else by the last answer of the source.
+// lastSeen returns the last known release of a tag: on the node if kubelet starts images from there, else from the last
+// answer of the source.
 func (f *facts) lastSeen(ref release.Reference) release.Release {
 	is := release.Release{Repository: ref.Repository, Tag: ref.Tag}
 	if f.policy.PullPolicy == manifests.PullIfNotPresent {
-		for _, h := range f.inv.Held {
-			if h.Name == ref.String() {
-				is.Digest = h.Digest
-				return is
-			}
+		if h, found := f.held.Named(ref.String()); found {
+			is.Digest = h.Digest
+			return is
 		}
 	}
 	var at time.Time
@@ -68,7 +65,7 @@ func (f *facts) lastSeen(ref release.Reference) release.Release {
 	return is
 }
 
-// bootRefusal returns why the pod must not start with its template's image; "": it may.
+// bootRefusal returns why the pod must not start with its template's image; "" if it may.
 func (f *facts) bootRefusal(v follow.PodView, target release.Release, w follow.Want) string {
 	name, on := target.Repository+":"+target.Tag, w.OnDisk
 	rule := f.policy.RuleFor(target.Repository)
@@ -77,14 +74,14 @@ func (f *facts) bootRefusal(v follow.PodView, target release.Release, w follow.W
 	}
 	switch {
 	case rule.Signatures == policy.SignaturesRequire && f.rec.Signed[release.Key(target.Repository, target.Digest)] == "":
-		return name + ": not known to be signed"
+		return name + ": no signature is known"
 	case on.Repository != "" && host(on.Repository) != host(target.Repository):
 		// A rewrite changed the registry, which may not serve the image.
-		return name + ": of another registry than " + on.Repository
-	case follow.Higher(target.Tag, on.Tag, rule.Dialect) != target.Tag:
+		return name + ": from another registry than " + on.Repository
+	case follow.Higher(target.Tag, on.Tag, rule.Scheme) != target.Tag:
 		return name + ": lower than " + on.Tag
-	case policy.IsLower(target.Tag, v.Override.Images[node.PlaceOf(w.Image)].Tag, rule.Dialect):
-		return name + ": lower than what the pod was rolled back to"
+	case policy.IsLower(target.Tag, v.Override.Images[node.PlaceOf(w.Image)].Tag, rule.Scheme):
+		return name + ": lower than the release that the pod was rolled back to"
 	case v.Disk != nil && f.policy.PullPolicy == manifests.PullIfNotPresent && !f.hasName(name):
 		return name + ": not on the node"
 	}
@@ -97,7 +94,8 @@ func host(repository string) string {
 	return name
 }
 
-// hasName reports whether kubelet finds an image by this name on the node.
+// hasName reports whether kubelet finds an image with this name on the node.
 func (f *facts) hasName(name string) bool {
-	return slices.ContainsFunc(f.inv.Held, func(h node.HeldImage) bool { return h.Name == name })
+	_, is := f.held.Named(name)
+	return is
 }

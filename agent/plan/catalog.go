@@ -9,6 +9,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/policy"
@@ -17,7 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// refuses returns why a release is not offered, whatever runs.
+// refuses returns why a release is not offered, independent of the running one.
 func (f *facts) refuses(rel release.Release, rule policy.Rule) (policy.Refusal, bool) {
 	if no, refused := f.policy.RefusesListed(f.inv.Catalog, rel); refused {
 		return no, true
@@ -25,8 +26,8 @@ func (f *facts) refuses(rel release.Release, rule policy.Rule) (policy.Refusal, 
 	return f.rec.Refuses(rel, rule)
 }
 
-// binds reports whether the wanted pod manifest names the target's digest beside its tag, so that
-// kubelet does not start what the publisher has not promoted. What is bound stays so without the catalog.
+// binds reports whether the wanted pod manifest has the target's digest next to its tag, so that kubelet does not start
+// a release that the publisher has not promoted. A bound pod stays bound without the catalog.
 func (f *facts) binds(v follow.PodView, i ImagePlan) bool {
 	_, isBound := v.Bound[node.PlaceOf(i.Want.Image)]
 	return v.Managed && i.Want.Ask.Convert && node.IsContainer(i.Want.Image) && i.Want.Image.Document == 0 &&
@@ -70,23 +71,30 @@ func bind(p *PodPlan, file *manifests.File) (*manifests.File, error) {
 	return file, nil
 }
 
-// addCatalogWaits makes automatic applies wait while the catalog has expired, and for the
-// node's time in a rollout.
+// addCatalogWaits delays automatic applies while the catalog has expired, and until the node's time in a rollout.
 func (f *facts) addCatalogWaits(p *PodPlan) {
 	l := f.inv.Catalog
 	follows := slices.ContainsFunc(p.Images, func(i ImagePlan) bool { return l.IsListed(i.Target.Repository) })
 	if follows && l.IsExpired(f.now) && !f.policy.Catalog.IgnoreExpiry {
 		p.Waits = append(p.Waits, status.Hold{
-			Name: status.HoldCatalog, Reason: l.Catalog + " has expired at " + l.Expires.UTC().Format(time.RFC3339),
+			Name: status.HoldCatalog, Reason: l.Catalog + " expired at " + l.Expires.UTC().Format(time.RFC3339),
 		})
 	}
 	for _, i := range p.Images {
 		is, listed := l.Find(i.Target.Repository, i.Target.Digest)
 		if at := f.policy.Catalog.RolloutTime(is); listed && i.Change != "" && f.now.Before(at) {
-			p.Waits = append(p.Waits, status.Hold{
-				Name: status.HoldRollout, Image: i.Target.Repository, Until: at.UTC(),
-				Reason: fmt.Sprintf("%s is rolled out to this node at %s", is.Tag, at.UTC().Format(time.RFC3339)),
-			})
+			p.Waits = append(p.Waits, rolloutHold(i.Target.Repository, is, at.UTC()))
 		}
 	}
+}
+
+// rolloutHold returns the hold on a release whose rollout reaches this node at a time. A paused rollout has no time.
+func rolloutHold(repository string, is catalog.Listed, at time.Time) status.Hold {
+	h := status.Hold{Name: status.HoldRollout, Image: repository}
+	if is.Rollout.Paused {
+		h.Reason = "the publisher paused the rollout of " + is.Tag
+		return h
+	}
+	h.Until, h.Reason = at, fmt.Sprintf("%s rolls out to this node at %s", is.Tag, at.Format(time.RFC3339))
+	return h
 }

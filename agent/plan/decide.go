@@ -26,17 +26,17 @@ func Decide(
 ) Plan {
 	f, views := observed(inv, offers, rec, p, now)
 	plan := Plan{Names: f.names, Pods: make([]PodPlan, 0, len(views))}
+	isView := map[string]bool{}
+	for _, v := range views {
+		plan.Pods, isView[v.File] = append(plan.Pods, f.pod(v)), true
+	}
 	for _, file := range inv.PodManifests {
-		isView := slices.ContainsFunc(views, func(v follow.PodView) bool { return v.File == file.Name })
-		if why := follow.PassedOver(file); why != nil && !isView {
+		if why := follow.PassedOver(file); why != nil && !isView[file.Name] {
 			plan.PassedOver = append(plan.PassedOver, PassedOver{file.Name, why})
 		}
 	}
-	for _, v := range views {
-		plan.Pods = append(plan.Pods, f.pod(v))
-	}
 	f.holdSets(plan.Pods)
-	f.skew(plan.Pods) // after the sets: a client waits for a server of its set, which must not wait for it
+	f.skew(plan.Pods) // after the sets: a client waits for a server of its set, but not the server for the client
 	plan.BegunSets = f.begunSets(views, plan.Pods)
 	for _, r := range p.Images {
 		plan.Tracked = append(plan.Tracked, f.tracked(offers[release.Question{Repository: r.Repository, Tag: r.Tag}]))
@@ -45,15 +45,19 @@ func Decide(
 	return plan
 }
 
-// facts are the arguments of Decide and what follows from all pods together.
+// facts are the arguments of Decide and the results for all pods together.
 type facts struct {
 	inv    node.Inventory
 	offers map[release.Question]source.Offer
 	rec    record.Record
 	policy policy.Policy
 	now    time.Time
-	names  []string        // of all static pods
-	urgent map[string]bool // releases (repository@digest) that are pulled without delay
+	names  []string   // of all static pods
+	pods   node.ByPod // their containers
+	held   node.HeldIndex
+	onDisk map[string]*node.PodFile   // the pod manifests, by name
+	known  map[release.Reference]bool // the tags of the record's releases
+	urgent map[string]bool            // releases (repository@digest) to pull without delay
 }
 
 // observed returns the facts and a view of each pod manifest.
@@ -61,7 +65,13 @@ func observed(
 	inv node.Inventory, offers map[release.Question]source.Offer, rec record.Record, p policy.Policy, now time.Time,
 ) (*facts, []follow.PodView) {
 	views := follow.ReadPods(inv, rec, p)
-	f := &facts{inv: inv, offers: offers, rec: rec, policy: p, now: now}
+	f := &facts{
+		inv: inv, offers: offers, rec: rec, policy: p, now: now, held: inv.Index(), onDisk: node.ByName(inv.PodManifests),
+		known: map[release.Reference]bool{},
+	}
+	for _, r := range rec.Releases {
+		f.known[release.Reference{Repository: r.Repository, Tag: r.Tag}] = true
+	}
 	for _, v := range views {
 		if v.Err == nil {
 			f.names = append(f.names, v.Pod.Name)
@@ -70,6 +80,7 @@ func observed(
 			}
 		}
 	}
+	f.pods = inv.ByPod(f.names)
 	for n := range views {
 		views[n].Override.Pending = views[n].Override.Pending || f.needsRestore(&views[n])
 	}
@@ -94,7 +105,7 @@ func (f *facts) pod(v follow.PodView) PodPlan {
 	if v.Err != nil {
 		return p
 	}
-	containers := f.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, f.names)
+	containers := f.pods.Containers(v.Pod.Namespace, v.Pod.Name)
 	for _, w := range v.Wants {
 		p.Images = append(p.Images, f.image(v, w, containers))
 		if w.Untouched != "" {
@@ -103,7 +114,7 @@ func (f *facts) pod(v follow.PodView) PodPlan {
 	}
 	switch {
 	case v.Duplicate.Is():
-		// Which of the files runs is not known: nothing is written over it.
+		// It is unknown which of the files runs: neither is overwritten.
 		p.clearChanges()
 		p.Holds = append(p.Holds, status.Hold{Name: status.HoldDuplicate, Reason: v.Duplicate.String()})
 		return p
@@ -113,9 +124,11 @@ func (f *facts) pod(v follow.PodView) PodPlan {
 		f.holdIfBusy(&p)
 		return p
 	case f.planOrphan(v, &p):
-		// Its template is gone: only its removal is offered.
+		// Its template is gone: only the removal is offered.
+	case v.Owner != "":
+		p.Holds = append(p.Holds, status.Hold{Name: status.HoldDistribution, Reason: v.Unmanaged()})
 	case f.withhold(&p):
-		// One unresolved image withholds the whole pod.
+		// An unresolved image leaves the whole pod unrendered.
 		p.clearChanges()
 	case !v.Managed:
 		p.Holds = append(p.Holds, status.Hold{Name: status.HoldUnmanaged, Reason: v.Unmanaged()})
@@ -131,7 +144,7 @@ func (f *facts) withhold(p *PodPlan) bool {
 	for _, i := range p.Images {
 		if i.Want.Ask.Repository != "" && i.Offer.IsUnresolved() {
 			p.Holds = append(p.Holds, status.Hold{
-				Name: status.HoldWithheld, Image: i.Want.Ask.Repository, Reason: fmt.Sprintf("%s: %v", i.Want.Ask, i.Offer.Err),
+				Name: status.HoldUnresolved, Image: i.Want.Ask.Repository, Reason: fmt.Sprintf("%s: %v", i.Want.Ask, i.Offer.Err),
 			})
 		}
 	}
@@ -147,7 +160,7 @@ func (f *facts) planOrphan(v follow.PodView, p *PodPlan) bool {
 	}
 	if !f.unedited(*v.Disk) {
 		p.Holds = append(p.Holds, status.Hold{
-			Name: status.HoldEdited, Reason: "its template is gone, but the file was edited since we wrote it",
+			Name: status.HoldEdited, Reason: "its template is gone, but the file was edited since the agent wrote it",
 		})
 		p.clearChanges()
 		return true
@@ -164,9 +177,9 @@ func (p *PodPlan) clearChanges() {
 	}
 }
 
-// summarize sets the pod's change, the ID of its offer, its holds and whether it is ready.
+// summarize sets the pod's change, the ID of its offer, its holds and its readiness.
 func (f *facts) summarize(v follow.PodView, p *PodPlan) {
-	if p.Err != nil || p.Withheld() {
+	if p.Err != nil || p.BlocksOffer() {
 		return
 	}
 	staged := true
@@ -178,10 +191,14 @@ func (f *facts) summarize(v follow.PodView, p *PodPlan) {
 	}
 	f.offerConversion(p)
 	p.ID = p.identity()
+	if p.IsOwned() { // not approved, and without other holds
+		p.Edits = f.edits(v, *p)
+		return
+	}
 	if f.wantsStaged(*p) {
 		p.Holds = append(p.Holds, f.diskHolds(p.Images)...)
 	}
-	writes := p.Wanted != nil && !p.matches(node.Find(f.inv.PodManifests, p.File))
+	writes := p.Wanted != nil && !p.matches(f.onDisk[p.File])
 	if p.Change != "" || writes {
 		f.holdIfBusy(p)
 	}
@@ -201,8 +218,8 @@ func (f *facts) summarize(v follow.PodView, p *PodPlan) {
 	}
 }
 
-// offerConversion offers a change of the pod manifest alone, unless the restart would start a
-// refused release.
+// offerConversion offers a change of the pod manifest without another image, unless the restart would start a refused
+// release.
 func (f *facts) offerConversion(p *PodPlan) {
 	if p.Change == "" && p.Waiting {
 		p.Change = policy.ChangeConvert
@@ -224,8 +241,8 @@ func (f *facts) offerConversion(p *PodPlan) {
 	}
 }
 
-// identity hashes what the pod is to become. It does not depend on the current state, so it is
-// stable during an apply.
+// identity hashes the wanted state of the pod. It does not depend on the current state, so it is stable during an
+// apply.
 func (p *PodPlan) identity() string {
 	id := sha256.New()
 	fmt.Fprintf(id, "%s\n", p.File)
@@ -242,10 +259,16 @@ func (p *PodPlan) identity() string {
 	return hex.EncodeToString(id.Sum(nil))
 }
 
-// Withheld reports whether nothing of the pod may be offered.
-func (p *PodPlan) Withheld() bool {
-	return p.isHeld(status.HoldWithheld) || p.isHeld(status.HoldEdited) || p.isHeld(status.HoldDuplicate)
+// BlocksOffer reports whether no change of the pod may be offered.
+func (p *PodPlan) BlocksOffer() bool {
+	return p.isHeld(status.HoldUnresolved) || p.isHeld(status.HoldEdited) || p.isHeld(status.HoldDuplicate)
 }
+
+// IsOwned reports whether the Kubernetes distribution writes the pod manifest.
+func (p *PodPlan) IsOwned() bool { return p.isHeld(status.HoldDistribution) }
+
+// IsUnmanaged reports whether the agent does not change the pod manifest.
+func (p *PodPlan) IsUnmanaged() bool { return p.IsOwned() || p.isHeld(status.HoldUnmanaged) }
 
 func (p *PodPlan) isHeld(name string) bool {
 	return slices.ContainsFunc(p.Holds, func(h status.Hold) bool { return h.Name == name })

@@ -21,13 +21,13 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// night is open from two to four o'clock.
+// night is a window from two to four o'clock.
 func night(now time.Time) (open bool, change time.Time) {
 	opens := time.Date(2026, 5, 2, 2, 0, 0, 0, time.UTC)
 	return !now.Before(opens), opens
 }
 
-// What is offered, staged and written of one pod.
+// The offer, the staged releases and the written files of one pod.
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	each(t, running, map[string]row{
@@ -37,18 +37,18 @@ func TestDecide(t *testing.T) {
 		"a patch, which the rule refuses": {func(w *world) { w.answers(patch) }, " | "},
 		"nothing runs yet":                {func(w *world) { w.inv.Containers, w.rec.Good = nil, nil }, " | "},
 		"nothing runs, or is staged":      {func(w *world) { w.inv.Containers, w.inv.Held, w.rec.Good = nil, nil, nil }, " | stage 4.0.0-rev1-build1.1"},
-		"the source does not answer":      {func(w *world) { w.offers = map[release.Question]source.Offer{} }, "withheld: r.io/caasp/velum:4.0.0-rev1: <nil> | "},
+		"the source does not answer":      {func(w *world) { w.offers = map[release.Question]source.Offer{} }, "unresolved: r.io/caasp/velum:4.0.0-rev1: <nil> | "},
 		"all are refused, and nothing runs": {func(w *world) {
 			w.inv.Containers, w.rec.Good = nil, nil
 			w.rule(func(r *policy.Rule) { r.Deny = []string{"*"} })
-		}, "withheld: r.io/caasp/velum:4.0.0-rev1: 4.0.0-rev1 refused by deny: matches * | "},
+		}, "unresolved: r.io/caasp/velum:4.0.0-rev1: 4.0.0-rev1 refused by deny: matches * | "},
 		"all are refused, and it runs": {func(w *world) { w.answers(rebuild); w.rule(func(r *policy.Rule) { r.Deny = []string{"*"} }) }, " | "},
 		"a placeholder is not what runs": {func(w *world) {
 			w.template("velum.yaml", "velum="+velum+":__TAG__")
 			w.disk("velum.yaml", text("velum", "", "velum="+velum+":__TAG__"))
 			w.offer("", rebuild)
 			w.rule(func(r *policy.Rule) { r.Deny = []string{"*"} })
-		}, "withheld: r.io/caasp/velum: 4.0.0-rev1 refused by deny: matches * | "},
+		}, "unresolved: r.io/caasp/velum: 4.0.0-rev1 refused by deny: matches * | "},
 		"a denied release": {func(w *world) { w.answers(revision); w.deny(revision) }, " | "},
 		"a tag moved to an older build": {func(w *world) {
 			w.rec.Releases.Set(release.Key(velum, first.Digest), built(first, -1))
@@ -73,11 +73,11 @@ func TestDecide(t *testing.T) {
 			w.templateText("velum.yaml", append([]byte("# new\n"), text("velum", "", "velum="+velum+":4.0.0-rev1")...))
 		}, "busy: update_in_progress | "},
 		"what is not wanted any more is dropped": {func(w *world) { put(&w.inv.Waiting, node.PodFile{Name: "velum.yaml", Data: []byte("x")}) }, " | drop velum.yaml"},
-		"and so is what nobody has":              {func(w *world) { put(&w.inv.Waiting, node.PodFile{Name: "old.yaml", Data: []byte("x")}) }, " | drop old.yaml"},
+		"and so is that of an unknown pod":       {func(w *world) { put(&w.inv.Waiting, node.PodFile{Name: "old.yaml", Data: []byte("x")}) }, " | drop old.yaml"},
 		"a pod of two images, one of which the source has not": {func(w *world) {
 			w.has("velum.yaml", "velum="+velum+":4.0.0-rev1", "db="+mariadb+":10.0-rev1")
 			w.answers(rebuild)
-		}, "withheld: r.io/caasp/mariadb:10.0-rev1: <nil> | "},
+		}, "unresolved: r.io/caasp/mariadb:10.0-rev1: <nil> | "},
 		"the configuration's pull policy": {func(w *world) { w.policy.PullPolicy = manifests.PullIfNotPresent }, "convert; staged | keep velum.yaml"},
 		"a file of garbage":               {func(w *world) { w.disk("velum.yaml", []byte("\t: x")) }, "pod manifest: line 1: found character that cannot start any token | "},
 		"a file that must not be read": {func(w *world) {
@@ -93,7 +93,7 @@ func TestDecide(t *testing.T) {
 		"two files of one pod": {func(w *world) {
 			w.disk("two.yaml", text("velum", "", "velum="+velum+":4.0.0-rev1"))
 			w.answers(rebuild)
-		}, "duplicate: two.yaml and velum.yaml define the pod default/velum: kubelet runs the one that it read last | "},
+		}, "duplicate: two.yaml and velum.yaml define the same pod default/velum: kubelet runs the one that it read last | "},
 		"a hold, and nothing is offered": {func(w *world) { w.holds("*") }, " | "},
 		"a hold on what is to be staged": {func(w *world) { w.holds("*"); w.answers(rebuild) }, "rebuild; hold: everything: wait | stage 4.0.0-rev1-build1.2"},
 		"a hold on two containers of one repository": {func(w *world) {
@@ -122,7 +122,7 @@ func TestDecide(t *testing.T) {
 			w.answers(rebuild)
 			w.inv.BlockedBySpace = map[string]policy.SpaceNeeded{release.Key(velum, rebuild.Digest): {}}
 			w.inv.Filesystem, w.policy.Reserve = policy.Filesystem{Size: 2e9, Free: 1e6}, policy.Reserve{Bytes: 1e9}
-		}, "rebuild; disk: r.io/caasp/velum:4.0.0-rev1-build1.2: needs 0 bytes to pull and 0 bytes to unpack, and 1.0 GB of 2.0 GB stay free: only 1.0 MB are free on  | "},
+		}, "rebuild; disk: r.io/caasp/velum:4.0.0-rev1-build1.2: needs 0 bytes to pull and 0 bytes to unpack with 1.0 GB of 2.0 GB kept free, but only 1.0 MB are free on  | "},
 		"no space, and kubelet has pulled it": {func(w *world) {
 			w.answers(rebuild)
 			w.inv.BlockedBySpace = map[string]policy.SpaceNeeded{release.Key(velum, rebuild.Digest): {}}
@@ -137,7 +137,7 @@ func TestDecide(t *testing.T) {
 	}, (*world).says)
 }
 
-// The rules of now decide, whatever they were when the source was asked.
+// The current rules decide, not those at the time of the answer.
 func TestRulesOfNow(t *testing.T) {
 	t.Parallel()
 	short := func(w *world, next release.Release) { // the pod manifest has not been converted yet
@@ -155,22 +155,22 @@ func TestRulesOfNow(t *testing.T) {
 		w.rule(func(r *policy.Rule) { r.Deny = []string{deny} })
 	}
 	each(t, running, map[string]row{
-		"updates: none":                {no(func(r *policy.Rule) { r.Updates = tags.Same }), " |  | 4.0.0-rev2 refused by updates: revision is more than none"},
-		"updates: rebuild":             {no(func(r *policy.Rule) { r.Updates = tags.Rebuild }), " |  | 4.0.0-rev2 refused by updates: revision is more than rebuild"},
+		"updates: none":                {no(func(r *policy.Rule) { r.Updates = tags.Same }), " |  | 4.0.0-rev2 refused by updates: a revision change is larger than updates: none"},
+		"updates: rebuild":             {no(func(r *policy.Rule) { r.Updates = tags.Rebuild }), " |  | 4.0.0-rev2 refused by updates: a revision change is larger than updates: rebuild"},
 		"max":                          {no(func(r *policy.Rule) { r.Max, _ = tags.Parse("4.0.0-rev1") }), " |  | 4.0.0-rev2 refused by max: above 4.0.0-rev1"},
 		"deny":                         {no(func(r *policy.Rule) { r.Deny = []string{"4.0.0-rev2*"} }), " |  | 4.0.0-rev2 refused by deny: matches 4.0.0-rev2*"},
 		"deny a long tag":              {no(func(r *policy.Rule) { r.Deny = []string{"*-build2.1"} }), " |  | 4.0.0-rev2-build2.1 refused by deny: matches *-build2.1"},
-		"allow":                        {no(func(r *policy.Rule) { r.Allow = []string{"4.0.0-rev1"} }), " |  | 4.0.0-rev2-build2.1 refused by allow: matches none of 4.0.0-rev1"},
-		"a rebuild, and updates: none": {func(w *world) { w.answers(rebuild); w.rule(func(r *policy.Rule) { r.Updates = tags.Same }) }, " |  | 4.0.0-rev1-build1.2 refused by updates: rebuild is more than none"},
+		"allow":                        {no(func(r *policy.Rule) { r.Allow = []string{"4.0.0-rev1"} }), " |  | 4.0.0-rev2-build2.1 refused by allow: matches no pattern of 4.0.0-rev1"},
+		"a rebuild, and updates: none": {func(w *world) { w.answers(rebuild); w.rule(func(r *policy.Rule) { r.Updates = tags.Same }) }, " |  | 4.0.0-rev1-build1.2 refused by updates: a rebuild change is larger than updates: none"},
 		"a short tag that was moved":   {func(w *world) { short(w, revision) }, "revision | stage 4.0.0-rev2-build2.1; keep velum.yaml"},
-		"a short tag that was moved, and updates: rebuild": {func(w *world) { short(w, revision); w.rule(func(r *policy.Rule) { r.Updates = tags.Rebuild }) }, " |  | 4.0.0-rev2-build2.1 refused by updates: revision is more than rebuild"},
+		"a short tag that was moved, and updates: rebuild": {func(w *world) { short(w, revision); w.rule(func(r *policy.Rule) { r.Updates = tags.Rebuild }) }, " |  | 4.0.0-rev2-build2.1 refused by updates: a revision change is larger than updates: rebuild"},
 		"a conversion": {func(w *world) { short(w, first) }, "convert; staged | keep velum.yaml"},
 		"an image of another application": {func(w *world) {
 			was, is := first, rebuild
 			was.Origin, is.Origin = "caasp/velum", "caasp/grafana"
 			w.rec.Releases.Set(release.Key(velum, first.Digest), was)
 			w.answers(is)
-		}, " |  | 4.0.0-rev1-build1.2 refused by origin: its label says caasp/grafana, that of 4.0.0-rev1-build1.1 says caasp/velum"},
+		}, " |  | 4.0.0-rev1-build1.2 refused by origin: its label is caasp/grafana, the label of 4.0.0-rev1-build1.1 is caasp/velum"},
 		"a conversion, and deny": {func(w *world) { short(w, first); w.rule(func(r *policy.Rule) { r.Deny = []string{"4.0.0-rev1*"} }) }, " |  | 4.0.0-rev1 refused by deny: matches 4.0.0-rev1*"},
 		"a conversion, and max":  {func(w *world) { short(w, first); w.rule(func(r *policy.Rule) { r.Max, _ = tags.Parse("3.9") }) }, " |  | 4.0.0-rev1 refused by max: above 3.9"},
 		"another pull policy, and deny": {func(w *world) {
@@ -189,7 +189,7 @@ func TestRulesOfNow(t *testing.T) {
 	})
 }
 
-// A new pod is written when its images are on the node.
+// A new pod is written once its images are on the node.
 func TestNewPod(t *testing.T) {
 	t.Parallel()
 	pod := func() *world {
@@ -203,9 +203,9 @@ func TestNewPod(t *testing.T) {
 		"staged":                          {func(w *world) { w.stage(first) }, " | write velum.yaml"},
 		"on a busy node":                  {func(w *world) { w.inv.Busy = "busy" }, "busy: busy | stage 4.0.0-rev1-build1.1"},
 		"the newest":                      {func(w *world) { w.brings("__TAG__"); w.offer("", rel(velum, "4.0.0-rev2-build2.1")) }, " | stage 4.0.0-rev2-build2.1; write velum.yaml"},
-		"one not allowed":                 {func(w *world) { w.rule(func(r *policy.Rule) { r.Deny = []string{"4.0.0*"} }) }, "withheld: r.io/caasp/velum:4.0.0-rev1: 4.0.0-rev1 refused by deny: matches 4.0.0* | "},
-		"a person has it in another file": {func(w *world) { w.disk("mine.yaml", text("velum", "", "velum="+velum+":4.0.0-rev1")) }, "duplicate: mine.yaml and velum.yaml define the pod default/velum: kubelet runs the one that it read last | stage 4.0.0-rev1-build1.1"},
-		"a denied one":                    {func(w *world) { w.deny(first) }, "withheld: r.io/caasp/velum:4.0.0-rev1: 4.0.0-rev1-build1.1 refused by failed: velum.yaml:  | "},
+		"one not allowed":                 {func(w *world) { w.rule(func(r *policy.Rule) { r.Deny = []string{"4.0.0*"} }) }, "unresolved: r.io/caasp/velum:4.0.0-rev1: 4.0.0-rev1 refused by deny: matches 4.0.0* | "},
+		"a person has it in another file": {func(w *world) { w.disk("mine.yaml", text("velum", "", "velum="+velum+":4.0.0-rev1")) }, "duplicate: mine.yaml and velum.yaml define the same pod default/velum: kubelet runs the one that it read last | stage 4.0.0-rev1-build1.1"},
+		"a denied one":                    {func(w *world) { w.deny(first) }, "unresolved: r.io/caasp/velum:4.0.0-rev1: 4.0.0-rev1-build1.1 refused by failed: velum.yaml:  | "},
 		"the newest is not allowed": {func(w *world) {
 			w.offer("4.0.0-rev1", first, revision)
 			w.rule(func(r *policy.Rule) { r.Deny = []string{"4.0.0-rev2"} })
@@ -219,11 +219,11 @@ func TestNewPod(t *testing.T) {
 		"no space": {func(w *world) {
 			w.inv.BlockedBySpace = map[string]policy.SpaceNeeded{release.Key(velum, first.Digest): {}}
 			w.inv.Filesystem, w.policy.Reserve = policy.Filesystem{Size: 2e9, Free: 1e6}, policy.Reserve{Bytes: 1e9}
-		}, "disk: r.io/caasp/velum:4.0.0-rev1-build1.1: needs 0 bytes to pull and 0 bytes to unpack, and 1.0 GB of 2.0 GB stay free: only 1.0 MB are free on  | "},
+		}, "disk: r.io/caasp/velum:4.0.0-rev1-build1.1: needs 0 bytes to pull and 0 bytes to unpack with 1.0 GB of 2.0 GB kept free, but only 1.0 MB are free on  | "},
 	}, (*world).says)
 }
 
-// delay has this node wait before it pulls what a tag's answer offers.
+// delay makes this node wait before it pulls the offer for a tag.
 func (w *world) delay(tag string, by time.Duration) {
 	w.policy.StageDelay = time.Hour
 	for q, o := range w.offers {
@@ -276,7 +276,7 @@ func TestSpreadOfPulls(t *testing.T) {
 	}, (*world).says)
 }
 
-// The status says when the pull begins, and what may be newer.
+// The status says when the pull begins, and which tags may be newer.
 func TestNotes(t *testing.T) {
 	t.Parallel()
 	w := running()
@@ -297,10 +297,10 @@ func TestNotes(t *testing.T) {
 		o.Newer[0].Confirmed = false
 		w.offers[q] = o
 	}
-	assert.Equal(t, []string{"4.0.0-rev2 may be newer, and is asked for at the next check"}, w.decide().Pods[0].Images[0].Offer.Notes)
+	assert.Equal(t, []string{"4.0.0-rev2 may be newer; the next check asks for it"}, w.decide().Pods[0].Images[0].Offer.Notes)
 }
 
-// Newer tags that the configuration refuses are named with the setting that allows them.
+// Newer tags that the configuration refuses come with the setting that would allow them.
 func TestNotAllowed(t *testing.T) {
 	t.Parallel()
 	major := rel(velum, "5.0.0-rev1-build1.1")
@@ -322,7 +322,7 @@ func TestNotAllowed(t *testing.T) {
 	assert.Empty(t, w.decide().NotAllowed(), "what runs is not newer than itself")
 }
 
-// A pod of kubeadm takes patches only; a template, and what is beside its component, go by the rule alone.
+// A kubeadm pod is offered only patches; its other images, and pods with a template, follow the rule alone.
 func TestControlPlaneOfKubeadm(t *testing.T) {
 	t.Parallel()
 	const scheduler = "registry.k8s.io/kube-scheduler"
@@ -352,7 +352,7 @@ func TestControlPlaneOfKubeadm(t *testing.T) {
 	}
 }
 
-// The edits of an offer are those of images and pull policies.
+// The edits of an offer are changes of images and pull policies.
 func TestEdits(t *testing.T) {
 	t.Parallel()
 	w := offering(revision)
@@ -379,7 +379,7 @@ func TestEdits(t *testing.T) {
 	}}, w.decide().Pods[0].Edits, "names of the same version")
 }
 
-// What is on disk without a template: removed, offered to be removed, or left.
+// A pod manifest without a template: removed, offered for removal, or left.
 func TestOrphanedPodManifest(t *testing.T) {
 	t.Parallel()
 	pod := func() *world {
@@ -397,20 +397,20 @@ func TestOrphanedPodManifest(t *testing.T) {
 		"it crashes: that is no reason":    {func(w *world) { w.stops("velum.yaml") }, "remove; staged | "},
 		"its pod is not there":             {func(w *world) { w.inv.Containers = nil }, "remove; staged | remove velum.yaml"},
 		"on a busy node":                   {func(w *world) { w.inv.Containers, w.inv.Busy = nil, "busy" }, "remove; staged; busy: busy | "},
-		"it was edited":                    {func(w *world) { w.edit("velum.yaml", "# mine\n") }, "edited: its template is gone, but the file was edited since we wrote it | "},
+		"it was edited":                    {func(w *world) { w.edit("velum.yaml", "# mine\n") }, "edited: its template is gone, but the file was edited since the agent wrote it | "},
 		"without any template":             {func(w *world) { w.template("other.yaml") }, "unmanaged: velum.yaml has no template and is not listed under manage | "},
 		"it is listed":                     {func(w *world) { w.policy.Manage = map[string]bool{"velum.yaml": true} }, " | "},
 		"its rendered file goes":           {func(w *world) { put(&w.inv.Waiting, node.PodFile{Name: "velum.yaml", Data: []byte("x")}) }, "remove; staged | drop velum.yaml"},
 		"its rendered file goes, though edited": {func(w *world) {
 			put(&w.inv.Waiting, node.PodFile{Name: "velum.yaml", Data: []byte("x")})
 			w.edit("velum.yaml", "# mine\n")
-		}, "edited: its template is gone, but the file was edited since we wrote it | drop velum.yaml"},
+		}, "edited: its template is gone, but the file was edited since the agent wrote it | drop velum.yaml"},
 		"it was rolled back": {func(w *world) { w.rolledBack(rebuild) }, "remove; staged | "},
 	}, (*world).says)
 }
 
-// An offer is applied where a person has approved it, or by mode auto, and nothing is against it.
-func TestWhatIsApplied(t *testing.T) {
+// An offer is applied after an approval or by mode auto, if no hold prevents it.
+func TestAppliedOffers(t *testing.T) {
 	t.Parallel()
 	approved := func() *world { w := offering(rebuild); w.approve(); return w }
 	each(t, approved, map[string]row{
@@ -427,7 +427,7 @@ func TestWhatIsApplied(t *testing.T) {
 		"the configuration, once": {func(w *world) { w.rule(func(r *policy.Rule) { r.Hold, r.HoldUntil = "migration", now }) }, "rebuild; staged | apply velum.yaml (rebuild)"},
 		"another operation":       {func(w *world) { w.inv.Busy = "update_in_progress" }, "rebuild; staged; busy: update_in_progress | "},
 		"the node":                {func(w *world) { w.inv.RestartHolds = []status.Hold{{Name: "reboot", Reason: "at 03:00"}} }, "rebuild; staged; reboot: at 03:00 | "},
-		"a freeze":                {func(w *world) { w.policy.Freeze = now.Add(time.Hour) }, "rebuild; staged; freeze: nothing is applied before 2026-05-01T13:00:00Z | "},
+		"a freeze":                {func(w *world) { w.policy.Freeze = now.Add(time.Hour) }, "rebuild; staged; freeze: no updates before 2026-05-01T13:00:00Z | "},
 		"a freeze that ended":     {func(w *world) { w.policy.Freeze = now }, "rebuild; staged | apply velum.yaml (rebuild)"},
 		"the window":              {func(w *world) { w.policy.Window = night }, "rebuild; staged | apply velum.yaml (rebuild) || rebuild; staged; waits: window: the next maintenance window opens at 2026-05-02T02:00:00Z | "},
 		"an earlier failure": {func(w *world) {
@@ -459,15 +459,15 @@ func TestWhatIsApplied(t *testing.T) {
 	w.rec.Holds.Set(velum, record.PersonHold{Reason: "wait"})
 	w.rule(func(r *policy.Rule) { r.Hold, r.HoldUntil = "migration", now.Add(time.Hour) })
 	assert.Equal(t, []status.Hold{
-		{Name: status.HoldRequested, Reason: velum + ": wait", Image: velum, By: status.ByPerson},
+		{Name: status.HoldRequested, Reason: velum + ": wait", Image: velum, By: status.ByPerson, Note: "wait"},
 		{
 			Name: status.HoldRequested, Reason: velum + ": migration (configuration), until 2026-05-01T13:00:00Z",
-			Image: velum, By: status.ByConfiguration, Until: now.Add(time.Hour),
+			Image: velum, Note: "migration", By: status.ByConfiguration, Until: now.Add(time.Hour),
 		},
 	}, w.decide().Pods[0].Holds)
 }
 
-// A restart of the whole pod must not start what is refused.
+// A restart of the whole pod must not start a refused release.
 func TestRestartThatWouldStartARefusedRelease(t *testing.T) {
 	t.Parallel()
 	two := func(pull string) func() *world {
@@ -484,21 +484,21 @@ func TestRestartThatWouldStartARefusedRelease(t *testing.T) {
 		}
 	}
 	each(t, two(manifests.PullAlways), map[string]row{
-		"under Always":           {func(*world) {}, "revision; staged; refused: r.io/caasp/velum:4.0.0-rev1: its restart would start 4.0.0-rev1-build1.0 refused by older: 4.0.0-rev1 went back: what runs is newer | keep velum.yaml"},
+		"under Always":           {func(*world) {}, "revision; staged; refused: r.io/caasp/velum:4.0.0-rev1: a restart would start 4.0.0-rev1-build1.0 refused by older: 4.0.0-rev1 moved to an older build: the running one is newer | keep velum.yaml"},
 		"the tag is right again": {func(w *world) { w.offer("4.0.0-rev1", first) }, "revision; staged | keep velum.yaml"},
-		"the own host answers with what runs": {func(w *world) {
+		"the local registry answers with what runs": {func(w *world) {
 			w.inv.Gated = map[release.Reference]digest.Digest{{Repository: velum, Tag: "4.0.0-rev1"}: first.Digest}
 		}, "revision; staged | keep velum.yaml"},
 		"only the other container is stopped": {func(w *world) { w.offer("10.0-rev1", rel(mariadb, "10.0-rev1-build1.2")) }, "rebuild | stage 10.0-rev1-build1.2; prune r.io/caasp/mariadb:10.0-rev2-build2.1"},
 	}, (*world).says)
 	each(t, two(manifests.PullIfNotPresent), map[string]row{
 		"the node has it by that name":          {func(w *world) { w.held(velum+":4.0.0-rev1", first.Digest) }, "revision; staged | keep velum.yaml"},
-		"the node has it not by that name":      {func(*world) {}, "revision; staged; refused: r.io/caasp/velum:4.0.0-rev1: its restart would start 4.0.0-rev1-build1.0 refused by older: 4.0.0-rev1 went back: what runs is newer | keep velum.yaml"},
-		"the node has another one by that name": {func(w *world) { w.held(velum+":4.0.0-rev1", rebuild.Digest) }, "revision; staged; refused: r.io/caasp/velum:4.0.0-rev1: its restart would start 4.0.0-rev1-build1.0 refused by older: 4.0.0-rev1 went back: what runs is newer | keep velum.yaml"},
+		"the node has it not by that name":      {func(*world) {}, "revision; staged; refused: r.io/caasp/velum:4.0.0-rev1: a restart would start 4.0.0-rev1-build1.0 refused by older: 4.0.0-rev1 moved to an older build: the running one is newer | keep velum.yaml"},
+		"the node has another one by that name": {func(w *world) { w.held(velum+":4.0.0-rev1", rebuild.Digest) }, "revision; staged; refused: r.io/caasp/velum:4.0.0-rev1: a restart would start 4.0.0-rev1-build1.0 refused by older: 4.0.0-rev1 moved to an older build: the running one is newer | keep velum.yaml"},
 	}, (*world).says)
 }
 
-// Images that no pod manifest names are staged, and old ones of them removed.
+// Images that no pod manifest names are staged, and their old releases removed.
 func TestImagesOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	q := release.Question{Repository: velum, Tag: "4.0.0"}
@@ -531,7 +531,7 @@ func TestImagesOfTheConfiguration(t *testing.T) {
 	})
 }
 
-// A client of the API server must not get ahead of it.
+// A client of the API server must not become newer than the server.
 func TestSkew(t *testing.T) {
 	t.Parallel()
 	const server, client = "r.io/caasp/kube-apiserver", "r.io/caasp/kube-scheduler"
@@ -551,19 +551,19 @@ func TestSkew(t *testing.T) {
 		return w
 	}
 	each(t, cluster, map[string]row{
-		"a minor version": {func(*world) {}, "minor; staged; waits: control-plane: kube-scheduler must not be newer than kube-apiserver, which is applied first | minor; staged; waits: control-plane: kube-apiserver is applied node by node, by a person | keep kube-apiserver.yaml; keep kube-scheduler.yaml; keep velum.yaml; apply velum.yaml (minor)"},
+		"a minor version": {func(*world) {}, "minor; staged; waits: control-plane: kube-scheduler must not be newer than kube-apiserver, which must be updated first | minor; staged; waits: control-plane: kube-apiserver is applied by hand, node by node | keep kube-apiserver.yaml; keep kube-scheduler.yaml; keep velum.yaml; apply velum.yaml (minor)"},
 		"a patch": {func(w *world) {
 			p := rel(client, "1.34.1-rev1-build1.1")
 			w.offer("1.34.0-rev1", rel(client, is), p)
 			w.stage(p)
-		}, "patch; staged | minor; staged; waits: control-plane: kube-apiserver is applied node by node, by a person | keep kube-apiserver.yaml; keep kube-scheduler.yaml; keep velum.yaml; prune r.io/caasp/kube-scheduler:1.35.0-rev1-build1.1; apply kube-scheduler.yaml (patch); apply velum.yaml (minor)"},
-		"approved":          {func(w *world) { w.approve() }, "minor; staged; waits: control-plane: kube-scheduler must not be newer than kube-apiserver, which is applied first | minor; staged; waits: control-plane: kube-apiserver is applied node by node, by a person | keep kube-apiserver.yaml; keep kube-scheduler.yaml; keep velum.yaml; apply velum.yaml (minor); apply kube-apiserver.yaml (minor); apply kube-scheduler.yaml (minor)"},
+		}, "patch; staged | minor; staged; waits: control-plane: kube-apiserver is applied by hand, node by node | keep kube-apiserver.yaml; keep kube-scheduler.yaml; keep velum.yaml; prune r.io/caasp/kube-scheduler:1.35.0-rev1-build1.1; apply kube-scheduler.yaml (patch); apply velum.yaml (minor)"},
+		"approved":          {func(w *world) { w.approve() }, "minor; staged; waits: control-plane: kube-scheduler must not be newer than kube-apiserver, which must be updated first | minor; staged; waits: control-plane: kube-apiserver is applied by hand, node by node | keep kube-apiserver.yaml; keep kube-scheduler.yaml; keep velum.yaml; apply velum.yaml (minor); apply kube-apiserver.yaml (minor); apply kube-scheduler.yaml (minor)"},
 		"without mode auto": {func(w *world) { w.policy.Auto = false }, "minor; staged | minor; staged | keep kube-apiserver.yaml; keep kube-scheduler.yaml; keep velum.yaml"},
 		"the client is ahead": {func(w *world) {
 			w.wrote("kube-scheduler.yaml", text("kube-scheduler", "Always", "beside="+mariadb+":10.0-rev1", "main="+client+":1.35.0-rev1"))
 			w.runs("kube-scheduler.yaml", "main", rel(client, next))
 			w.offer("1.35.0-rev1", rel(client, next))
-		}, " | minor; staged; waits: control-plane: kube-apiserver is applied node by node, by a person | keep kube-apiserver.yaml; keep velum.yaml; prune r.io/caasp/kube-scheduler:1.34.0-rev1-build1.1; apply velum.yaml (minor)"},
+		}, " | minor; staged; waits: control-plane: kube-apiserver is applied by hand, node by node | keep kube-apiserver.yaml; keep velum.yaml; prune r.io/caasp/kube-scheduler:1.34.0-rev1-build1.1; apply velum.yaml (minor)"},
 		"the server is there": {func(w *world) {
 			w.wrote("kube-apiserver.yaml", text("kube-apiserver", "Always", "beside="+mariadb+":10.0-rev1", "main="+server+":1.35.0-rev1"))
 			w.runs("kube-apiserver.yaml", "main", rel(server, next))
@@ -575,8 +575,8 @@ func TestSkew(t *testing.T) {
 	})
 }
 
-// An image that was loaded by hand has no digest that CRI or a registry knows.
-func TestRunningImageIsNoRebuildOfItself(t *testing.T) {
+// An image that was loaded from an archive has no digest known to CRI or a registry.
+func TestRunningImageIsNotARebuildOfItself(t *testing.T) {
 	t.Parallel()
 	w := running()
 	config, runs := digest.FromString("config"), digest.FromString("running")
@@ -592,7 +592,7 @@ func TestRunningImageIsNoRebuildOfItself(t *testing.T) {
 	assert.Empty(t, pod.Change)
 }
 
-// Two containers of one tag run different digests: each is judged by its own.
+// Two containers of one tag run different digests: each is compared with its own.
 func TestTwoContainersOnTwoDigestsOfOneTag(t *testing.T) {
 	t.Parallel()
 	w := empty()

@@ -10,11 +10,10 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// shortage reports how much disk space a release lacks, by the size that its last pull
-// reported.
+// shortage returns the disk space that a release lacks, by the size that its last pull reported.
 func (f *facts) shortage(r release.Release) (*policy.ShortageError, bool) {
 	n, is := f.inv.BlockedBySpace[release.Key(r.Repository, r.Digest)]
-	if !is || f.inv.Has(r.Digest) {
+	if !is || f.held.Has(r.Digest) {
 		return nil, false
 	}
 	return f.policy.Reserve.Shortage(f.inv.Filesystem, n, 0)

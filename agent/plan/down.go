@@ -10,8 +10,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Downs returns the followed containers that do not run: those that may still start, or the
-// others.
+// Downs returns the followed containers that do not run: the ones that may still start, or the others.
 func (p *PodPlan) Downs(starting bool) []status.Reason {
 	var out []status.Reason
 	for _, i := range p.Images {

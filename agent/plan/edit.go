@@ -19,7 +19,7 @@ func (f *facts) edits(v follow.PodView, p PodPlan) []status.Edit {
 			continue
 		}
 		e := status.Edit{Container: i.Want.Image.Container, Field: status.EditImage, From: i.From, To: i.Target.Name()}
-		if e.From == e.To { // names of the same version: show the tags
+		if e.From == e.To { // the names are equal: show the tags
 			e.From, e.To = i.Want.OnDisk.Tag, i.Target.Tag
 		}
 		if e.From == e.To {

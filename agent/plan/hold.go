@@ -10,7 +10,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// addHolds adds the holds of persons and of the configuration.
+// addHolds adds the holds of people and of the configuration.
 func (f *facts) addHolds(p *PodPlan) {
 	if h, ok := f.rec.Holds[record.AllImages]; ok && h.IsActive(f.now) {
 		p.addHold(record.AllImages, status.ByPerson, h.Reason, h.Until)
@@ -22,7 +22,7 @@ func (f *facts) addHolds(p *PodPlan) {
 		}
 		rule := f.policy.RuleFor(repository)
 		if rule.Hold != "" && (record.PersonHold{Until: rule.HoldUntil}).IsActive(f.now) {
-			p.addHold(repository, status.ByConfiguration, rule.Hold+" (configuration)", rule.HoldUntil)
+			p.addHold(repository, status.ByConfiguration, rule.Hold, rule.HoldUntil)
 		}
 	}
 }
@@ -35,10 +35,13 @@ func (p *PodPlan) addHold(image, by, reason string, until time.Time) {
 	if reason != "" {
 		text += ": " + reason
 	}
+	if by == status.ByConfiguration {
+		text += " (configuration)"
+	}
 	if !until.IsZero() {
 		text += ", until " + until.UTC().Format(time.RFC3339)
 	}
-	h := status.Hold{Name: status.HoldRequested, Reason: text, Until: until.UTC(), Image: image, By: by}
+	h := status.Hold{Name: status.HoldRequested, Reason: text, Until: until.UTC(), Image: image, By: by, Note: reason}
 	if !slices.Contains(p.Holds, h) {
 		p.Holds = append(p.Holds, h)
 	}

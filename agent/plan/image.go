@@ -3,7 +3,6 @@
 package plan
 
 import (
-	"slices"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -16,7 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// flapTime is how long a restarted container has to run before it counts as stable.
+// flapTime is how long a restarted container must run before it counts as stable.
 const flapTime = time.Minute
 
 func (f *facts) flaps(c node.Container) bool {
@@ -34,11 +33,11 @@ func (f *facts) image(v follow.PodView, w follow.Want, containers []node.Contain
 	i.Well = c != nil && (c.Running || (w.Image.Kind == manifests.KindInit && !c.StartedAt.IsZero() && c.ExitCode == 0))
 	if e, is := v.Expects(w, f.inv); is {
 		i.Expected = &e
-		i.Down = e.Down(f.inv, f.names, f.now)
+		i.Down = e.Down(f.pods, f.now)
 	}
 	if c != nil {
 		i.Flaps = f.flaps(*c)
-		i.Running.Digest, i.Config = node.DigestOf(c, f.inv.Held), c.Image
+		i.Running.Digest, i.Config = f.held.DigestOf(c), c.Image
 	}
 	i.WasThere = f.wasThere(w.Ask)
 	if w.Ask.Repository == "" || i.Offer.IsUnresolved() {
@@ -48,7 +47,7 @@ func (f *facts) image(v follow.PodView, w follow.Want, containers []node.Contain
 	good := f.rec.Good[record.GoodKey(v.File, w.Image.Container)]
 	running := f.running(w, c, good)
 	if at, ok := v.PinnedAt(w.Image); ok {
-		running = at.Digest // the pinned digest has to run
+		running = at.Digest // the pinned digest must run
 		i.note(v.Override.Note())
 	}
 	f.target(w, &i, rule, running)
@@ -56,20 +55,20 @@ func (f *facts) image(v follow.PodView, w follow.Want, containers []node.Contain
 		return i
 	}
 	var same bool
-	i.Running.Digest, same = node.RunsTarget(c, i.Target, f.inv.Held)
+	i.Running.Digest, same = f.held.RunsTarget(c, i.Target)
 	known := c != nil && c.Image != ""
 	if !known && node.IsContainer(w.Image) && good.Running != "" && good.Repository == w.Ask.Repository {
 		known, same = true, f.sameImage(good, i.Target)
 	}
-	i.Change = policy.ChangeOf(w.OnDisk, i.Target, known, same, rule.Dialect)
+	i.Change = policy.ChangeOf(w.OnDisk, i.Target, known, same, rule.Scheme)
 	if at, ok := v.PinnedAt(w.Image); ok && at.Digest == i.Target.Digest && v.Named[node.PlaceOf(w.Image)] {
-		i.Change = "" // the pod manifest names the digest already
+		i.Change = "" // the pod manifest already has the digest
 	}
 	i.Bound = f.binds(v, i)
 	i.Running.Tag = f.nameOf(w, i.Running.Digest)
 	i.From = i.Running.Tag
-	// What runs needs no signature: it would only block the other images of its pod.
-	i.Staged = f.isStaged(i.Target) || same && f.inv.Staged(i.Target)
+	// A running image needs no signature: without one it would only block the other images of its pod.
+	i.Staged = f.isStaged(i.Target) || same && f.held.Staged(i.Target)
 	if i.Change != "" && f.isDelayed(i) {
 		i.StageFrom = i.Offer.StageFrom.UTC()
 		i.note("staging begins at " + i.StageFrom.Format(time.RFC3339))
@@ -77,24 +76,20 @@ func (f *facts) image(v follow.PodView, w follow.Want, containers []node.Contain
 	return i
 }
 
-// wasThere reports whether a tag has named an image before: the record or the node has one by it.
+// wasThere reports whether a tag is known to have existed: the record or the node has an image for it.
 func (f *facts) wasThere(q release.Question) bool {
-	for _, r := range f.rec.Releases {
-		if r.Repository == q.Repository && r.Tag == q.Tag {
-			return true
-		}
-	}
-	name := release.Reference{Repository: q.Repository, Tag: q.Tag}.String()
-	return slices.ContainsFunc(f.inv.Held, func(h node.HeldImage) bool { return h.Name == name && h.NotImage == "" })
+	ref := release.Reference{Repository: q.Repository, Tag: q.Tag}
+	h, is := f.held.Named(ref.String())
+	return f.known[ref] || is && h.NotImage == ""
 }
 
-// running returns the digest that a container runs, or ran last.
+// running returns the digest that a container runs, or last ran.
 func (f *facts) running(w follow.Want, c *node.Container, good record.Good) digest.Digest {
 	switch {
 	case !node.IsContainer(w.Image):
 		return ""
 	case c != nil && c.Image != "":
-		return node.DigestOf(c, f.inv.Held)
+		return f.held.DigestOf(c)
 	case good.Repository == w.Ask.Repository:
 		return good.Running
 	default:
@@ -102,7 +97,7 @@ func (f *facts) running(w follow.Want, c *node.Container, good record.Good) dige
 	}
 }
 
-// sameImage compares the target with what last ran, for a container that CRI does not show.
+// sameImage compares the target with the last known good image of a container that CRI does not show.
 func (f *facts) sameImage(good record.Good, target release.Release) bool {
 	config := f.rec.Releases[release.Key(good.Repository, good.Running)].Config
 	return good.Running == target.Digest || (config != "" && config == target.Config)

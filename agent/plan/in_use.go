@@ -13,7 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// InUse returns what the plan needs from the record; the rest may be removed.
+// InUse returns the parts of the record that the plan needs; the rest may be removed.
 func InUse(plan Plan, offers map[release.Question]source.Offer, inv node.Inventory, now time.Time) record.InUse {
 	use := record.InUse{
 		Pods: map[string]record.PodInUse{}, Wrote: map[string]bool{}, Questions: map[string]bool{},
@@ -34,8 +34,9 @@ func InUse(plan Plan, offers map[release.Question]source.Offer, inv node.Invento
 			}
 		}
 	}
+	onDisk := node.ByName(inv.PodManifests)
 	for _, p := range plan.Pods {
-		pod := podInUse(&p, node.Find(inv.PodManifests, p.File))
+		pod := podInUse(&p, onDisk[p.File])
 		for _, i := range pod.Images {
 			use.Releases[release.Key(i.Repository, i.Running)] = true
 		}
@@ -46,7 +47,7 @@ func InUse(plan Plan, offers map[release.Question]source.Offer, inv node.Invento
 
 func podInUse(p *PodPlan, disk *node.PodFile) record.PodInUse {
 	use := record.PodInUse{
-		Broken: p.Err != nil, Unclear: p.Err != nil || p.Withheld(), Held: p.isHeld(status.HoldRequested),
+		Broken: p.Err != nil, Unclear: p.Err != nil || p.BlocksOffer(), Held: p.isHeld(status.HoldRequested),
 		ID: p.ID, Offer: p.Offer, AllRun: p.allRun(), Settled: p.isSettled(), Contains: map[string]bool{},
 		AwaitsLock: len(p.Holds) == 0 && len(p.Waits) == 1 && p.Waits[0].Name == status.HoldLock,
 	}

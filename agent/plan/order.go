@@ -15,16 +15,16 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// addWaits adds what delays an apply: a freeze, and for mode auto the window, the control
-// plane, a release of which it is not clear that it is newer, and an earlier failure.
+// addWaits adds the delays of an apply: a freeze, and for mode auto the window, the control plane, a contradiction of
+// names and times, and an earlier failure.
 func (f *facts) addWaits(p *PodPlan) {
 	if f.now.Before(f.policy.Freeze) {
 		until := f.policy.Freeze.UTC()
 		p.Holds = append(p.Holds, status.Hold{
-			Name: status.HoldFreeze, Reason: "nothing is applied before " + until.Format(time.RFC3339), Until: until,
+			Name: status.HoldFreeze, Reason: "no updates before " + until.Format(time.RFC3339), Until: until,
 		})
 	}
-	if !f.policy.Auto || p.isHeld(status.HoldUnmanaged) {
+	if !f.policy.Auto || p.IsUnmanaged() {
 		return
 	}
 	if open, change := f.policy.IsWindowOpen(f.now); !open {
@@ -35,7 +35,7 @@ func (f *facts) addWaits(p *PodPlan) {
 	}
 	if follow.IsControlPlane(p.Role) && !f.policy.Lock.Covers(true) {
 		p.Waits = append(
-			p.Waits, status.Hold{Name: status.HoldControlPlane, Reason: p.Pod + " is applied node by node, by a person"},
+			p.Waits, status.Hold{Name: status.HoldControlPlane, Reason: p.Pod + " is applied by hand, node by node"},
 		)
 	}
 	for _, i := range p.Images {
@@ -51,7 +51,7 @@ func (f *facts) addWaits(p *PodPlan) {
 	}
 }
 
-// waitsForLock returns the hold of a pod that waits for the lock of the fleet.
+// waitsForLock returns the hold of a pod that waits for the fleet lock.
 func (f *facts) waitsForLock(p *PodPlan) []status.Hold {
 	if reason, waits := f.rec.Lock.Hold(p.File, f.now); waits {
 		return []status.Hold{{Name: status.HoldLock, Reason: reason}}
@@ -68,10 +68,10 @@ func (f *facts) skew(pods []PodPlan) {
 	}
 	for n := range pods {
 		client := &pods[n]
-		if IsClient(client.Role) && client.Change != "" && f.isAhead(client, &pods[at]) {
+		if IsClient(client.Role) && !client.IsOwned() && client.Change != "" && f.isAhead(client, &pods[at]) {
 			client.Waits = append(client.Waits, status.Hold{
 				Name:   status.HoldControlPlane,
-				Reason: client.Pod + " must not be newer than " + pods[at].Pod + ", which is applied first",
+				Reason: client.Pod + " must not be newer than " + pods[at].Pod + ", which must be updated first",
 			})
 		}
 	}
@@ -84,12 +84,12 @@ func (f *facts) isAhead(client, server *PodPlan) bool {
 	if to == nil || from == nil {
 		return false
 	}
-	is, errIs := f.policy.RuleFor(from.Want.Ask.Repository).Dialect.Parse(from.Want.OnDisk.Tag)
-	next, errNext := f.policy.RuleFor(to.Want.Ask.Repository).Dialect.Parse(to.Target.Tag)
+	is, errIs := f.policy.RuleFor(from.Want.Ask.Repository).Scheme.Parse(from.Want.OnDisk.Tag)
+	next, errNext := f.policy.RuleFor(to.Want.Ask.Repository).Scheme.Parse(to.Target.Tag)
 	return errIs == nil && errNext == nil && tags.ChangeBetween(is, next) >= tags.Minor
 }
 
-// component returns the image of a control plane pod's own program; nil: none.
+// component returns the image of a control-plane pod's own program; nil if there is none.
 func component(p *PodPlan) *ImagePlan {
 	n := slices.IndexFunc(p.Images, func(i ImagePlan) bool {
 		return i.Want.Image.Container == p.Role || status.LastPart(i.Want.Ask.Repository) == p.Role
@@ -108,9 +108,8 @@ func IsClient(role string) bool {
 	return role == manifests.RoleControllerManager || role == manifests.RoleScheduler
 }
 
-// inOrder sorts restarts: the configured order, then by name, then the control plane. Where
-// kube-apiserver changes its minor version, its clients follow it (Kubernetes' version skew
-// policy).
+// inOrder sorts restarts: by the configured order, then by name, the control plane last. If kube-apiserver changes its
+// minor version, its clients follow it (Kubernetes' version skew policy).
 func inOrder(p policy.Policy, applies []Step) {
 	skews := slices.ContainsFunc(applies, func(s Step) bool {
 		return s.Apply.Role == manifests.RoleAPIServer && policy.IsMinor(s.Apply.Change)
@@ -133,7 +132,7 @@ func inOrder(p policy.Policy, applies []Step) {
 		}
 		return at
 	}
-	urgency := map[Verb]int{StepRollBack: 0, StepApply: 1, StepProve: 2} // a proof changes nothing, and can wait
+	urgency := map[Verb]int{StepRollBack: 0, StepApply: 1, StepVerify: 2} // a health check changes nothing and can wait
 	slices.SortStableFunc(applies, func(a, b Step) int {
 		return cmp.Or(cmp.Compare(urgency[a.Do], urgency[b.Do]), cmp.Compare(rank(a), rank(b)), cmp.Compare(a.File, b.File))
 	})

@@ -3,15 +3,18 @@
 package plan
 
 import (
+	"os"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/policy"
 )
 
-// The API server's clients may be older than it, and must not be newer.
-func TestAPIServerGoesBeforeItsClientsOnAMinorChange(t *testing.T) {
+// The clients of the API server may be older than it, but not newer.
+func TestAPIServerPrecedesItsClientsOnAMinorChange(t *testing.T) {
 	t.Parallel()
 	for change, want := range map[string][]string{
 		"minor": {"velum", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"},
@@ -29,4 +32,26 @@ func TestAPIServerGoesBeforeItsClientsOnAMinorChange(t *testing.T) {
 		}
 		assert.Equal(t, want, got, change)
 	}
+}
+
+// docs/kubeadm.md lists the order of the control plane.
+func TestThePageOfKubeadmHasTheOrder(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/kubeadm.md")
+	require.NoError(t, err)
+	var listed []string
+	for _, item := range regexp.MustCompile(`(?m)^\d\. (?:if kube-apiserver [^,]+, )?(.+)$`).FindAllSubmatch(page, -1) {
+		listed = append(listed, regexp.MustCompile(`kube-[a-z-]+|etcd`).FindAllString(string(item[1]), -1)...)
+	}
+	steps := make([]Step, len(listed))
+	for n, pod := range listed {
+		steps[len(listed)-1-n] = Step{Do: StepApply, File: pod + ".yaml", Apply: Apply{Pod: pod, Role: pod, Change: "minor"}}
+	}
+	inOrder(policy.Policy{}, steps)
+	var got []string
+	for _, s := range steps {
+		got = append(got, s.Apply.Pod)
+	}
+	assert.Equal(t, got, listed)
+	assert.Len(t, listed, 4, "etcd, kube-apiserver and its two clients")
 }

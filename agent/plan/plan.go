@@ -21,19 +21,19 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// Plan is what a cycle does, and why not more.
+// Plan is the work of a cycle, with the reasons against further work.
 type Plan struct {
 	Pods    []PodPlan
 	Tracked []ImagePlan // images of the configuration that no pod manifest names
 	Steps   []Step
 	Names   []string // of all static pods
-	// BegunSets are the sets of which pods were restarted.
+	// BegunSets are the sets whose pods have begun to restart.
 	BegunSets []BegunSet
-	// PassedOver are the files of kubelet's directory of which kubelet makes no pod, nor does the agent.
+	// PassedOver are the files of kubelet's directory that kubelet, and so the agent, ignores.
 	PassedOver []PassedOver
 }
 
-// PassedOver is a file that kubelet passes over.
+// PassedOver is a file that kubelet ignores.
 type PassedOver struct {
 	File string
 	Why  error
@@ -50,20 +50,20 @@ type PodPlan struct {
 	Pod       string
 	Role      string // in a control plane: manifests.RoleEtcd, ...; "" for none
 	Images    []ImagePlan
-	Change    string        // the largest change of its images; "": nothing to approve
-	ID        string        // hash of the wanted images and pod manifest; "": unknown
+	Change    string        // the largest change of its images; "" if there is nothing to approve
+	ID        string        // hash of the wanted images and pod manifest; "" if unknown
 	Offer     string        // ID, if there is something to approve
 	Ready     bool          // all images of the offer are staged
-	Wanted    []byte        // the rendered pod manifest; nil: nothing is rendered
+	Wanted    []byte        // the rendered pod manifest; nil if none is rendered
 	Waiting   bool          // Wanted needs a restart, and waits for approval
 	Edits     []status.Edit // the changes of the offer
-	Sets      []string      // of which its offer is a part
-	Together  []string      // the other pod manifests of its sets that change, too: all are applied, or none
-	passing   []status.Hold // those of Holds for whose end a begun set waits
-	GoesOn    bool          // other pods of its set were applied: it follows without another approval
+	Sets      []string      // of which its offer is part
+	Together  []string      // the other changed pod manifests of its sets: all are applied, or none
+	passing   []status.Hold // the Holds whose end a begun set waits for
+	GoesOn    bool          // other pods of its set were applied: it continues without another approval
 	Untouched []status.Untouched
 	Holds     []status.Hold
-	Waits     []status.Hold // what delays an apply without approval, beside Holds
+	Waits     []status.Hold // delays of an automatic apply, in addition to Holds
 	Err       error
 }
 
@@ -71,30 +71,30 @@ type PodPlan struct {
 type ImagePlan struct {
 	Want      follow.Want
 	Offer     source.Offer
-	Target    release.Release // the release to run; zero: unresolved or unmanaged
-	Running   status.Named    // the release that runs; zero: none
+	Target    release.Release // the release to run; zero if unresolved or unmanaged
+	Running   status.Named    // the running release; zero if none
 	Config    digest.Digest   // image ID of Running
 	Change    string
 	From      string // name of the running release
 	Staged    bool
-	StageFrom time.Time        // when staging begins; zero: at once
-	WasThere  bool             // its followed tag was seen, by the agent or by the node
+	StageFrom time.Time        // start of staging; zero: at once
+	WasThere  bool             // its followed tag is known to have existed
 	Well      bool             // its container runs, or its init container has succeeded
-	Down      *status.Down     // why its container does not run; nil: it runs, or need not run
-	Expected  *follow.Expected // its container, if kubelet has to run it
+	Down      *status.Down     // why its container does not run; nil if it runs, or need not run
+	Expected  *follow.Expected // its container, if kubelet must run it
 	Flaps     bool             // its container was just restarted
 	Bound     bool             // the wanted pod manifest names the target's digest
-	Holds     []status.Hold    // of an image that no pod manifest names
+	Holds     []status.Hold    // for an image that no pod manifest names
 	// NotAllowed are newer tags that the configuration refuses: the highest for each setting.
 	NotAllowed   []policy.Refusal
 	RebuildsOnly *status.RebuildsOnly  // its tag cannot be parsed
 	Shortage     *policy.ShortageError // disk space that its pull lacks
-	// Contradiction is why mode auto leaves the target to a person: its name and its time of creation contradict
-	// those of what runs. Empty: they do not, or a person has allowed it.
+	// Contradiction is why mode auto leaves the target to a person: its name and its creation time contradict those of
+	// the running release. Empty if they agree, or if a person has allowed it.
 	Contradiction string
 }
 
-// isSettled reports whether the pod needs no change and all of it runs.
+// isSettled reports whether the pod needs no change and all its containers run.
 func (p *PodPlan) isSettled() bool { return p.ID != "" && p.Change == "" && p.allRun() }
 
 // allRun reports whether all followed containers run.
@@ -104,32 +104,32 @@ func (p *PodPlan) allRun() bool {
 	})
 }
 
-// Verb says what a step does.
+// Verb is the action of a step.
 type Verb string
 
-// The steps, in the order in which a plan has them.
+// The verbs, in the order of a plan.
 const (
 	StepStage    Verb = "stage"     // pull, unpack, name and pin a release
-	StepWrite    Verb = "write"     // write a pod manifest that restarts nothing
+	StepWrite    Verb = "write"     // write a pod manifest without a restart
 	StepKeep     Verb = "keep"      // store a rendered file until it is approved
 	StepDrop     Verb = "drop"      // delete a stored file
-	StepRemove   Verb = "remove"    // delete a pod manifest that runs no pod
+	StepRemove   Verb = "remove"    // delete the pod manifest of a pod that does not run
 	StepPin      Verb = "pin"       // set the pins
 	StepPrune    Verb = "prune"     // remove old releases
-	StepProve    Verb = "prove"     // prove that a pod runs well what it runs
+	StepVerify   Verb = "verify"    // run the health check of a running pod
 	StepRollBack Verb = "roll back" // run the digests of an override
-	StepApply    Verb = "apply"     // run what was approved
+	StepApply    Verb = "apply"     // run an approved offer
 )
 
-// Step is one thing to do. It can be repeated.
+// Step is one idempotent action.
 type Step struct {
 	Do      Verb
 	File    string          // pod manifest; empty for stage, pin and prune
 	Release release.Release // stage
-	Was     node.PodFile    // write, remove, apply: the file that was observed
+	Was     node.PodFile    // write, remove, apply: the observed file
 	Data    []byte          // write, keep, apply: the new content; nil: unchanged
 	Ours    bool            // Data was rendered from a template
-	// Bound are the digests in Data that a catalog lists, by place.
+	// Bound are the digests from a catalog in Data, by place.
 	Bound map[string]digest.Digest
 	Needs []string         // releases (repository@digest) that must be staged
 	Pins  []release.Pin    // pin
@@ -137,16 +137,16 @@ type Step struct {
 	Apply Apply            // apply
 }
 
-// Apply holds what a restart or a proof of a pod needs.
+// Apply holds the data for a restart or a health check of a pod.
 type Apply struct {
 	Pod, Namespace string
 	Role           string   // in a control plane: manifests.RoleEtcd, ...; "" for none
 	Siblings       []string // names of all static pods
 	Offer          string
 	Change         string
-	Auto           bool     // mode auto, not an approval
-	Set            string   // of which all pods are applied, or none; "": none
-	Together       []string // the other pod manifests of the set that change
+	Auto           bool     // by mode auto, without an approval
+	Set            string   // whose pods are all applied, or none; "" if there is none
+	Together       []string // the other changed pod manifests of the set
 	Remove         bool
 	Expect         []Expectation
 	Stop           []string // CRI IDs of the containers to stop, unless Aside
@@ -155,24 +155,24 @@ type Apply struct {
 	PullFirst      bool // IfNotPresent: CRI must fetch the floating tag first
 	Probes         []manifests.Probe
 	HostNetwork    bool
-	Grace          time.Duration                 // how long its containers may take to end
-	Rollback       *record.Override              // the rollback target; nil: none, see NoRollback
+	Grace          time.Duration                 // grace period of its containers
+	Rollback       *record.Override              // the rollback target; nil if there is none, see NoRollback
 	NoRollback     string                        // why there is no rollback target
 	Digests        map[string]record.PinnedImage // of all containers after the apply, by place
 }
 
-// Expectation is what a container must run after an apply.
+// Expectation is the expected state of a container after an apply.
 type Expectation struct {
 	Container string
 	Init      bool
-	Ref       release.Reference // what kubelet pulls
+	Ref       release.Reference // the reference that kubelet pulls
 	Name      string            // of the release, for people
-	Digest    digest.Digest     // behind Ref
+	Digest    digest.Digest     // for Ref
 	Config    digest.Digest     // image id in CRI
 	OnNode    bool              // kubelet starts it without a pull
-	Bound     bool              // the pod manifest names Digest beside the tag
+	Bound     bool              // the pod manifest has Digest next to the tag
 	Old       string            // CRI ID of the current container
-	Anew      bool              // the container must be a new one, not Old
+	Anew      bool              // the container must be new, not Old
 }
 
 // Key returns the release of a stage step, else the pod manifest.
@@ -182,6 +182,9 @@ func (s Step) Key() string {
 	}
 	return s.File
 }
+
+// Count is the number of images of a step that pins or prunes.
+func (s Step) Count() int { return len(s.Pins) + len(s.Gone) }
 
 // String describes the step for people.
 func (s Step) String() string {
@@ -212,7 +215,7 @@ func (s Step) names() string {
 	return strings.Join(names, ", ")
 }
 
-// left describes the images that rendering leaves alone.
+// untouched describes the images that rendering leaves unchanged.
 func untouched(images []manifests.Image) []status.Untouched {
 	var out []status.Untouched
 	for _, i := range images {

@@ -13,9 +13,9 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// prune lists the image records of old releases: those that staging brought, and with
-// Prune.Foreign all SUSE builds of followed repositories. Pinned and used images stay, and so
-// do repositories that are not settled. While any pod is unclear, all stay.
+// prune lists the image records of old releases: the staged ones, and with Prune.Unstaged all SUSE builds of followed
+// repositories. Pinned and used images stay, and so do repositories that are not settled. While any pod is unclear, all
+// records stay.
 func (f *facts) prune(plan Plan, pins []release.Pin) []node.HeldImage {
 	settled, known := f.settled(plan)
 	if !known {
@@ -26,10 +26,14 @@ func (f *facts) prune(plan Plan, pins []release.Pin) []node.HeldImage {
 		need[p.Digest] = true
 	}
 	var gone []node.HeldImage
+	used := map[digest.Digest]bool{}
+	for _, d := range f.inv.Used {
+		used[d] = true
+	}
 	aliases := map[node.HeldImage]bool{}
 	for _, h := range f.inv.Held {
 		repository, old := f.isOldRelease(h, settled)
-		if !old || need[h.Digest] || slices.Contains(f.inv.Used, h.Config) {
+		if !old || need[h.Digest] || used[h.Config] {
 			continue
 		}
 		if well, followed := settled[repository]; followed && !well {
@@ -44,9 +48,8 @@ func (f *facts) prune(plan Plan, pins []release.Pin) []node.HeldImage {
 	return gone
 }
 
-// settled returns for each followed repository whether all of its images run as planned. A
-// mounted image volume is not visible, so its repository is never settled. known: no pod and
-// no image is unclear.
+// settled returns for each followed repository whether all of its images run as planned. A mounted image volume is not
+// visible, so its repository is never settled. known: no pod and no image is unclear.
 func (f *facts) settled(plan Plan) (settled map[string]bool, known bool) {
 	settled = map[string]bool{}
 	add := func(repository string, well bool) {
@@ -54,7 +57,7 @@ func (f *facts) settled(plan Plan) (settled map[string]bool, known bool) {
 		settled[repository] = (before || !seen) && well
 	}
 	for _, p := range plan.Pods {
-		if p.Err != nil || p.Withheld() {
+		if p.Err != nil || p.BlocksOffer() {
 			return nil, false
 		}
 		for _, i := range p.Images {
@@ -85,7 +88,7 @@ func (f *facts) isOldRelease(h node.HeldImage, followed map[string]bool) (reposi
 	if h.Pin {
 		return "", false
 	}
-	if h.Staged || !f.policy.Prune.Foreign {
+	if h.Staged || !f.policy.Prune.Unstaged {
 		return h.Repository, h.Staged
 	}
 	ref, err := release.ParseReference(h.Name)
@@ -93,6 +96,6 @@ func (f *facts) isOldRelease(h node.HeldImage, followed map[string]bool) (reposi
 		return "", false
 	}
 	_, ours := followed[ref.Repository]
-	_, foreign := f.policy.RuleFor(ref.Repository).Dialect.Parse(ref.Tag)
-	return ref.Repository, ours && foreign == nil
+	_, unrecognized := f.policy.RuleFor(ref.Repository).Scheme.Parse(ref.Tag)
+	return ref.Repository, ours && unrecognized == nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// render makes the wanted pod manifest and compares it with the one on disk.
+// render renders the wanted pod manifest and compares it with the one on disk.
 func (f *facts) render(v follow.PodView, p *PodPlan) {
 	p.Waiting, p.Err = false, nil
 	var disk *manifests.File
@@ -30,7 +30,7 @@ func (f *facts) render(v follow.PodView, p *PodPlan) {
 	p.Waiting = disk != nil && !p.matches(v.Disk) && !manifests.Equal(disk, wanted)
 }
 
-// renderFile renders the template with the target tags, and keeps what an override pins.
+// renderFile renders the template with the target tags, and keeps the pins of an override.
 func (f *facts) renderFile(
 	v *follow.PodView, p *PodPlan, disk *manifests.File,
 ) (*manifests.File, []manifests.Image, error) {
@@ -69,8 +69,8 @@ func (f *facts) renderFile(
 	return bound, out.Untouched, err
 }
 
-// unreplacedPlaces returns the places of the override that no newer release replaces. all: the
-// override has no others.
+// unreplacedPlaces returns the places of the override that no newer release replaces. all: the override has no other
+// places.
 func unreplacedPlaces(v *follow.PodView, p *PodPlan) (places []string, all bool) {
 	for _, i := range p.Images {
 		if at, ok := v.PinnedAt(i.Want.Image); ok && at.Digest == i.Target.Digest {
@@ -81,8 +81,8 @@ func unreplacedPlaces(v *follow.PodView, p *PodPlan) (places []string, all bool)
 	return places, len(places) > 0 && len(places) == len(v.Override.Images)
 }
 
-// stillWanted returns the text of an override if it still fits: images that it does not pin
-// may follow another tag by now.
+// stillWanted returns the text of an override if it still applies: images that it does not pin may follow another tag
+// by now.
 func stillWanted(o record.Override, pod *PodPlan) (*manifests.File, bool) {
 	text, err := manifests.Parse([]byte(o.Data))
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// restart returns the step that restarts or proves a pod: a pending override goes before an
-// apply, an apply before a proof.
+// restart returns the step that restarts or verifies a pod: a pending override comes before an apply, an apply before a
+// health check.
 func (f *facts) restart(v follow.PodView, p PodPlan) (Step, bool) {
 	if v.Duplicate.Is() {
 		return Step{}, false
@@ -28,7 +28,7 @@ func (f *facts) restart(v follow.PodView, p PodPlan) (Step, bool) {
 	if s, ok := f.apply(v, p); ok {
 		return s, true
 	}
-	return f.prove(v, p)
+	return f.verify(v, p)
 }
 
 // apply returns the step for an approved offer, or for one that mode auto may apply.
@@ -43,7 +43,7 @@ func (f *facts) apply(v follow.PodView, p PodPlan) (Step, bool) {
 		return Step{}, false
 	}
 	s := Step{Do: StepApply, File: v.File, Was: *v.Disk, Ours: v.Template != nil, Needs: p.Needs()}
-	s.Apply = newApply(v.Was, v.Pod, f.inv, f.names)
+	s.Apply = newApply(v.Was, v.Pod, f.pods, f.names)
 	s.Apply.Offer, s.Apply.Change, s.Apply.Auto = p.Offer, p.Change, !approved && !p.GoesOn
 	s.Apply.Set, s.Apply.Together = p.SetName(), p.Together
 	s.Apply.PullFirst = slices.ContainsFunc(p.Images, startsFromTheNode)
@@ -58,7 +58,7 @@ func (f *facts) apply(v follow.PodView, p PodPlan) (Step, bool) {
 	}
 	f.expect(v, p, &s)
 	if broken := f.notRunningBefore(v, p); broken != "" {
-		s.Apply.NoRollback = broken + " did not run before either"
+		s.Apply.NoRollback = broken + " was not running before either"
 	} else {
 		f.rollbackTarget(v, &s)
 	}
@@ -97,7 +97,7 @@ func (i ImagePlan) targetImage() record.PinnedImage {
 	}
 }
 
-// expectation expects a container to run an image. containers are those that the pod has now.
+// expectation returns the expectation for a container with an image. containers are the pod's current ones.
 func expectation(o record.PinnedImage, kind manifests.Kind, name string, containers []node.Container) Expectation {
 	e := Expectation{
 		Container: name, Init: kind == manifests.KindInit, Ref: release.Reference{Repository: o.Repository, Tag: o.Follow},
@@ -109,27 +109,28 @@ func expectation(o record.PinnedImage, kind manifests.Kind, name string, contain
 	return e
 }
 
-// useRunningPod takes probes and grace period from the pod on disk, whose template may have
-// changed.
+// useRunningPod uses probes and grace period of the pod on disk, because the template may have changed.
 func (p *Apply) useRunningPod(pod manifests.Pod) {
 	p.Probes, p.HostNetwork, p.Grace = pod.Probes, pod.HostNetwork, pod.Grace
 }
 
-// newApply returns the facts of a restart. was is the pod on disk, pod the wanted one.
-func newApply(was, pod manifests.Pod, inv node.Inventory, names []string) Apply {
+// newApply returns the data of a restart. was is the pod on disk, pod the wanted one.
+func newApply(was, pod manifests.Pod, pods node.ByPod, names []string) Apply {
+	if !slices.Contains(names, pod.Name) {
+		names = append(slices.Clip(names), pod.Name)
+	}
 	return Apply{
 		Pod: pod.Name, Role: cmp.Or(was.Role, pod.Role), Namespace: pod.Namespace,
-		Siblings: append(slices.Clone(names), pod.Name),
+		Siblings: names,
 		Probes:   pod.Probes, HostNetwork: pod.HostNetwork, Grace: pod.Grace,
-		Sandboxes: sandboxes(inv.PodContainers(was.Namespace, was.Name, names)),
+		Sandboxes: sandboxes(pods.Containers(was.Namespace, was.Name)),
 	}
 }
 
-// expect sets what each restarted container must run. If only containers change, they are
-// stopped; the whole pod restarts if its manifest or an init container changes, or a changed
-// container does not run.
+// expect sets the expectations of each restarted container. If only containers change, they are stopped; the whole pod
+// restarts if its manifest or an init container changes, or if a changed container does not run.
 func (f *facts) expect(v follow.PodView, p PodPlan, s *Step) {
-	containers := f.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, f.names)
+	containers := f.pods.Containers(v.Pod.Namespace, v.Pod.Name)
 	s.Apply.Aside = p.restarts() || slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
 		c := node.FindContainer(containers, i.Want.Image.Container)
 		return i.Change != "" && node.IsContainer(i.Want.Image) && (c == nil || !c.Running)
@@ -148,7 +149,7 @@ func (f *facts) expect(v follow.PodView, p PodPlan, s *Step) {
 	}
 }
 
-// isPinned reports whether the wanted pod manifest names the image by digest.
+// isPinned reports whether the wanted pod manifest has the image by digest.
 func (f *facts) isPinned(v follow.PodView, i ImagePlan) bool {
 	at, ok := v.PinnedAt(i.Want.Image)
 	return ok && at.Digest == i.Target.Digest
@@ -161,8 +162,8 @@ func (p *PodPlan) restarts() bool {
 	})
 }
 
-// pullHazardHolds holds a pod if its restart would pull a refused release: an image keeps what
-// it runs, but its tag names another release.
+// pullHazardHolds holds a pod if its restart would pull a refused release: an image keeps its running release, but its
+// tag names another one.
 func (f *facts) pullHazardHolds(v follow.PodView, p *PodPlan) {
 	if !p.restarts() {
 		return
@@ -172,7 +173,7 @@ func (f *facts) pullHazardHolds(v follow.PodView, p *PodPlan) {
 		kept := i.Target.Digest != is.Digest && (i.Target.Tag == is.Tag || policy.AreEquivalent(i.Target.Tag, is.Tag, rule))
 		gated := f.inv.Gated[release.Reference{Repository: i.Target.Repository, Tag: i.Target.Tag}] == i.Target.Digest
 		if kept && len(i.Offer.Refused) > 0 && !f.isOnNode(i) && !f.isPinned(v, i) && !i.Bound && !gated {
-			reason := fmt.Sprintf("%s: its restart would start %s", i.Want.Ask, i.Offer.Refused[0])
+			reason := fmt.Sprintf("%s: a restart would start %s", i.Want.Ask, i.Offer.Refused[0])
 			p.Holds = append(p.Holds, status.Hold{Name: status.HoldRefused, Reason: reason, Image: i.Want.Ask.Repository})
 		}
 	}
@@ -181,9 +182,8 @@ func (f *facts) pullHazardHolds(v follow.PodView, p *PodPlan) {
 // isOnNode reports whether kubelet starts the target from the node, whatever its tag names in
 // the registry.
 func (f *facts) isOnNode(i ImagePlan) bool {
-	name := release.Reference{Repository: i.Target.Repository, Tag: i.Target.Tag}.String()
-	return i.Want.PullPolicy == manifests.PullIfNotPresent && i.Want.Image.Editable &&
-		slices.ContainsFunc(f.inv.Held, func(h node.HeldImage) bool { return h.Name == name && h.Digest == i.Target.Digest })
+	h, _ := f.held.Named(release.Reference{Repository: i.Target.Repository, Tag: i.Target.Tag}.String())
+	return i.Want.PullPolicy == manifests.PullIfNotPresent && i.Want.Image.Editable && h.Digest == i.Target.Digest
 }
 
 // startsFromTheNode reports whether kubelet starts an image without asking the registry.

@@ -19,7 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// restarts says how a step restarts a pod, what it expects then, and to what it returns.
+// restarts describes how a step restarts a pod, its expectations, and its rollback target.
 func restarts(s plan.Step) string {
 	a := s.Apply
 	var out []string
@@ -58,7 +58,7 @@ func restarts(s plan.Step) string {
 	return strings.Join(out, "; ")
 }
 
-// How an approved offer is applied.
+// The steps of an approved offer.
 func TestApplyStep(t *testing.T) {
 	t.Parallel()
 	two := func() *world {
@@ -83,7 +83,7 @@ func TestApplyStep(t *testing.T) {
 			w.offer("10.0-rev1", next)
 			w.inv.Containers = w.inv.Containers[:1]
 		}, "set aside; expects velum 4.0.0-rev1-build1.1 anew; expects db 10.0-rev1-build1.2 anew at first; returns to velum:4.0.0-rev1-build1.1@sha256:86d IfNotPresent, mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent"},
-		"its container does not run": {func(w *world) { w.answers(rebuild); w.stops("velum.yaml") }, "set aside; expects velum 4.0.0-rev1-build1.2 anew; expects db 10.0-rev1-build1.1 anew at first; does not return: velum did not run before either"},
+		"its container does not run": {func(w *world) { w.answers(rebuild); w.stops("velum.yaml") }, "set aside; expects velum 4.0.0-rev1-build1.2 anew; expects db 10.0-rev1-build1.1 anew at first; does not return: velum was not running before either"},
 		"its container was just restarted": {func(w *world) {
 			w.answers(rebuild)
 			c := w.container("velum.yaml", "velum", first)
@@ -97,7 +97,7 @@ func TestApplyStep(t *testing.T) {
 			w.answers(rebuild)
 			c := w.container("velum.yaml", "velum", patch)
 			c.Restarts, c.StartedAt = 3, now.Add(-time.Second)
-		}, "stops velum/velum; expects velum 4.0.0-rev1-build1.2; does not return: velum did not run before either"},
+		}, "stops velum/velum; expects velum 4.0.0-rev1-build1.2; does not return: velum was not running before either"},
 		"nothing ran well before": {func(w *world) { w.answers(rebuild); w.rec.Good = nil }, "stops velum/velum; expects velum 4.0.0-rev1-build1.2; does not return: no other release is known to have run well"},
 		"IfNotPresent": {func(w *world) {
 			w.policy.PullPolicy = manifests.PullIfNotPresent
@@ -142,17 +142,17 @@ func TestApplyStep(t *testing.T) {
 	assert.Equal(t, record.PinnedImage{
 		Pin: release.Pin{Repository: velum, Digest: revision.Digest}, Config: revision.Config, Tag: revision.Long, Follow: revision.Tag,
 	}, s.Apply.Digests["container velum"])
-	assert.Equal(t, []record.Proved{
+	assert.Equal(t, []record.Healthy{
 		{Container: "velum", Place: "container velum", Config: revision.Config, Pin: release.Pin{Repository: velum, Digest: revision.Digest}},
 		{Container: "db", Place: "initContainer db", Config: firstDB.Config, Pin: release.Pin{Repository: mariadb, Digest: firstDB.Digest}},
-	}, s.Proved())
+	}, s.Healthy())
 	at, is := plan.PinnedFor(*s.Apply.Rollback, s.Apply.Expect[0])
 	assert.True(t, is)
 	assert.Equal(t, first.Digest, at.Digest)
 }
 
-// What kubelet started by itself is proved, and what a rollback pins is run.
-func TestProofsAndRollbacks(t *testing.T) {
+// A release that kubelet started gets a health check, and a pending rollback is applied.
+func TestHealthChecksAndRollbacks(t *testing.T) {
 	t.Parallel()
 	pending := func(w *world) record.Override {
 		was := node.Find(w.inv.PodManifests, "velum.yaml").Data
@@ -163,7 +163,7 @@ func TestProofsAndRollbacks(t *testing.T) {
 		return o
 	}
 	each(t, running, map[string]row{
-		"kubelet took a rebuild": {func(w *world) { w.container("velum.yaml", "velum", rebuild); w.answers(rebuild) }, " | prove velum.yaml"},
+		"kubelet took a rebuild": {func(w *world) { w.container("velum.yaml", "velum", rebuild); w.answers(rebuild) }, " | verify velum.yaml"},
 		"the same image under another digest": {func(w *world) {
 			w.container("velum.yaml", "velum", rebuild).Image = first.Config
 			w.answers(rebuild)
@@ -174,12 +174,12 @@ func TestProofsAndRollbacks(t *testing.T) {
 			w.policy.Settle = time.Minute
 			w.rec.Failed.Set("velum.yaml", record.Failure{Running: "velum=" + rebuild.Digest.String()})
 		}, " | "},
-		"it has failed, and runs as long as a proof takes": {func(w *world) {
+		"it has failed, and runs as long as a health check takes": {func(w *world) {
 			w.container("velum.yaml", "velum", rebuild).StartedAt = now.Add(-time.Minute)
 			w.answers(rebuild)
 			w.policy.Settle = time.Minute
 			w.rec.Failed.Set("velum.yaml", record.Failure{Running: "velum=" + rebuild.Digest.String()})
-		}, " | prove velum.yaml"},
+		}, " | verify velum.yaml"},
 		"it has failed, and something newer is offered": {func(w *world) {
 			w.container("velum.yaml", "velum", rebuild).Running = false
 			w.offer("4.0.0-rev1", rebuild, revision)
@@ -190,9 +190,9 @@ func TestProofsAndRollbacks(t *testing.T) {
 			w.answers(rebuild)
 			w.policy.Settle = time.Minute
 			w.rec.Failed.Set("velum.yaml", record.Failure{Running: "velum=" + first.Digest.String()})
-		}, " | prove velum.yaml"},
-		"nothing is known to have run well":          {func(w *world) { w.rec.Good = nil }, " | "},
-		"a rollback":                                 {func(w *world) { pending(w) }, " | roll back velum.yaml"},
+		}, " | verify velum.yaml"},
+		"no release of this tag is known to have run well": {func(w *world) { w.rec.Good = nil }, " | "},
+		"a rollback": {func(w *world) { pending(w) }, " | roll back velum.yaml"},
 		"a rollback, and something newer is offered": {func(w *world) { pending(w); w.answers(revision) }, " | roll back velum.yaml"},
 		"a rollback on a busy node":                  {func(w *world) { pending(w); w.inv.Busy = "busy" }, "busy: busy | "},
 		"a rollback that holds do not delay":         {func(w *world) { pending(w); w.holds("*") }, " | roll back velum.yaml"},
@@ -205,7 +205,7 @@ func TestProofsAndRollbacks(t *testing.T) {
 			w.rolledBack(rebuild)
 			w.disk("velum.yaml", text("velum", "Always", "velum="+velum+":4.0.0-rev7"))
 			w.inv.Containers = nil
-		}, "withheld: r.io/caasp/velum:4.0.0-rev7: <nil> | "},
+		}, "unresolved: r.io/caasp/velum:4.0.0-rev7: <nil> | "},
 		"an older /etc instead of it": {func(w *world) {
 			w.rolledBack(rebuild)
 			w.wrote("velum.yaml", text("velum", "Always", "velum="+velum+":4.0.0-rev1"))
@@ -218,24 +218,24 @@ func TestProofsAndRollbacks(t *testing.T) {
 			w.wrote("velum.yaml", text("velum", "Always", "velum="+velum+":4.0.0-rev1"))
 			w.container("velum.yaml", "velum", rebuild)
 			w.answers(rebuild)
-		}, "rebuild; staged | keep velum.yaml; prove velum.yaml"},
+		}, "rebuild; staged | keep velum.yaml; verify velum.yaml"},
 	}, (*world).says)
 
 	w := running()
 	o := pending(w)
 	s := step(t, w.decide(), plan.StepRollBack)
 	assert.Equal(t, "set aside; writes velum:4.0.0-rev1-build1.1@sha256:86d IfNotPresent; expects velum 4.0.0-rev1-build1.1 on the node anew", restarts(s))
-	_, err := plan.StepTo(record.Override{Data: "kind: ["}, s.Was, true, w.inv, nil)
+	_, err := plan.StepTo(record.Override{Data: "kind: ["}, s.Was, true, w.inv.ByPod(nil), nil)
 	assert.ErrorContains(t, err, "velum.yaml: ")
-	_, err = plan.StepTo(o, node.PodFile{Name: "velum.yaml", Data: []byte("kind: [")}, true, w.inv, nil)
+	_, err = plan.StepTo(o, node.PodFile{Name: "velum.yaml", Data: []byte("kind: [")}, true, w.inv.ByPod(nil), nil)
 	assert.ErrorContains(t, err, "velum.yaml: ")
 }
 
-// Only what nothing may need any more is removed from the node, and the rest of it stays pinned.
+// Only releases without any use are removed from the node; the others stay pinned.
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	older := rel(velum, "3.9.0-rev4-build2.1")
-	updated := func() *world { // an old release is on the node, and is no rollback target any more
+	updated := func() *world { // the node has an old release that is not a rollback target any more
 		w := running()
 		w.stage(older)
 		return w
@@ -269,11 +269,11 @@ func TestPrune(t *testing.T) {
 			w.stage(next)
 		}, "prune r.io/caasp/velum:3.9.0-rev4-build2.1, r.io/caasp/velum:4.0.0-rev1-build1.2 | 4.0.0-rev1-build1.1, 4.0.0-rev1-build1.3"},
 		"foreign ones":           {foreign, "prune r.io/caasp/velum:3.9.0-rev4-build2.1 | 4.0.0-rev1-build1.1"},
-		"foreign ones, as asked": {func(w *world) { foreign(w); w.policy.Prune.Foreign = true }, "prune r.io/caasp/velum:3.9.0-rev4, r.io/caasp/velum:3.9.0-rev4-build2.1 | 4.0.0-rev1-build1.1"},
+		"foreign ones, as asked": {func(w *world) { foreign(w); w.policy.Prune.Unstaged = true }, "prune r.io/caasp/velum:3.9.0-rev4, r.io/caasp/velum:3.9.0-rev4-build2.1 | 4.0.0-rev1-build1.1"},
 		"its aliases":            {aliases, "prune r.io/caasp/velum:3.9.0-rev4-build2.1, r.io/caasp/velum@sha256:5f5ac6f8c838c8ca4d37e50f1bc9a3e966034848c311a4dd93b026aaedbb5d41, sha256:be474d83232a0c217aee6e88a5d10006e48b765ccaa1a2c4ff1e7240df3f7e90 | 4.0.0-rev1-build1.1"},
 		"and another name":       {func(w *world) { aliases(w); w.held("docker.io/someone/else:1", older.Digest) }, "prune r.io/caasp/velum:3.9.0-rev4-build2.1 | 4.0.0-rev1-build1.1"},
 		"two names of a foreign one": {func(w *world) {
-			w.policy.Prune.Foreign = true
+			w.policy.Prune.Unstaged = true
 			d := digest.FromString("old")
 			for _, name := range []string{velum + ":3.9.0-rev3", velum + ":3.9.0-rev3-build2.1", velum + "@" + d.String()} {
 				w.held(name, d)
@@ -303,7 +303,7 @@ func TestPrune(t *testing.T) {
 	}, func(w *world) string { p := w.decide(); return steps(p) + " | " + w.pins(p) })
 }
 
-// What the record must keep for the plan, and what it may forget.
+// The parts of the record that the plan needs.
 func TestInUse(t *testing.T) {
 	t.Parallel()
 	w := offering(rebuild)

@@ -15,8 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// notRunningBefore returns a container that did not run before the apply, for which the update
-// is not to blame.
+// notRunningBefore returns a container that did not run before the apply, so that the update is not the cause.
 func (f *facts) notRunningBefore(v follow.PodView, p PodPlan) string {
 	began := f.rec.Approved[v.File].WasHealthy // an interrupted apply may have stopped it
 	for _, i := range p.Images {
@@ -57,7 +56,7 @@ func (f *facts) overrideTo(
 	}
 	return record.Pin(was.Data, "", f.now, func(img manifests.Image) record.PinnedImage {
 		if _, isBound := v.Bound[node.PlaceOf(img)]; !isBound && manifests.SplitReference(img.Reference).Digest != "" {
-			return record.PinnedImage{} // a person wrote it
+			return record.PinnedImage{} // written by a person
 		}
 		p := target(img.Container, f.rec.Good[record.GoodKey(v.File, img.Container)])
 		if at := v.Override.Images[node.PlaceOf(img)]; at.Pin == p {
@@ -83,11 +82,11 @@ func (e Expectation) Place() string {
 	return node.PlaceOf(manifests.Image{Kind: kind, Container: e.Container})
 }
 
-// Proved returns the containers whose expectations were met.
-func (s Step) Proved() []record.Proved {
-	var out []record.Proved
+// Healthy returns the containers whose expectations were met.
+func (s Step) Healthy() []record.Healthy {
+	var out []record.Healthy
 	for _, e := range s.Apply.Expect {
-		out = append(out, record.Proved{
+		out = append(out, record.Healthy{
 			Container: e.Container, Place: e.Place(), Config: e.Config,
 			Pin: release.Pin{Repository: e.Ref.Repository, Digest: e.Digest},
 		})
@@ -95,19 +94,18 @@ func (s Step) Proved() []record.Proved {
 	return out
 }
 
-// rollBack returns the step that applies a pending override. Holds do not delay it: the pod
-// does not run well.
+// rollBack returns the step for a pending override. Holds do not delay it: the pod has failed.
 func (f *facts) rollBack(v follow.PodView) (Step, bool) {
 	if !v.Override.Pending || v.Err != nil || v.ReadOnly != nil || f.inv.Busy != "" {
 		return Step{}, false
 	}
-	s, err := StepTo(v.Override, *v.Disk, v.Template != nil, f.inv, f.names)
+	s, err := StepTo(v.Override, *v.Disk, v.Template != nil, f.pods, f.names)
 	return s, err == nil
 }
 
-// StepTo returns the step that brings a pod manifest to an override. ours: it has a template.
-// names are those of all static pods.
-func StepTo(o record.Override, disk node.PodFile, ours bool, inv node.Inventory, names []string) (Step, error) {
+// StepTo returns the step from a pod manifest to an override. ours: it has a template. names are those of all static
+// pods.
+func StepTo(o record.Override, disk node.PodFile, ours bool, pods node.ByPod, names []string) (Step, error) {
 	pod, err := manifests.Parse([]byte(o.Data))
 	if err != nil {
 		return Step{}, fmt.Errorf("%s: %w", disk.Name, err)
@@ -117,9 +115,9 @@ func StepTo(o record.Override, disk node.PodFile, ours bool, inv node.Inventory,
 		return Step{}, fmt.Errorf("%s: %w", disk.Name, err)
 	}
 	s := Step{Do: StepRollBack, File: disk.Name, Was: disk, Data: []byte(o.Data), Ours: ours}
-	s.Apply = newApply(was.Pod, pod.Pod, inv, names)
+	s.Apply = newApply(was.Pod, pod.Pod, pods, names)
 	s.Apply.Aside = string(disk.Data) != o.Data
-	containers := inv.PodContainers(pod.Namespace, pod.Name, names)
+	containers := pods.Containers(pod.Namespace, pod.Name)
 	for _, place := range slices.Sorted(maps.Keys(o.Images)) {
 		kind, name, _ := strings.Cut(place, " ")
 		e := expectation(o.Images[place], manifests.Kind(kind), name, containers)
@@ -129,15 +127,15 @@ func StepTo(o record.Override, disk node.PodFile, ours bool, inv node.Inventory,
 	return s, nil
 }
 
-// needsRestore reports whether another pod manifest replaced the one of a rollback, as a
-// rollback of the system does, so that kubelet would start a denied release. It needs no
-// approval while the container does not run. Other differences are edits by a person.
+// needsRestore reports whether another pod manifest replaced the one of a rollback, as a rollback of the system does,
+// so that kubelet would start a denied release. It needs no approval while the container does not run. Other
+// differences are edits by a person.
 func (f *facts) needsRestore(v *follow.PodView) bool {
 	o := v.Override
 	if v.Err != nil || v.Template == nil || v.Disk == nil || o.Data == "" || o.Data == string(v.Disk.Data) {
 		return false
 	}
-	containers := f.inv.PodContainers(v.Was.Namespace, v.Was.Name, f.names)
+	containers := f.pods.Containers(v.Was.Namespace, v.Was.Name)
 	return slices.ContainsFunc(v.Was.Images, func(i manifests.Image) bool {
 		_, ours := o.Images[node.PlaceOf(i)]
 		c := node.FindContainer(containers, i.Container)
@@ -147,29 +145,29 @@ func (f *facts) needsRestore(v *follow.PodView) bool {
 	})
 }
 
-// prove returns the step that proves releases that run without a proof: kubelet started them,
+// verify returns the step that verifies releases that run without a health check: kubelet started them,
 // or an apply was interrupted.
-func (f *facts) prove(v follow.PodView, p PodPlan) (Step, bool) {
+func (f *facts) verify(v follow.PodView, p PodPlan) (Step, bool) {
 	if p.Err != nil || v.Disk == nil {
 		return Step{}, false
 	}
 	var expect []Expectation
-	containers := f.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, f.names)
-	unproved := false
+	containers := f.pods.Containers(v.Pod.Namespace, v.Pod.Name)
+	unverified := false
 	for _, i := range p.Images {
 		img := i.Want.Image
 		if !node.IsContainer(img) || i.Want.Ask.Repository == "" || i.Running.Digest == "" {
 			continue
 		}
 		g := f.rec.Good[record.GoodKey(v.File, img.Container)]
-		unproved = unproved || g.Running != "" && !f.runsGood(i, g)
+		unverified = unverified || g.Running != "" && !f.runsGood(i, g)
 		expect = append(expect, expectation(i.runningImage(), img.Kind, img.Container, containers))
 	}
 	failure := f.rec.Failed[v.File]
-	if !unproved || isFailureOf(failure, Apply{Expect: expect}) && !f.ranLongEnough(p, containers) {
+	if !unverified || isFailureOf(failure, Apply{Expect: expect}) && !f.ranLongEnough(p, containers) {
 		return Step{}, false
 	}
-	s := Step{Do: StepProve, File: v.File, Was: *v.Disk, Apply: newApply(v.Was, v.Pod, f.inv, f.names)}
+	s := Step{Do: StepVerify, File: v.File, Was: *v.Disk, Apply: newApply(v.Was, v.Pod, f.pods, f.names)}
 	s.Apply.Offer, s.Apply.Expect = p.ID, expect
 	if pod, err := v.Disk.Parse(); err == nil {
 		s.Apply.useRunningPod(pod.Pod)
@@ -178,12 +176,12 @@ func (f *facts) prove(v follow.PodView, p PodPlan) (Step, bool) {
 	return s, true
 }
 
-// runsGood reports whether an image runs the release that ran well.
+// runsGood reports whether an image runs its last known good release.
 func (f *facts) runsGood(i ImagePlan, g record.Good) bool {
 	return f.rec.IsGood(g, i.Want.Ask.Repository, i.Running.Digest, i.Config)
 }
 
-// ranLongEnough reports whether a failed pod has meanwhile run as long as a proof takes.
+// ranLongEnough reports whether a failed pod has meanwhile run as long as a health check takes.
 func (f *facts) ranLongEnough(p PodPlan, containers []node.Container) bool {
 	for _, i := range p.Images {
 		c := node.FindContainer(containers, i.Want.Image.Container)
@@ -195,14 +193,14 @@ func (f *facts) ranLongEnough(p PodPlan, containers []node.Container) bool {
 	return true
 }
 
-// isYoung reports whether a container has run for less than a proof takes. A start in the
+// isYoung reports whether a container has run for less than a health check takes. A start in the
 // future means that the clock was wrong.
 func (f *facts) isYoung(c node.Container) bool {
 	age := f.now.Sub(c.StartedAt)
 	return age >= 0 && age < f.policy.Settle
 }
 
-// isFailureOf reports whether a recorded failure is of the digests that the pod runs.
+// isFailureOf reports whether a recorded failure is about the digests that the pod runs.
 func isFailureOf(f record.Failure, p Apply) bool {
 	runs := strings.Fields(p.Runs())
 	return f.Running != "" && !slices.ContainsFunc(strings.Fields(f.Running), func(one string) bool {

@@ -24,13 +24,15 @@ import (
 // Rollback is a person's rollback of one pod.
 type Rollback struct {
 	Pod   PodPlan
-	To    *record.Override // the rollback target; nil: none is known
+	To    *record.Override // the rollback target; nil if unknown
 	Edits []status.Edit
-	Err   error // why the target is unknown, or the pod held
+	// Together are the pod manifests that are rolled back with it, because they run the same set.
+	Together []string
+	Err      error // why the target is unknown, or why the pod is held
 }
 
-// Rollbacks plans a person's rollback of pods: the selected images return to the
-// releases that ran well before. It skips pods whose files are gone. It is pure.
+// Rollbacks plans a person's rollback of pods: the selected images return to their last known good releases. It skips
+// pods whose files are gone. It is pure.
 func Rollbacks(
 	inv node.Inventory, rec record.Record, p policy.Policy, now time.Time, pods []PodPlan, which Which,
 ) []Rollback {
@@ -45,9 +47,9 @@ func Rollbacks(
 		if twice := views[at].Duplicate; twice.Is() && r.Err == nil {
 			r.Err = &release.HoldError{Hold: status.HoldDuplicate, Err: errors.New(twice.String())}
 		}
-		if set := rec.SetOf(pod.File); set != "" && r.Err == nil { // what its pods ran before is not of one set
+		if set := rec.SetOf(pod.File); set != "" && r.Err == nil { // the previous releases of its pods are not one set
 			r.Err = &release.HoldError{Hold: status.HoldSet, Err: fmt.Errorf(
-				"%s is being applied, and ends first; a hold on an image that it has not reached takes it back", set,
+				"an apply of %s is running; wait for its end, or hold the images that it has not reached yet", set,
 			)}
 		}
 		if r.Err == nil {
@@ -60,14 +62,17 @@ func Rollbacks(
 		if r.To != nil {
 			r.Edits = rollbackEdits(*r.To, pod)
 		}
+		for _, files := range f.setsThatRun(pod, which) {
+			r.Together = mergeSorted(r.Together, files)
+		}
 		out = append(out, r)
 	}
 	f.holdHalfRollbacks(out, which)
 	return out
 }
 
-// byPerson returns an override that returns the named images to what ran well before and keeps
-// the others; nil: no target is known. Images that CRI does not show are kept.
+// byPerson returns an override that returns the named images to their last known good releases and keeps the others;
+// nil if no target is known. Images that CRI does not show are kept. A person's pending rollback is completed as it is.
 func (f *facts) byPerson(v follow.PodView, p PodPlan, which Which) (*record.Override, error) {
 	if v.Disk == nil {
 		return nil, nil
@@ -81,6 +86,10 @@ func (f *facts) byPerson(v follow.PodView, p PodPlan, which Which) (*record.Over
 	}
 	another := false
 	o, err := f.overrideTo(v, func(container string, g record.Good) release.Pin {
+		if at, is := f.returning(v, p, container); is {
+			another = true
+			return at
+		}
 		if running[container] == "" {
 			return release.Pin{Repository: g.Repository, Digest: g.Running}
 		}
@@ -100,6 +109,19 @@ func (f *facts) byPerson(v follow.PodView, p PodPlan, which Which) (*record.Over
 	return &o, nil
 }
 
+// returning returns the release to which a person has begun to roll a container back.
+func (f *facts) returning(v follow.PodView, p PodPlan, container string) (release.Pin, bool) {
+	if o := v.Override; o.Pending && o.ByHand {
+		for _, i := range p.Images {
+			at, is := o.Images[node.PlaceOf(i.Want.Image)]
+			if is && i.Want.Image.Container == container && at.Digest != i.Running.Digest {
+				return at.Pin, true
+			}
+		}
+	}
+	return release.Pin{}, false
+}
+
 // rollbackEdits returns the images that an override changes.
 func rollbackEdits(o record.Override, p PodPlan) []status.Edit {
 	var out []status.Edit
@@ -115,8 +137,8 @@ func rollbackEdits(o record.Override, p PodPlan) []status.Edit {
 	return out
 }
 
-// runsWith returns which other pods run the same set as the named images of a pod, if they are not to be rolled back
-// with it; "": none.
+// runsWith returns the other pods that run the same set as the named images of a pod and are not selected; "" if there
+// are none.
 func (f *facts) runsWith(p PodPlan, selected []PodPlan, which Which) string {
 	if which.All {
 		return ""
@@ -125,15 +147,15 @@ func (f *facts) runsWith(p PodPlan, selected []PodPlan, which Which) string {
 	for _, set := range slices.Sorted(maps.Keys(sets)) {
 		for _, other := range sets[set] {
 			if !isAmong(selected, other) {
-				return fmt.Sprintf("%s is rolled back as a whole: name %s, too", set, other)
+				return fmt.Sprintf("%s is rolled back as a whole: also name %s", set, other)
 			}
 		}
 	}
 	return ""
 }
 
-// mayRunWith returns which other pods may run the same set as a pod, if they are not to be rolled back with it, while
-// the catalog was never read: any that it has bound to digests; "": none.
+// mayRunWith returns, if the catalog was never read, the other pods that may run the same set as a pod and are not
+// selected: all pods bound to digests of a catalog; "" if there are none.
 func (f *facts) mayRunWith(v follow.PodView, views []follow.PodView, selected []PodPlan, which Which) string {
 	l := f.inv.Catalog
 	if which.All || l.Catalog == "" || l.Version > 0 || len(v.Bound) == 0 {
@@ -141,13 +163,13 @@ func (f *facts) mayRunWith(v follow.PodView, views []follow.PodView, selected []
 	}
 	for _, other := range views {
 		if len(other.Bound) > 0 && !isAmong(selected, other.File) {
-			return fmt.Sprintf("sets are not known before %s is read: check first, or name %s, too", l.Catalog, other.File)
+			return fmt.Sprintf("sets are unknown until %s is read: run check first, or also name %s", l.Catalog, other.File)
 		}
 	}
 	return ""
 }
 
-// setsThatRun returns the sets that the named images of a pod run, each with the pod manifests that run releases of it.
+// setsThatRun returns the sets of the named images of a pod, each with the pod manifests that run its releases.
 func (f *facts) setsThatRun(p PodPlan, which Which) map[string][]string {
 	out := map[string][]string{}
 	for _, i := range p.Images {
@@ -159,7 +181,7 @@ func (f *facts) setsThatRun(p PodPlan, which Which) map[string][]string {
 	return out
 }
 
-// holdHalfRollbacks holds the rollback of a pod where another pod that runs the same set stays.
+// holdHalfRollbacks holds the rollback of a pod if another pod with the same set is not rolled back.
 func (f *facts) holdHalfRollbacks(all []Rollback, which Which) {
 	untilStable(len(all), func(n int) (changed bool) {
 		why := f.staysOf(all[n], all, which)
@@ -170,7 +192,7 @@ func (f *facts) holdHalfRollbacks(all []Rollback, which Which) {
 	})
 }
 
-// staysOf returns why another pod of the set that a pod runs stays as it is; "": all return, or the pod itself stays.
+// staysOf returns why another pod with the same set is not rolled back; "" if all are, or if the pod itself is not.
 func (f *facts) staysOf(r Rollback, all []Rollback, which Which) string {
 	if r.Err != nil || r.To == nil {
 		return ""
@@ -183,15 +205,27 @@ func (f *facts) staysOf(r Rollback, all []Rollback, which Which) string {
 			case other.Err != nil:
 				return fmt.Sprintf("%s is rolled back as a whole: %s: %s", set, other.Pod.File, other.Err)
 			case other.To == nil:
-				return fmt.Sprintf("%s is rolled back as a whole, and %s has nothing to return to", set, other.Pod.File)
+				return fmt.Sprintf("%s is rolled back as a whole, but %s has no previous release", set, other.Pod.File)
+			case f.rec.Overrides[other.Pod.File].Pending && f.isToSet(*other.To, set):
+				return fmt.Sprintf("%s is rolled back as a whole, but %s has not returned to it yet", set, other.Pod.File)
 			}
 		}
 	}
 	return ""
 }
 
-// runsAny returns the pod manifests of which a container runs one of these releases: what ran well last, or what a
-// rollback has pinned, which is not known to run well yet.
+// isToSet reports whether an override returns a pod to a set.
+func (f *facts) isToSet(o record.Override, set string) bool {
+	for _, at := range o.Images {
+		if is, _ := f.inv.Catalog.Find(at.Repository, at.Digest); is.Set == set {
+			return true
+		}
+	}
+	return false
+}
+
+// runsAny returns the pod manifests with a container that runs one of these releases: the last known good one, or the
+// pin of a rollback that has not passed its health check.
 func (f *facts) runsAny(refs []release.Reference) []string {
 	isOne := func(repository string, d digest.Digest) bool {
 		is, _ := f.inv.Catalog.Find(repository, d)
@@ -210,7 +244,7 @@ func (f *facts) runsAny(refs []release.Reference) []string {
 			}
 		}
 	}
-	out = slices.DeleteFunc(out, func(file string) bool { return node.Find(f.inv.PodManifests, file) == nil })
+	out = slices.DeleteFunc(out, func(file string) bool { return f.onDisk[file] == nil })
 	slices.Sort(out)
 	return slices.Compact(out)
 }

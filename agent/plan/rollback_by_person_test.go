@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// A pod that a rollback has just pinned to a release of a set runs the set, though nothing is known to run well yet.
+// A pod that a rollback has just pinned to a release of a set counts as running the set, before its health check.
 func TestWhichPodsRunAReleaseOfASet(t *testing.T) {
 	t.Parallel()
 	const velum = "registry.suse.com/caasp/velum"
@@ -32,7 +32,7 @@ func TestWhichPodsRunAReleaseOfASet(t *testing.T) {
 	for name, c := range map[string]struct {
 		good map[string]record.Good
 		pins map[string]record.Override
-		file string // of kubelet's directory
+		file string // in kubelet's directory
 		want []string
 	}{
 		"nothing is known":        {nil, nil, "velum.yaml", nil},
@@ -52,6 +52,7 @@ func TestWhichPodsRunAReleaseOfASet(t *testing.T) {
 				}}},
 			},
 		}
+		f.onDisk = node.ByName(f.inv.PodManifests)
 		f.rec.Good, f.rec.Overrides = c.good, c.pins
 		got := f.runsAny([]release.Reference{{Repository: velum, Tag: "4.0.0-rev1-build1.2"}})
 		assert.ElementsMatch(t, c.want, got, name)

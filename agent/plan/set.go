@@ -16,30 +16,33 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// holdSets makes the pods of a set wait for each other: what the set lacks on this node, and what holds one of its
-// pods, holds them all. What delays an automatic apply of one delays those of all.
+// holdSets makes the pods of a set wait for each other: releases that the set lacks on this node, and holds of one pod,
+// hold them all. A delay of one pod's automatic apply delays them all.
 func (f *facts) holdSets(pods []PodPlan) {
 	sets := f.setsOf(pods)
 	lacked := f.lackedBySets(pods)
 	holds, waits := make([][]status.Hold, len(pods)), make([][]status.Hold, len(pods))
 	for n := range pods {
-		// Copies: what a set adds to one pod is no reason for the next one.
+		// Copies, so that additions for one pod do not count for the next one.
 		holds[n], waits[n] = slices.Clone(pods[n].Holds), slices.Clone(pods[n].Waits)
 	}
 	linked := linkedPods(sets)
 	for n := range pods {
+		if len(sets[n]) == 0 {
+			continue
+		}
 		for _, set := range sets[n] {
 			if lacks := lacked.lacks[set]; len(lacks) > 0 {
 				pods[n].holdForSet(fmt.Sprintf("%s: %s", set, strings.Join(lacks, ", ")))
 			}
-			if unproved := lacked.unproved[set]; len(unproved) > 0 {
-				h := pods[n].holdForSet(fmt.Sprintf("%s: not proved yet: %s", set, strings.Join(unproved, ", ")))
+			if unverified := lacked.unverified[set]; len(unverified) > 0 {
+				h := pods[n].holdForSet(fmt.Sprintf("%s: not verified healthy yet: %s", set, strings.Join(unverified, ", ")))
 				pods[n].passing = append(pods[n].passing, h)
 			}
 			pods[n].Sets = mergeSorted(pods[n].Sets, sets[n])
 		}
 		for m := range pods {
-			if m != n && len(sets[n]) > 0 && linked[m] == linked[n] {
+			if m != n && linked[m] == linked[n] {
 				pods[n].Sets = mergeSorted(pods[n].Sets, sets[m])
 				pods[n].Together = append(pods[n].Together, pods[m].File)
 				pods[n].waitWith(pods[m].File, holds[m], waits[m])
@@ -54,13 +57,13 @@ func mergeSorted(a, b []string) []string {
 	return slices.Compact(out)
 }
 
-// SetName is the name of the pod's sets, of which all pods are applied, or none; "": it has none.
+// SetName returns the name of the pod's sets, whose pods are all applied, or none; "" if it has none.
 func (p *PodPlan) SetName() string { return strings.Join(p.Sets, ", ") }
 
-// waitWith makes a pod wait for what holds and delays another pod of its sets.
+// waitWith makes a pod wait for the holds and delays of another pod of its sets.
 func (p *PodPlan) waitWith(file string, holds, waits []status.Hold) {
 	reason := func(h status.Hold) string {
-		return p.SetName() + ": " + file + " waits, too: " + h.Name + ": " + h.Reason
+		return p.SetName() + ": " + file + " also waits: " + h.Name + ": " + h.Reason
 	}
 	for _, h := range holds {
 		if !slices.Contains(p.Holds, h) {
@@ -70,7 +73,7 @@ func (p *PodPlan) waitWith(file string, holds, waits []status.Hold) {
 	for _, h := range waits {
 		switch {
 		case h.Name == status.HoldLock && p.waitsFor(status.HoldLock), slices.Contains(p.Waits, h):
-		case h.Name == status.HoldLock: // it has one lock for the set
+		case h.Name == status.HoldLock: // one lock covers the set
 			p.Waits = append(p.Waits, status.Hold{Name: status.HoldLock, Reason: reason(h), Until: h.Until})
 		default:
 			p.Waits = append(p.Waits, status.Hold{Name: status.HoldSet, Reason: reason(h), Until: h.Until, OnlyAuto: true})
@@ -82,7 +85,7 @@ func (p *PodPlan) waitsFor(name string) bool {
 	return slices.ContainsFunc(p.Waits, func(h status.Hold) bool { return h.Name == name })
 }
 
-// HoldHalves holds those of the selected pods that are applied together with one that is not selected.
+// HoldHalves holds the selected pods that must be applied together with an unselected one.
 func HoldHalves(selected []PodPlan) []PodPlan {
 	out := slices.Clone(selected)
 	for n := range out {
@@ -90,7 +93,7 @@ func HoldHalves(selected []PodPlan) []PodPlan {
 		if len(rest) > 0 && out[n].Change != "" {
 			out[n].Holds = slices.Clip(out[n].Holds)
 			out[n].holdForSet(
-				fmt.Sprintf("%s is applied as a whole: name %s, too", out[n].SetName(), strings.Join(rest, ", ")),
+				fmt.Sprintf("%s is applied as a whole: also name %s", out[n].SetName(), strings.Join(rest, ", ")),
 			)
 		}
 	}
@@ -101,11 +104,10 @@ func isAmong(pods []PodPlan, file string) bool {
 	return slices.ContainsFunc(pods, func(p PodPlan) bool { return p.File == file })
 }
 
-// setsOf returns the sets to which changes of each pod belong, sorted: those of what is offered, and those that were
-// withdrawn and that it leaves.
+// setsOf returns the sets of each pod's changes, sorted: the sets of its offers, and the withdrawn sets that it leaves.
 func (f *facts) setsOf(pods []PodPlan) [][]string {
 	l := f.inv.Catalog
-	of := map[release.Reference][]string{} // the sets that name a release among their members
+	of := map[release.Reference][]string{} // the sets that have a release among their members
 	eachChange(pods, func(_ int, i ImagePlan) {
 		is, _ := l.Find(i.Target.Repository, i.Target.Digest)
 		for _, m := range l.MembersOf(i.Target.Repository, is) {
@@ -118,7 +120,7 @@ func (f *facts) setsOf(pods []PodPlan) [][]string {
 		if listed {
 			out[n] = append(out[n], of[release.Reference{Repository: i.Target.Repository, Tag: is.Tag}]...)
 		}
-		for m, sets := range of { // what it gets instead of a member, the member's set waits for
+		for m, sets := range of { // a replacement of a member makes the member's set wait for it
 			if m.Repository == i.Want.Ask.Repository && !f.isAbove(m, i.Running.Digest, i.Running.Tag) &&
 				f.isAbove(m, i.Target.Digest, i.Target.Name()) {
 				out[n] = append(out[n], sets...)
@@ -146,12 +148,13 @@ func eachChange(pods []PodPlan, do func(n int, i ImagePlan)) {
 	}
 }
 
-// linkedPods returns a number for each pod that pods have in common which are applied together: a pod of two sets
-// links both.
+// linkedPods returns the same number for pods that are applied together: a pod of two sets links both.
 func linkedPods(sets [][]string) []int {
 	out := make([]int, len(sets))
 	for n := range sets {
-		out[n] = n
+		if out[n] = n; len(sets[n]) == 0 {
+			continue
+		}
 		for m := range n {
 			if !slices.ContainsFunc(sets[n], func(s string) bool { return slices.Contains(sets[m], s) }) {
 				continue
@@ -175,14 +178,14 @@ func (p *PodPlan) holdForSet(reason string) status.Hold {
 	return h
 }
 
-// setLacks is what sets lack on this node, by set.
+// setLacks are the obstacles of sets on this node, by set.
 type setLacks struct {
-	// lacks are releases that images of this node need and that are not staged, or that must not be offered. What the
-	// node does not run it does not need.
+	// lacks are releases that images of this node need and that are not staged, or must not be offered. The node needs
+	// only releases of images that it runs.
 	lacks map[string][]string
-	// unproved are those that run and are not proved yet: if one does not come up, it returns, and nothing else of its
-	// set may run then.
-	unproved map[string][]string
+	// unverified are running releases that have not passed their health check: if one fails, it is rolled back, and
+	// then no other release of its set may run.
+	unverified map[string][]string
 }
 
 func addTo(by map[string][]string, set, text string) {
@@ -191,7 +194,7 @@ func addTo(by map[string][]string, set, text string) {
 	}
 }
 
-// lackedBySets returns what the sets of changes lack.
+// lackedBySets returns the obstacles for the sets of the pods' changes.
 func (f *facts) lackedBySets(pods []PodPlan) setLacks {
 	out, l := setLacks{map[string][]string{}, map[string][]string{}}, f.inv.Catalog
 	eachChange(pods, func(_ int, i ImagePlan) {
@@ -210,7 +213,7 @@ func (f *facts) lackedBySets(pods []PodPlan) setLacks {
 	return out
 }
 
-// addLacks adds what a pod lacks of a member of a set.
+// addLacks adds the obstacles of a pod for a member of a set.
 func (f *facts) addLacks(out setLacks, set string, m release.Reference, p PodPlan) {
 	if p.Err != nil && f.ranIn(p.File, m.Repository) {
 		addTo(out.lacks, set, p.File+" cannot be read: "+m.String())
@@ -220,14 +223,14 @@ func (f *facts) addLacks(out setLacks, set string, m release.Reference, p PodPla
 			continue
 		}
 		addTo(out.lacks, set, f.lacks(i, m))
-		if f.runsUnproved(p.File, i) {
-			addTo(out.unproved, set, m.String())
+		if f.runsUnverified(p.File, i) {
+			addTo(out.unverified, set, m.String())
 		}
 	}
 }
 
-// runsUnproved reports whether an image runs its target, and it is not known to run well.
-func (f *facts) runsUnproved(file string, i ImagePlan) bool {
+// runsUnverified reports whether an image runs its target, which is not known to be good.
+func (f *facts) runsUnverified(file string, i ImagePlan) bool {
 	g := f.rec.Good[record.GoodKey(file, i.Want.Image.Container)]
 	return i.Change == "" && i.Running.Digest != "" && i.Running.Digest == i.Target.Digest && g.Running != "" &&
 		!f.runsGood(i, g)
@@ -243,21 +246,21 @@ func (f *facts) ranIn(file, repository string) bool {
 	return false
 }
 
-// stayIn returns the releases of a withdrawn set that run and for which nothing else is offered.
+// stayIn returns the running releases of a withdrawn set without a replacement.
 func (f *facts) stayIn(set string, pods []PodPlan) []string {
 	var out []string
 	for _, p := range pods {
 		for _, i := range p.Images {
 			is, _ := f.inv.Catalog.Find(i.Want.Ask.Repository, i.Running.Digest)
 			if is.Set == set && is.Withdrawn != nil && i.Change == "" {
-				out = append(out, "nothing is offered instead of "+i.Want.Ask.Repository+":"+is.Tag)
+				out = append(out, "no release is offered instead of "+i.Want.Ask.Repository+":"+is.Tag)
 			}
 		}
 	}
 	return out
 }
 
-// lacks returns why an image does not get a release that its set needs; "": it gets it, or a higher one.
+// lacks returns why an image does not get a release that its set needs; "" if it gets that or a higher one.
 func (f *facts) lacks(i ImagePlan, need release.Reference) string {
 	is, at := f.inv.Catalog.ByTag(need)
 	isTarget := at >= 0 && is.Digest == i.Target.Digest
@@ -267,7 +270,7 @@ func (f *facts) lacks(i ImagePlan, need release.Reference) string {
 	case !isTarget && f.isAbove(need, i.Target.Digest, i.Target.Name()):
 		return ""
 	case at < 0:
-		return "not in the catalog any more: " + need.String()
+		return "no longer in the catalog: " + need.String()
 	case is.Withdrawn != nil:
 		return "withdrawn: " + need.String()
 	case is.UnknownCritical != "":
@@ -286,17 +289,17 @@ func (i ImagePlan) runsOther() bool {
 	return i.Running.Digest != "" && !isSame
 }
 
-// isAbove reports whether a release has the tag of a member of a set, or is higher.
+// isAbove reports whether a release has the tag of a set's member, or a higher one.
 func (f *facts) isAbove(member release.Reference, d digest.Digest, name string) bool {
-	l, dialect := f.inv.Catalog, f.policy.RuleFor(member.Repository).Dialect
+	l, scheme := f.inv.Catalog, f.policy.RuleFor(member.Repository).Scheme
 	is, _ := l.Find(member.Repository, d)
 	_, at := l.ByTag(member)
 	_, above := l.ByTag(release.Reference{Repository: member.Repository, Tag: cmp.Or(is.Tag, name)})
-	return name == member.Tag || policy.IsLower(member.Tag, name, dialect) || above >= 0 && above <= at
+	return name == member.Tag || policy.IsLower(member.Tag, name, scheme) || above >= 0 && above <= at
 }
 
-// untilStable changes each of count pods again and again until no change follows from another one: a pod that stays
-// keeps the others of its sets, which keep those of theirs.
+// untilStable calls change for each of count pods until a round changes nothing: a pod that stays keeps the others of
+// its sets, which keep those of theirs.
 func untilStable(count int, change func(n int) (changed bool)) {
 	for changed := true; changed; {
 		changed = false

@@ -25,7 +25,7 @@ const set = "caasp-4.5.2"
 
 var rebuildDB = rel(mariadb, "10.0-rev1-build1.2")
 
-// setNode runs two pods, as a catalog lists them, and is offered a set of both.
+// setNode returns a node with two pods bound to a catalog, and an offered set of both.
 func setNode() *world {
 	w := empty()
 	w.catalog("", first, firstDB)
@@ -41,7 +41,7 @@ func setNode() *world {
 	return w
 }
 
-// isBound has a pod run a release that its pod manifest names by digest, as the catalog lists it.
+// isBound makes a pod run a release that its pod manifest names by digest, as the catalog lists it.
 func (w *world) isBound(file, name string, r release.Release) {
 	w.wrote(file, text(strings.TrimSuffix(file, ".yaml"), "Always", name+"="+r.Repository+":"+r.Tag+"@"+r.Digest.String()))
 	w.rec.Bound.Set(file, map[string]digest.Digest{"container " + name: r.Digest})
@@ -57,7 +57,7 @@ func (w *world) locked(file string) {
 	w.rec.Lock = fleet.LockRecord{State: fleet.LockWaiting, Pods: []string{file}, Error: "taken", RetryAt: now.Add(time.Minute)}
 }
 
-// The pods of a set wait for each other: all get it, or none.
+// The pods of a set wait for each other: all are applied, or none.
 func TestPodsOfASet(t *testing.T) {
 	t.Parallel()
 	auto := func() *world { w := setNode(); w.policy.Auto = true; return w }
@@ -67,18 +67,18 @@ func TestPodsOfASet(t *testing.T) {
 		"a person has approved it":   {func(w *world) { w.approve(); w.policy.Auto = false }, "rebuild; staged; with db.yaml | rebuild; staged; with velum.yaml | keep db.yaml; keep velum.yaml; apply db.yaml (rebuild); apply velum.yaml (rebuild)"},
 		"a person has to approve it": {func(w *world) { w.policy.Auto = false }, "rebuild; staged; with db.yaml | rebuild; staged; with velum.yaml | keep db.yaml; keep velum.yaml"},
 		"one is not staged":          {func(w *world) { w.inv.Held = w.inv.Held[:len(w.inv.Held)-2] }, "rebuild; with db.yaml; set: caasp-4.5.2: not staged: r.io/caasp/mariadb:10.0-rev1-build1.2 | rebuild; with velum.yaml; set: caasp-4.5.2: not staged: r.io/caasp/mariadb:10.0-rev1-build1.2 | stage 10.0-rev1-build1.2; keep db.yaml; keep velum.yaml"},
-		"a hold on one":              {func(w *world) { w.holds(mariadb) }, "rebuild; with db.yaml; set: caasp-4.5.2: db.yaml waits, too: hold: r.io/caasp/mariadb: wait | rebuild; staged; with velum.yaml; hold: r.io/caasp/mariadb: wait | keep db.yaml; keep velum.yaml"},
-		"the lock, for one":          {func(w *world) { w.locked("db.yaml") }, "rebuild; staged; with db.yaml; waits: lock: caasp-4.5.2: db.yaml waits, too: lock: taken | rebuild; staged; with velum.yaml; waits: lock: taken | keep db.yaml; keep velum.yaml"},
+		"a hold on one":              {func(w *world) { w.holds(mariadb) }, "rebuild; with db.yaml; set: caasp-4.5.2: db.yaml also waits: hold: r.io/caasp/mariadb: wait | rebuild; staged; with velum.yaml; hold: r.io/caasp/mariadb: wait | keep db.yaml; keep velum.yaml"},
+		"the lock, for one":          {func(w *world) { w.locked("db.yaml") }, "rebuild; staged; with db.yaml; waits: lock: caasp-4.5.2: db.yaml also waits: lock: taken | rebuild; staged; with velum.yaml; waits: lock: taken | keep db.yaml; keep velum.yaml"},
 		"the window":                 {func(w *world) { w.policy.Window = night }, "rebuild; staged; with db.yaml; waits: window: the next maintenance window opens at 2026-05-02T02:00:00Z | rebuild; staged; with velum.yaml; waits: window: the next maintenance window opens at 2026-05-02T02:00:00Z | keep db.yaml; keep velum.yaml"},
 		"one is not offered":         {func(w *world) { w.offer("10.0-rev1", firstDB) }, "rebuild; set: caasp-4.5.2: not offered: r.io/caasp/mariadb:10.0-rev1-build1.2 |  | keep velum.yaml; prune r.io/caasp/mariadb:10.0-rev1-build1.2"},
 		"one is withdrawn":           {func(w *world) { w.listed(rebuildDB, withdrawn) }, "rebuild; set: caasp-4.5.2: withdrawn: r.io/caasp/mariadb:10.0-rev1-build1.2 |  | keep velum.yaml"},
 		"one wants a newer agent":    {func(w *world) { w.listed(rebuildDB, func(l *catalog.Listed) { l.UnknownCritical = "x" }) }, "rebuild; set: caasp-4.5.2: needs a newer agent: r.io/caasp/mariadb:10.0-rev1-build1.2 |  | keep velum.yaml"},
 		"one cannot be read":         {func(w *world) { w.templateText("db.yaml", []byte("kind: [")) }, "rebuild; set: caasp-4.5.2: db.yaml cannot be read: r.io/caasp/mariadb:10.0-rev1-build1.2 | template: line 1: did not find expected node content | keep velum.yaml"},
 		"one runs it":                {func(w *world) { w.isBound("db.yaml", "db", rebuildDB) }, "rebuild; staged |  | keep velum.yaml; prune r.io/caasp/mariadb:10.0-rev1-build1.1; apply velum.yaml (rebuild)"},
-		"one runs it and is not proved": {func(w *world) {
+		"one runs it and is not verified healthy": {func(w *world) {
 			w.isBound("db.yaml", "db", rebuildDB)
 			w.rec.Good.Set("db.yaml/db", record.Good{Repository: mariadb, Running: firstDB.Digest})
-		}, "rebuild; set: caasp-4.5.2: not proved yet: r.io/caasp/mariadb:10.0-rev1-build1.2 |  | keep velum.yaml; prove db.yaml"},
+		}, "rebuild; set: caasp-4.5.2: not verified healthy yet: r.io/caasp/mariadb:10.0-rev1-build1.2 |  | keep velum.yaml; verify db.yaml"},
 		"one gets a higher one": {func(w *world) {
 			higher := rel(mariadb, "10.0-rev1-build1.3")
 			w.catalog("", higher)
@@ -89,7 +89,7 @@ func TestPodsOfASet(t *testing.T) {
 			w.listed(rebuild, func(l *catalog.Listed) {
 				l.Members = []release.Reference{{Repository: velum, Tag: l.Tag}, {Repository: mariadb, Tag: "10.0-rev1-build9.9"}}
 			})
-		}, "rebuild; with db.yaml; set: caasp-4.5.2: not in the catalog any more: r.io/caasp/mariadb:10.0-rev1-build9.9 | rebuild; with velum.yaml; set: caasp-4.5.2: not in the catalog any more: r.io/caasp/mariadb:10.0-rev1-build9.9 | keep db.yaml; keep velum.yaml"},
+		}, "rebuild; with db.yaml; set: caasp-4.5.2: no longer in the catalog: r.io/caasp/mariadb:10.0-rev1-build9.9 | rebuild; with velum.yaml; set: caasp-4.5.2: no longer in the catalog: r.io/caasp/mariadb:10.0-rev1-build9.9 | keep db.yaml; keep velum.yaml"},
 		"a member that the node does not run": {func(w *world) {
 			w.listed(rebuild, func(l *catalog.Listed) {
 				l.Members = []release.Reference{{Repository: velum, Tag: l.Tag}, {Repository: "r.io/other", Tag: "1.0"}}
@@ -102,7 +102,7 @@ func TestPodsOfASet(t *testing.T) {
 			w.listed(rebuildDB, withdrawn)
 			w.offer("4.0.0-rev1", first)
 			w.policy.Catalog.AllowLower = true
-		}, "rebuild; set: caasp-4.5.2: nothing is offered instead of r.io/caasp/mariadb:10.0-rev1-build1.2 |  | keep velum.yaml; prune r.io/caasp/mariadb:10.0-rev1-build1.1"},
+		}, "rebuild; set: caasp-4.5.2: no release is offered instead of r.io/caasp/mariadb:10.0-rev1-build1.2 |  | keep velum.yaml; prune r.io/caasp/mariadb:10.0-rev1-build1.1"},
 		"both return": {func(w *world) {
 			w.isBound("velum.yaml", "velum", rebuild)
 			w.isBound("db.yaml", "db", rebuildDB)
@@ -122,18 +122,18 @@ func TestPodsOfASet(t *testing.T) {
 		}, "rebuild; staged; with db.yaml | rebuild; staged; with velum.yaml | keep db.yaml; keep velum.yaml; apply db.yaml (rebuild); apply velum.yaml (rebuild)"},
 		"a rollout of one": {func(w *world) {
 			w.listed(rebuildDB, func(l *catalog.Listed) { l.Rollout = catalog.Rollout{From: now.Add(time.Hour)} })
-		}, "rebuild; staged; with db.yaml; waits: set: caasp-4.5.2: db.yaml waits, too: rollout: 10.0-rev1-build1.2 is rolled out to this node at 2026-05-01T13:00:00Z | rebuild; staged; with velum.yaml; waits: rollout: 10.0-rev1-build1.2 is rolled out to this node at 2026-05-01T13:00:00Z | keep db.yaml; keep velum.yaml"},
-		"an expired catalog": {func(w *world) { w.inv.Catalog.Expires = now }, "rebuild; staged; with db.yaml; waits: catalog: r.io/catalog:prod has expired at 2026-05-01T12:00:00Z | rebuild; staged; with velum.yaml; waits: catalog: r.io/catalog:prod has expired at 2026-05-01T12:00:00Z | keep db.yaml; keep velum.yaml"},
+		}, "rebuild; staged; with db.yaml; waits: set: caasp-4.5.2: db.yaml also waits: rollout: 10.0-rev1-build1.2 rolls out to this node at 2026-05-01T13:00:00Z | rebuild; staged; with velum.yaml; waits: rollout: 10.0-rev1-build1.2 rolls out to this node at 2026-05-01T13:00:00Z | keep db.yaml; keep velum.yaml"},
+		"an expired catalog": {func(w *world) { w.inv.Catalog.Expires = now }, "rebuild; staged; with db.yaml; waits: catalog: r.io/catalog:prod expired at 2026-05-01T12:00:00Z | rebuild; staged; with velum.yaml; waits: catalog: r.io/catalog:prod expired at 2026-05-01T12:00:00Z | keep db.yaml; keep velum.yaml"},
 	}, (*world).saysSet)
 
 	p := setNode().decide()
 	assert.Equal(t, []string{set}, p.Pods[0].Sets)
 	halves := plan.HoldHalves(p.Pods[:1])
-	assert.Equal(t, status.Hold{Name: status.HoldSet, Reason: set + " is applied as a whole: name velum.yaml, too"}, halves[0].Holds[0])
+	assert.Equal(t, status.Hold{Name: status.HoldSet, Reason: set + " is applied as a whole: also name velum.yaml"}, halves[0].Holds[0])
 	assert.Empty(t, plan.HoldHalves(p.Pods)[0].Holds)
 }
 
-// begun is setNode with a set of which db.yaml was restarted.
+// begun returns setNode with a set whose db.yaml was restarted.
 func begun() *world {
 	w := setNode()
 	w.rec.Sets.Set(set, record.BegunSet{Pods: map[string]record.SetPod{
@@ -144,26 +144,26 @@ func begun() *world {
 	return w
 }
 
-// A set that was begun is completed, or its pods return.
+// A set that has begun is completed, or its pods are rolled back.
 func TestBegunSet(t *testing.T) {
 	t.Parallel()
 	each(t, begun, map[string]row{
 		"the other goes on":  {func(*world) {}, "velum.yaml goes on; keep velum.yaml; apply velum.yaml (rebuild)"},
 		"none was restarted": {func(w *world) { w.isBound("db.yaml", "db", firstDB) }, "ended; keep db.yaml; keep velum.yaml"},
 		"all run it":         {func(w *world) { w.isBound("velum.yaml", "velum", rebuild) }, "ended; "},
-		"one is not proved": {func(w *world) {
+		"one is not verified healthy": {func(w *world) {
 			w.isBound("velum.yaml", "velum", rebuild)
 			w.rec.Good.Set("velum.yaml/velum", record.Good{Repository: velum, Running: first.Digest})
-		}, "prove velum.yaml"},
+		}, "verify velum.yaml"},
 		"the other waits for the lock": {func(w *world) { w.locked("velum.yaml") }, "velum.yaml goes on; keep velum.yaml"},
 		"the node is busy":             {func(w *world) { w.inv.Busy = "busy" }, "velum.yaml goes on; keep velum.yaml"},
 		"the node reboots":             {func(w *world) { w.inv.RestartHolds = []status.Hold{{Name: "reboot", Reason: "soon"}} }, "velum.yaml goes on; keep velum.yaml"},
 		"a person holds the other":     {func(w *world) { w.holds(velum) }, "undo db.yaml (rolled back with its set caasp-4.5.2: velum.yaml: hold: r.io/caasp/velum: wait): mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent; keep velum.yaml"},
-		"the other is offered another": {func(w *world) { w.offer("4.0.0-rev1", rel(velum, "4.0.0-rev1-build1.9")) }, "undo db.yaml (rolled back with its set caasp-4.5.2: velum.yaml does not get r.io/caasp/velum@sha256:c9f7192b08e03733510c2f58698c2e15120367d275058e39b802f4709bc0bd6b): mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent; prune r.io/caasp/velum:4.0.0-rev1-build1.2"},
-		"the other is offered nothing": {func(w *world) { w.offer("4.0.0-rev1", first) }, "undo db.yaml (rolled back with its set caasp-4.5.2: velum.yaml does not get r.io/caasp/velum@sha256:c9f7192b08e03733510c2f58698c2e15120367d275058e39b802f4709bc0bd6b): mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent; prune r.io/caasp/velum:4.0.0-rev1-build1.2"},
+		"the other is offered another": {func(w *world) { w.offer("4.0.0-rev1", rel(velum, "4.0.0-rev1-build1.9")) }, "undo db.yaml (rolled back with its set caasp-4.5.2: velum.yaml would not get r.io/caasp/velum@sha256:c9f7192b08e03733510c2f58698c2e15120367d275058e39b802f4709bc0bd6b): mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent; prune r.io/caasp/velum:4.0.0-rev1-build1.2"},
+		"the other has no update":      {func(w *world) { w.offer("4.0.0-rev1", first) }, "undo db.yaml (rolled back with its set caasp-4.5.2: velum.yaml would not get r.io/caasp/velum@sha256:c9f7192b08e03733510c2f58698c2e15120367d275058e39b802f4709bc0bd6b): mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent; prune r.io/caasp/velum:4.0.0-rev1-build1.2"},
 		"the other is withdrawn": {func(w *world) {
 			w.listed(rebuild, func(l *catalog.Listed) { l.Withdrawn = &catalog.Withdrawal{Reason: "it loses data"} })
-		}, "undo db.yaml (rolled back with its set caasp-4.5.2: velum.yaml does not get r.io/caasp/velum@sha256:c9f7192b08e03733510c2f58698c2e15120367d275058e39b802f4709bc0bd6b): mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent; "},
+		}, "undo db.yaml (rolled back with its set caasp-4.5.2: velum.yaml would not get r.io/caasp/velum@sha256:c9f7192b08e03733510c2f58698c2e15120367d275058e39b802f4709bc0bd6b): mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent; "},
 		"the other failed": {func(w *world) {
 			w.rec.Failed.Set("velum.yaml", record.Failure{Running: "x", Reason: "did not come up"})
 		}, "undo db.yaml (rolled back with its set caasp-4.5.2: velum.yaml: did not come up): mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent; keep velum.yaml"},
@@ -174,7 +174,7 @@ func TestBegunSet(t *testing.T) {
 			o.Pending = true
 			w.rec.Overrides.Set("velum.yaml", o)
 		}, "undo db.yaml (rolled back with its set caasp-4.5.2: velum.yaml: did not come up): mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent; roll back velum.yaml"},
-		"the first has nothing to return to": {func(w *world) {
+		"the first has no previous release": {func(w *world) {
 			w.holds(velum)
 			s := w.rec.Sets[set]
 			s.Pods["db.yaml"] = record.SetPod{To: s.Pods["db.yaml"].To}
@@ -201,7 +201,7 @@ func TestBegunSet(t *testing.T) {
 	})
 }
 
-// What a set wants of each pod, and what ran there before, is recorded before the first restart.
+// Each pod's wanted and previous releases of a set are recorded before the first restart.
 func TestNewBegunSet(t *testing.T) {
 	t.Parallel()
 	w := setNode()
@@ -215,7 +215,7 @@ func TestNewBegunSet(t *testing.T) {
 	assert.Equal(t, begun().rec.Sets[set], plan.NewBegunSet(applies, w.rec))
 }
 
-// A pod is bound to the digests that the catalog lists, unless a person wrote others.
+// A pod is bound to the catalog's digests, unless a person wrote others.
 func TestBound(t *testing.T) {
 	t.Parallel()
 	each(t, setNode, map[string]row{
@@ -226,7 +226,7 @@ func TestBound(t *testing.T) {
 	}, func(w *world) string { p := w.decide(); return images(p.Pods[1].Wanted) })
 }
 
-// ran has a container that ran releases well, the last one first.
+// ran records good releases of a container, the last one first.
 func (w *world) ran(file, name string, all ...release.Release) {
 	g := record.Good{Repository: all[0].Repository, Running: all[0].Digest}
 	for _, r := range all[1:] {
@@ -236,7 +236,7 @@ func (w *world) ran(file, name string, all ...release.Release) {
 	w.rec.Good.Set(record.GoodKey(file, name), g)
 }
 
-// A person's rollback returns the named images to what ran well before.
+// A person's rollback returns the named images to their last known good releases.
 func TestRollbacks(t *testing.T) {
 	t.Parallel()
 	returned := func() *world {
@@ -262,20 +262,20 @@ func TestRollbacks(t *testing.T) {
 		"one":                {one, func(*world) {}, "velum.yaml: from 4.0.0-rev1-build1.2 to 4.0.0-rev1-build1.1"},
 		"both":               {both, func(*world) {}, "db.yaml: from 10.0-rev1-build1.2 to 10.0-rev1-build1.1; velum.yaml: from 4.0.0-rev1-build1.2 to 4.0.0-rev1-build1.1"},
 		"all":                {plan.All(), inSet, "db.yaml: from 10.0-rev1-build1.2 to 10.0-rev1-build1.1; velum.yaml: from 4.0.0-rev1-build1.2 to 4.0.0-rev1-build1.1"},
-		"one of a set":       {one, inSet, "velum.yaml: from 4.0.0-rev1-build1.2 to 4.0.0-rev1-build1.1 held: set: caasp-4.5.2 is rolled back as a whole: name db.yaml, too"},
+		"one of a set":       {one, inSet, "velum.yaml: from 4.0.0-rev1-build1.2 to 4.0.0-rev1-build1.1 held: set: caasp-4.5.2 is rolled back as a whole: also name db.yaml"},
 		"both of a set":      {both, inSet, "db.yaml: from 10.0-rev1-build1.2 to 10.0-rev1-build1.1; velum.yaml: from 4.0.0-rev1-build1.2 to 4.0.0-rev1-build1.1"},
 		"nothing ran before": {one, func(w *world) { w.ran("velum.yaml", "velum", rebuild) }, "velum.yaml: nothing to return to"},
-		"the other of its set has nothing to return to": {both, func(w *world) { inSet(w); w.ran("db.yaml", "db", rebuildDB) }, "db.yaml: nothing to return to; velum.yaml: from 4.0.0-rev1-build1.2 to 4.0.0-rev1-build1.1 held: set: caasp-4.5.2 is rolled back as a whole, and db.yaml has nothing to return to"},
-		"the other of its set cannot be read":           {both, func(w *world) { inSet(w); w.templateText("db.yaml", []byte("kind: [")) }, "db.yaml: nothing to return to template: line 1: did not find expected node content; velum.yaml: from 4.0.0-rev1-build1.2 to 4.0.0-rev1-build1.1 held: set: caasp-4.5.2 is rolled back as a whole: db.yaml: template: line 1: did not find expected node content"},
-		"what ran before is denied":                     {one, func(w *world) { w.deny(first) }, "velum.yaml: nothing to return to"},
-		"then the one before that":                      {one, func(w *world) { w.deny(first); w.ran("velum.yaml", "velum", rebuild, first, patch) }, "velum.yaml: from 4.0.0-rev1-build1.2 to 4.0.1-rev1-build1.1"},
-		"its set is being applied":                      {one, func(w *world) { w.rec.Sets = begun().rec.Sets }, "velum.yaml: nothing to return to held: set: caasp-4.5.2 is being applied, and ends first; a hold on an image that it has not reached takes it back"},
-		"two files of one pod":                          {one, func(w *world) { w.disk("two.yaml", text("velum", "", "velum="+velum+":4.0.0-rev1")) }, "velum.yaml: nothing to return to held: duplicate: two.yaml and velum.yaml define the pod default/velum: kubelet runs the one that it read last"},
-		"a foreign file":                                {one, func(w *world) { w.template("velum.yaml"); w.rec.Wrote.Delete("velum.yaml") }, "velum.yaml: nothing to return to velum.yaml has no template and is not listed under manage"},
-		"the catalog was never read":                    {one, func(w *world) { w.inv.Catalog = catalog.Listing{Catalog: "r.io/catalog:prod"} }, "velum.yaml: from 4.0.0-rev1-build1.2 to 4.0.0-rev1-build1.1 held: set: sets are not known before r.io/catalog:prod is read: check first, or name db.yaml, too"},
-		"it was never read, and all are named":          {both, func(w *world) { w.inv.Catalog = catalog.Listing{Catalog: "r.io/catalog:prod"} }, "db.yaml: from 10.0-rev1-build1.2 to 10.0-rev1-build1.1; velum.yaml: from 4.0.0-rev1-build1.2 to 4.0.0-rev1-build1.1"},
-		"without a pod manifest":                        {one, func(w *world) { w.disk("velum.yaml", nil) }, "velum.yaml: nothing to return to"},
-		"a garbled file":                                {one, func(w *world) { w.disk("velum.yaml", []byte("kind: [")) }, "velum.yaml: nothing to return to pod manifest: line 1: did not find expected node content"},
+		"the other of its set has no previous release": {both, func(w *world) { inSet(w); w.ran("db.yaml", "db", rebuildDB) }, "db.yaml: nothing to return to; velum.yaml: from 4.0.0-rev1-build1.2 to 4.0.0-rev1-build1.1 held: set: caasp-4.5.2 is rolled back as a whole, but db.yaml has no previous release"},
+		"the other of its set cannot be read":          {both, func(w *world) { inSet(w); w.templateText("db.yaml", []byte("kind: [")) }, "db.yaml: nothing to return to template: line 1: did not find expected node content; velum.yaml: from 4.0.0-rev1-build1.2 to 4.0.0-rev1-build1.1 held: set: caasp-4.5.2 is rolled back as a whole: db.yaml: template: line 1: did not find expected node content"},
+		"what ran before is denied":                    {one, func(w *world) { w.deny(first) }, "velum.yaml: nothing to return to"},
+		"then the one before that":                     {one, func(w *world) { w.deny(first); w.ran("velum.yaml", "velum", rebuild, first, patch) }, "velum.yaml: from 4.0.0-rev1-build1.2 to 4.0.1-rev1-build1.1"},
+		"its set is being applied":                     {one, func(w *world) { w.rec.Sets = begun().rec.Sets }, "velum.yaml: nothing to return to held: set: an apply of caasp-4.5.2 is running; wait for its end, or hold the images that it has not reached yet"},
+		"two files of one pod":                         {one, func(w *world) { w.disk("two.yaml", text("velum", "", "velum="+velum+":4.0.0-rev1")) }, "velum.yaml: nothing to return to held: duplicate: two.yaml and velum.yaml define the same pod default/velum: kubelet runs the one that it read last"},
+		"a foreign file":                               {one, func(w *world) { w.template("velum.yaml"); w.rec.Wrote.Delete("velum.yaml") }, "velum.yaml: nothing to return to velum.yaml has no template and is not listed under manage"},
+		"the catalog was never read":                   {one, func(w *world) { w.inv.Catalog = catalog.Listing{Catalog: "r.io/catalog:prod"} }, "velum.yaml: from 4.0.0-rev1-build1.2 to 4.0.0-rev1-build1.1 held: set: sets are unknown until r.io/catalog:prod is read: run check first, or also name db.yaml"},
+		"it was never read, and all are named":         {both, func(w *world) { w.inv.Catalog = catalog.Listing{Catalog: "r.io/catalog:prod"} }, "db.yaml: from 10.0-rev1-build1.2 to 10.0-rev1-build1.1; velum.yaml: from 4.0.0-rev1-build1.2 to 4.0.0-rev1-build1.1"},
+		"without a pod manifest":                       {one, func(w *world) { w.disk("velum.yaml", nil) }, "velum.yaml: nothing to return to"},
+		"a garbled file":                               {one, func(w *world) { w.disk("velum.yaml", []byte("kind: [")) }, "velum.yaml: nothing to return to pod manifest: line 1: did not find expected node content"},
 	} {
 		w := returned()
 		c.set(w)

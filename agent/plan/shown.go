@@ -13,7 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Shown is an offer as a person saw it. An approval is for digests: what was not shown is not approved.
+// Shown is an offer as a person saw it. An approval is for digests: other digests are not approved.
 type Shown struct {
 	Image  string        `json:"image"` // a repository, or its last path elements
 	Digest digest.Digest `json:"digest"`
@@ -32,13 +32,13 @@ func ParseShown(text string) (Shown, error) {
 	return Shown{image, parsed}, nil
 }
 
-// ErrNotSelected is returned where a digest is expected of an image that is not to be applied.
-var ErrNotSelected = errors.New("it is not among the selected images")
+// ErrNotSelected is returned for an expected digest of an image that is not selected.
+var ErrNotSelected = errors.New("not among the selected images")
 
-// MovedError is returned where what is offered now is not what the caller was shown.
+// MovedError is returned if the current offers differ from those that the caller saw.
 type MovedError struct{ Moved []Moved }
 
-// Moved is one difference. A digest is empty where none was expected, or none is offered.
+// Moved is one difference. A digest is empty if none was expected, or if none is offered.
 type Moved struct {
 	PodManifest string        `json:"podManifest"`
 	Container   string        `json:"container"`
@@ -67,9 +67,9 @@ func (m Moved) String() string {
 	return fmt.Sprintf("%s: %s: %s, %s", m.PodManifest, m.Image, expected, offered)
 }
 
-// CheckShown compares what is offered for the selected pods with what a person was shown; nothing shown: nothing is
-// compared. Every offered digest has to be among the shown ones, and every shown digest has to be offered, or to run
-// already. A pod that is held or failed is not compared: its outcome says why it is not applied.
+// CheckShown compares the current offers of the selected pods with those that a person saw; an empty shown is not
+// compared. Every offered digest must be among the shown ones, and every shown digest must be offered or already
+// running. A held or failed pod is not compared: its outcome says why it is not applied.
 func CheckShown(pl Plan, selected []PodPlan, shown []Shown) error {
 	if len(shown) == 0 {
 		return nil
@@ -116,14 +116,14 @@ func places(selected []PodPlan) []place {
 	return out
 }
 
-// isUnexpected reports whether the image is offered a digest that was not shown.
+// isUnexpected reports whether the image's offered digest was not shown.
 func (i place) isUnexpected(shown []Shown) bool {
 	return i.compared && i.Change != "" && !slices.ContainsFunc(shown, func(s Shown) bool {
 		return s.names(i.ImagePlan) && s.Digest == i.Target.Digest
 	})
 }
 
-// fits reports whether a shown digest is offered for the image, or runs already.
+// fits reports whether a shown digest is offered for the image, or already running.
 func (s Shown) fits(i place) bool {
 	current := i.Running.Digest
 	if i.Change != "" {
@@ -132,7 +132,7 @@ func (s Shown) fits(i place) bool {
 	return !i.compared || s.Digest == current
 }
 
-// notShown are the offered digests that were not shown.
+// notShown returns the offered digests that were not shown.
 func notShown(selected []PodPlan, shown []Shown) []Moved {
 	var out []Moved
 	for _, i := range places(selected) {
@@ -151,7 +151,7 @@ func notShown(selected []PodPlan, shown []Shown) []Moved {
 	return out
 }
 
-// notOffered are the shown digests of images for which nothing else is offered, either: else notShown has them.
+// notOffered returns the shown digests of images without any offer; notShown has the others.
 func notOffered(selected []PodPlan, shown []Shown) []Moved {
 	var out []Moved
 	for _, s := range shown {

@@ -16,8 +16,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// steps turns the plans of all pods into steps. Each step may rely on earlier ones: images,
-// files, pins, and at last restarts.
+// steps converts the plans of all pods to steps. Each step may rely on earlier ones: images, files, pins, and finally
+// restarts.
 func (f *facts) steps(views []follow.PodView, plan Plan) []Step {
 	f.urgent = f.urgentReleases(plan)
 	steps := f.stage(plan)
@@ -30,8 +30,9 @@ func (f *facts) steps(views []follow.PodView, plan Plan) []Step {
 		}
 	}
 	inOrder(f.policy, applies)
+	files := follow.FileNames(f.inv)
 	for _, w := range f.inv.Waiting {
-		if !slices.Contains(follow.FileNames(f.inv), w.Name) {
+		if _, is := slices.BinarySearch(files, w.Name); !is {
 			steps = append(steps, Step{Do: StepDrop, File: w.Name})
 		}
 	}
@@ -45,8 +46,7 @@ func (f *facts) steps(views []follow.PodView, plan Plan) []Step {
 	return append(steps, applies...)
 }
 
-// stage lists the pulls: for offers, for pod manifests to be written and for configured
-// images.
+// stage lists the pulls: for offers, for pod manifests that will be written, and for configured images.
 func (f *facts) stage(plan Plan) []Step {
 	seen := map[string]bool{}
 	var steps []Step
@@ -77,28 +77,27 @@ func (f *facts) stage(plan Plan) []Step {
 
 // isRunning reports whether an image runs its target, so that it needs a pin but no pull.
 func (f *facts) isRunning(i ImagePlan) bool {
-	return i.Change == "" && i.Running.Digest == i.Target.Digest && f.inv.Has(i.Target.Digest)
+	return i.Change == "" && i.Running.Digest == i.Target.Digest && f.held.Has(i.Target.Digest)
 }
 
 // stagesLater reports whether the pulls of a pod are delayed to spread the load. A new pod is
 // not delayed.
 func (f *facts) stagesLater(p PodPlan) bool {
-	if p.Ready || node.Find(f.inv.PodManifests, p.File) == nil {
+	if p.Ready || f.onDisk[p.File] == nil {
 		return false
 	}
 	return slices.ContainsFunc(p.Images, f.isDelayed)
 }
 
-// isDelayed reports whether the pull of an image is delayed. A time beyond the whole delay was
-// recorded under a wrong clock. An image that is on the node is not delayed.
+// isDelayed reports whether the pull of an image is delayed. A time beyond the whole delay was recorded under a wrong
+// clock. An image that is already on the node is not delayed.
 func (f *facts) isDelayed(i ImagePlan) bool {
 	wait := i.Offer.StageFrom.Sub(f.now)
-	return i.Target.Digest != "" && !f.inv.Has(i.Target.Digest) && wait > 0 && wait <= f.policy.StageDelay &&
+	return i.Target.Digest != "" && !f.held.Has(i.Target.Digest) && wait > 0 && wait <= f.policy.StageDelay &&
 		!f.urgent[release.Key(i.Target.Repository, i.Target.Digest)]
 }
 
-// urgentReleases returns the releases that are pulled without delay: for a new pod, or because
-// another question needs them now.
+// urgentReleases returns the releases to pull without delay: for a new pod, or because another question needs them now.
 func (f *facts) urgentReleases(plan Plan) map[string]bool {
 	out := map[string]bool{}
 	add := func(i ImagePlan, isNew bool) {
@@ -109,7 +108,7 @@ func (f *facts) urgentReleases(plan Plan) map[string]bool {
 	for _, p := range plan.Pods {
 		for _, i := range p.Images {
 			if f.wantsStaged(p) {
-				add(i, node.Find(f.inv.PodManifests, p.File) == nil)
+				add(i, f.onDisk[p.File] == nil)
 			}
 		}
 	}
@@ -122,13 +121,12 @@ func (f *facts) urgentReleases(plan Plan) map[string]bool {
 // wantsStaged reports whether the pod's targets must be on the node: they are offered, or the
 // pod is new or about to start.
 func (f *facts) wantsStaged(p PodPlan) bool {
-	isNew := p.Wanted != nil && node.Find(f.inv.PodManifests, p.File) == nil
-	return p.Err == nil && p.Change != policy.ChangeRemove &&
+	isNew := p.Wanted != nil && f.onDisk[p.File] == nil
+	return p.Err == nil && !p.IsOwned() && p.Change != policy.ChangeRemove &&
 		(p.Change != "" || isNew || slices.ContainsFunc(p.Images, isAboutToStart))
 }
 
-// isAboutToStart reports whether no release is known to run, so that kubelet will start what
-// the tag names.
+// isAboutToStart reports whether no release is known to run, so that kubelet will start the release of the tag.
 func isAboutToStart(i ImagePlan) bool {
 	return node.IsContainer(i.Want.Image) && i.Running.Digest == "" && !i.Well && i.Change == "" &&
 		i.Want.OnDisk == (release.Reference{Repository: i.Target.Repository, Tag: i.Target.Tag})
@@ -140,9 +138,9 @@ func (f *facts) files(v follow.PodView, p PodPlan) []Step {
 	if v.Override.Pending || v.Duplicate.Is() {
 		return nil
 	}
-	if p.Err != nil || p.Withheld() {
+	if p.Err != nil || p.BlocksOffer() {
 		if v.Waiting != nil && !v.Managed {
-			return []Step{{Do: StepDrop, File: v.File}} // it is not rendered any more
+			return []Step{{Do: StepDrop, File: v.File}} // no longer rendered
 		}
 		return nil
 	}
@@ -154,8 +152,8 @@ func (f *facts) files(v follow.PodView, p PodPlan) []Step {
 	if v.Disk != nil {
 		was = *v.Disk
 	}
-	hasContainers := len(f.inv.PodContainers(v.Pod.Namespace, v.Pod.Name, f.names)) > 0
-	var needs []string // a rewrite restarts nothing, and needs no images
+	hasContainers := len(f.pods.Containers(v.Pod.Namespace, v.Pod.Name)) > 0
+	var needs []string // a write without a restart needs no images
 	if v.Disk == nil {
 		needs = p.Needs()
 	}
@@ -164,7 +162,7 @@ func (f *facts) files(v follow.PodView, p PodPlan) []Step {
 	case p.Change == policy.ChangeRemove && !hasContainers && !busy:
 		steps = append(steps, Step{Do: StepRemove, File: v.File, Was: was})
 	case p.Waiting && (f.stagesLater(p) || p.isHeld(status.HoldDisk)):
-		// Store it for approval when its images are being staged.
+		// Store it for approval while its images are being staged.
 	case p.Waiting && (v.Waiting == nil || !bytes.Equal(v.Waiting.Data, p.Wanted)):
 		steps = append(steps, Step{Do: StepKeep, File: v.File, Data: p.Wanted, Needs: p.Needs()})
 	case p.Wanted != nil && !p.Waiting && !p.matches(v.Disk) && !busy:
@@ -192,8 +190,8 @@ func (p *PodPlan) Needs() []string {
 // RunsTarget reports whether an image runs its target, which is on the node.
 func (i ImagePlan) RunsTarget() bool { return i.Staged && i.Running.Digest == i.Target.Digest }
 
-// pins returns the releases to protect from garbage collection: what runs, is staged, ran well
-// or ran well before that. differ: the node has other pins.
+// pins returns the releases to protect from garbage collection: running, staged, known good, and previously known good
+// ones. differ: the node has other pins.
 func (f *facts) pins(plan Plan) (want []release.Pin, differ bool) {
 	held, have := f.inv.Digests()
 	need := map[release.Pin]bool{}
@@ -206,7 +204,7 @@ func (f *facts) pins(plan Plan) (want []release.Pin, differ bool) {
 		for _, i := range p.Images {
 			add(i.Want.Ask.Repository, i.Target.Digest, f.wantsStaged(p) && !f.stagesLater(p) && !f.lacksSpace(i))
 			add(i.Want.Ask.Repository, i.Running.Digest, false)
-			// Kubelet may start what the pod manifest on disk follows at any time.
+			// kubelet may start the release followed by the pod manifest on disk at any time.
 			add(i.Want.Ask.Repository, i.Offer.Follow.Digest, false)
 		}
 	}
@@ -222,8 +220,9 @@ func (f *facts) pins(plan Plan) (want []release.Pin, differ bool) {
 	for _, p := range f.rec.BeforeSets() {
 		add(p.Repository, p.Digest, false)
 	}
+	mustKeep := plan.mustKeep()
 	for p := range have {
-		if plan.mustKeep(p) {
+		if mustKeep(p) {
 			need[p] = true
 		}
 		differ = differ || !need[p]
@@ -238,18 +237,21 @@ func (f *facts) pins(plan Plan) (want []release.Pin, differ bool) {
 	return want, differ
 }
 
-// mustKeep reports whether a pin must stay: a pod is unclear, or the new release of a
+// mustKeep returns a function that reports whether a pin must stay: a pod is unclear, or the new release of a
 // configured image is not staged.
-func (p Plan) mustKeep(pin release.Pin) bool {
-	return slices.ContainsFunc(p.Pods, func(pod PodPlan) bool { return pod.Err != nil || pod.Withheld() }) ||
-		slices.ContainsFunc(p.Tracked, func(i ImagePlan) bool {
-			return i.Target.Digest == "" || !i.Staged && i.Target.Repository == pin.Repository
-		})
+func (p Plan) mustKeep() func(release.Pin) bool {
+	all := slices.ContainsFunc(p.Pods, func(pod PodPlan) bool { return pod.Err != nil || pod.BlocksOffer() })
+	unstaged := map[string]bool{} // repositories
+	for _, i := range p.Tracked {
+		all = all || i.Target.Digest == ""
+		unstaged[i.Target.Repository] = unstaged[i.Target.Repository] || !i.Staged
+	}
+	return func(pin release.Pin) bool { return all || unstaged[pin.Repository] }
 }
 
 // isStaged reports whether a release is on the node and, where required, known to be signed.
 func (f *facts) isStaged(rel release.Release) bool {
 	signed := f.policy.RuleFor(rel.Repository).Signatures != policy.SignaturesRequire ||
 		f.rec.Signed[release.Key(rel.Repository, rel.Digest)] != ""
-	return signed && f.inv.Staged(rel)
+	return signed && f.held.Staged(rel)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// target chooses the newest release that no rule refuses, or what runs. The current rules and
-// the running release decide, not those at the time of the poll.
+// target chooses the newest release that no rule refuses, or else the running one. The current rules and the running
+// release decide, not those at the time of the poll.
 func (f *facts) target(w follow.Want, i *ImagePlan, rule policy.Rule, running digest.Digest) {
 	o := i.Offer
 	is := release.Release{}
@@ -26,7 +26,7 @@ func (f *facts) target(w follow.Want, i *ImagePlan, rule policy.Rule, running di
 		is = f.rec.Releases[release.Key(o.Repository, running)]
 		is.Repository, is.Tag, is.Digest = o.Repository, w.OnDisk.Tag, running
 		if is.Origin == "" {
-			is.Origin = f.inv.OriginOf(running)
+			is.Origin = f.held.OriginOf(running)
 		}
 		against = func(rel release.Release) (policy.Refusal, bool) { return f.refusal(w, i, is, rel, rule) }
 	}
@@ -45,36 +45,35 @@ func (f *facts) target(w follow.Want, i *ImagePlan, rule policy.Rule, running di
 	f.explainChoice(i, c, rule)
 	f.noteContradiction(i, is, rule)
 	if i.Target.Digest == "" {
-		// No release is known to run, and the offered one is refused: withhold the pod.
+		// No release is known to run, and the offered one is refused: leave the pod unresolved.
 		no := c.Refused[len(c.Refused)-1]
 		i.Offer.Follow, i.Offer.Newest, i.Target = release.Release{}, release.Release{}, release.Release{}
 		i.Offer.Err = errors.New(no.String())
 	}
 }
 
-// refusesDown refuses a release for a container of which it is not known what it ran. The image that has the pod
-// manifest's tag on the node tells its origin.
+// refusesDown refuses a release for a container whose last release is unknown. The image on the node with the pod
+// manifest's tag shows its origin.
 func (f *facts) refusesDown(w follow.Want, rel release.Release, rule policy.Rule) (policy.Refusal, bool) {
 	if no, refused := f.refuses(rel, rule); refused {
 		return no, true
 	}
-	for _, h := range f.inv.Held {
-		if h.Name == w.OnDisk.String() && h.Origin != "" {
-			return policy.ForeignOrigin(release.Release{Tag: w.OnDisk.Tag, Build: release.Build{Origin: h.Origin}}, rel)
-		}
+	h, _ := f.held.Named(w.OnDisk.String())
+	if h.Origin == "" {
+		return policy.Refusal{}, false
 	}
-	return policy.Refusal{}, false
+	return policy.ForeignOrigin(release.Release{Tag: w.OnDisk.Tag, Build: release.Build{Origin: h.Origin}}, rel)
 }
 
-// noteContradiction notes that the name and the time of the target contradict those of what runs, or of the release
-// that is followed. Whoever publishes a catalog, or allows older builds, has decided which one is newer.
+// noteContradiction notes that name and time of the target contradict those of the running release, or of the followed
+// one. A catalog's publisher, or an admin who allows older builds, has decided which one is newer.
 func (f *facts) noteContradiction(i *ImagePlan, is release.Release, rule policy.Rule) {
 	if i.Target.Digest == is.Digest {
 		return
 	}
-	text := policy.Contradiction(is, i.Target, rule.Dialect, f.now)
+	text := policy.Contradiction(is, i.Target, rule.Scheme, f.now)
 	if text == "" && i.Target.Digest != i.Offer.Follow.Digest {
-		text = policy.Contradiction(i.Offer.Follow, i.Target, rule.Dialect, f.now)
+		text = policy.Contradiction(i.Offer.Follow, i.Target, rule.Scheme, f.now)
 	}
 	if text == "" {
 		return
@@ -85,14 +84,14 @@ func (f *facts) noteContradiction(i *ImagePlan, is release.Release, rule policy.
 	}
 }
 
-// explainChoice stores why the choice passed over releases.
+// explainChoice stores why the choice skipped releases.
 func (f *facts) explainChoice(i *ImagePlan, c source.Choice, rule policy.Rule) {
 	var newer []policy.Refusal
-	i.RebuildsOnly = status.RebuildsOnlyOf(i.Offer.Follow.Tag, rule.Dialect)
+	i.RebuildsOnly = status.RebuildsOnlyOf(i.Offer.Follow.Tag, rule.Scheme)
 	facts := i.Offer.Refused
 	i.Offer.Newest, i.Offer.Refused = c.Newest, nil
 	for _, no := range append(c.Refused, facts...) {
-		if t, err := rule.Dialect.Parse(no.Tag); err == nil && no.Rule == policy.RulePublishing {
+		if t, err := rule.Scheme.Parse(no.Tag); err == nil && no.Rule == policy.RulePublishing {
 			if by, refused := rule.RefusesTag(t, tags.Rebuild); refused {
 				no = by // the rule refuses it anyway: do not wait for it
 			}
@@ -110,11 +109,11 @@ func (f *facts) explainChoice(i *ImagePlan, c source.Choice, rule policy.Rule) {
 		i.note(text)
 	}
 	if c.Unresolved >= 0 {
-		i.note(i.Offer.Newer[c.Unresolved].ListedTag() + " may be newer, and is asked for at the next check")
+		i.note(i.Offer.Newer[c.Unresolved].ListedTag() + " may be newer; the next check asks for it")
 	}
 }
 
-// refusal returns why rel must not replace what runs. A weaker doubt becomes a note.
+// refusal returns why rel must not replace the running release. A weaker doubt becomes a note.
 func (f *facts) refusal(
 	w follow.Want, i *ImagePlan, was, rel release.Release, rule policy.Rule,
 ) (policy.Refusal, bool) {
@@ -139,15 +138,15 @@ func (f *facts) refusal(
 	switch {
 	case rel.Tag == w.OnDisk.Tag, policy.AreEquivalent(was.Long, rel.Tag, rule),
 		rel.Tag == i.Offer.Follow.Tag && policy.AreEquivalent(w.OnDisk.Tag, rel.Tag, rule):
-		older, warning := policy.IsOlder(was, rel, rule.Dialect, f.now)
+		older, warning := policy.IsOlder(was, rel, rule.Scheme, f.now)
 		if warning != "" {
 			i.note(warning)
 		}
 		if older {
-			reason = rel.Tag + " went back: what runs is newer"
+			reason = rel.Tag + " moved to an older build: the running one is newer"
 		}
-	case rule.Follow == "" && policy.IsLower(rel.Tag, was.Long, rule.Dialect):
-		reason = was.Long + " runs, and is newer" // after a rollback to a higher tag
+	case rule.Follow == "" && policy.IsLower(rel.Tag, was.Long, rule.Scheme):
+		reason = was.Long + " is running and is newer" // after a rollback to a higher tag
 	}
 	return policy.Refusal{
 		Tag: rel.Name(), Rule: policy.RuleOlder, Reason: reason, Key: "older: true",
@@ -167,7 +166,7 @@ func (i *ImagePlan) refuse(no policy.Refusal) {
 	}
 }
 
-// note adds a note, also to a copy.
+// note adds a note to a copy of the notes.
 func (i *ImagePlan) note(text string) {
 	if !slices.Contains(i.Offer.Notes, text) {
 		i.Offer.Notes = append(slices.Clone(i.Offer.Notes), text)

@@ -8,11 +8,11 @@ import (
 	"slices"
 )
 
-// ErrWhich is returned for a request that names no images and not all of them, or both.
-var ErrWhich = errors.New("want images, or all of them")
+// ErrWhich is returned for a request that names neither images nor all of them, or both.
+var ErrWhich = errors.New("want names of images or all images, and not both")
 
-// Which are images, or all of them: one of the two. An empty list never means all: what a
-// caller selected may be gone by the time it asks.
+// Which selects images, or all of them: one of the two. An empty list never means all: the caller's selection may be
+// gone by then.
 type Which struct {
 	Images []string `json:"images,omitempty"`
 	All    bool     `json:"all,omitempty"`
@@ -24,7 +24,7 @@ func All() Which { return Which{All: true} }
 // Named selects images by name: a repository, its last path elements or the file name of a pod manifest.
 func Named(images ...string) Which { return Which{Images: images} }
 
-// Check returns ErrWhich unless exactly one of the two is given.
+// Check returns ErrWhich unless exactly one of the two is set.
 func (w Which) Check() error {
 	if w.All == (len(w.Images) > 0) {
 		return ErrWhich
@@ -44,13 +44,14 @@ func (w Which) Names(file string, repositories []string) bool {
 	})
 }
 
-// Pick returns the selected pods: those that use a selected image.
+// Pick returns the selected pods: those that use a selected image. Selecting all leaves out the pods that the
+// Kubernetes distribution writes, which are not applied.
 func Pick(plan Plan, which Which) ([]PodPlan, error) {
 	if err := which.Check(); err != nil {
 		return nil, err
 	}
 	if which.All {
-		return plan.Pods, nil
+		return slices.DeleteFunc(slices.Clone(plan.Pods), func(p PodPlan) bool { return p.IsOwned() }), nil
 	}
 	hit := map[string]bool{}
 	for _, name := range which.Images {

@@ -32,13 +32,13 @@ const (
 var (
 	now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-	// The releases of velum: what runs, a rebuild of it, a revision and a patch.
+	// The releases of velum: the running one, a rebuild of it, a revision and a patch.
 	first, rebuild, revision, patch = rel(velum, "4.0.0-rev1-build1.1"), rel(velum, "4.0.0-rev1-build1.2"),
 		rel(velum, "4.0.0-rev2-build2.1"), rel(velum, "4.0.1-rev1-build1.1")
 	firstDB, nextDB = rel(mariadb, "10.0-rev1-build1.1"), rel(mariadb, "10.0-rev2-build2.1")
 )
 
-// rel is a release by its long tag.
+// rel returns a release by its long tag.
 func rel(repository, long string) release.Release {
 	tag, _, _ := strings.Cut(long, "-build")
 	return release.Release{
@@ -47,7 +47,7 @@ func rel(repository, long string) release.Release {
 	}
 }
 
-// built is a release that was created some hours after now.
+// built returns a release created some hours after now.
 func built(r release.Release, hours int) release.Release {
 	r.Created = now.Add(time.Duration(hours) * time.Hour)
 	return r
@@ -62,7 +62,7 @@ type world struct {
 	now    time.Time
 }
 
-// empty is a node without any pod.
+// empty returns a node without pods.
 func empty() *world {
 	return &world{
 		inv:    node.Inventory{NodeName: "node1"},
@@ -75,7 +75,7 @@ func empty() *world {
 	}
 }
 
-// running is a node whose pod velum.yaml runs the first release, rendered from its template and current.
+// running returns a node whose pod velum.yaml runs the first release, rendered from its template and up to date.
 func running() *world {
 	w := empty()
 	w.has("velum.yaml", "velum="+velum+":4.0.0-rev1")
@@ -84,7 +84,7 @@ func running() *world {
 	return w
 }
 
-// offering is running, with a newer release that is staged.
+// offering returns running with a newer staged release.
 func offering(next release.Release) *world {
 	w := running()
 	w.answers(next)
@@ -92,7 +92,7 @@ func offering(next release.Release) *world {
 	return w
 }
 
-// answers has the source answer with a newer release.
+// answers makes the source answer with a newer release.
 func (w *world) answers(next release.Release) {
 	if next.Tag == first.Tag {
 		w.offer(first.Tag, next)
@@ -101,7 +101,8 @@ func (w *world) answers(next release.Release) {
 	}
 }
 
-// text is a pod manifest with containers "name=image" and init containers "init:name=image"; pull is their pull policy.
+// text returns a pod manifest with containers "name=image" and init containers "init:name=image"; pull is their pull
+// policy.
 func text(pod, pull string, containers ...string) []byte {
 	main, inits := "  containers:\n", ""
 	for _, c := range containers {
@@ -130,7 +131,7 @@ func put(files *[]node.PodFile, f node.PodFile) {
 	}
 }
 
-// template puts a template; without containers it removes it.
+// template adds a template; without containers it removes it.
 func (w *world) template(file string, containers ...string) {
 	var data []byte
 	if len(containers) > 0 {
@@ -143,7 +144,7 @@ func (w *world) templateText(file string, data []byte) {
 	put(&w.inv.Templates, node.PodFile{Name: file, Data: data})
 }
 
-// disk puts a pod manifest that another program or a person wrote.
+// disk adds a pod manifest written by another program or a person.
 func (w *world) disk(file string, data []byte) {
 	put(&w.inv.PodManifests, node.PodFile{Name: file, Data: data})
 }
@@ -153,19 +154,19 @@ func (w *world) edit(file, line string) {
 	w.disk(file, append(slices.Clone(node.Find(w.inv.PodManifests, file).Data), line...))
 }
 
-// has puts a template and the pod manifest that the agent made of it.
+// has adds a template and the pod manifest that the agent rendered from it.
 func (w *world) has(file string, containers ...string) {
 	w.template(file, containers...)
 	w.wrote(file, text(strings.TrimSuffix(file, ".yaml"), w.policy.PullPolicy, containers...))
 }
 
-// wrote puts a pod manifest that the agent wrote.
+// wrote adds a pod manifest written by the agent.
 func (w *world) wrote(file string, data []byte) {
 	w.disk(file, data)
 	w.rec.Wrote.Set(file, digest.FromBytes(data))
 }
 
-// container puts a container of a pod, which runs.
+// container adds a running container of a pod.
 func (w *world) container(file, name string, r release.Release) *node.Container {
 	pod := strings.TrimSuffix(file, ".yaml")
 	w.inv.Containers = slices.DeleteFunc(w.inv.Containers, func(c node.Container) bool {
@@ -178,7 +179,7 @@ func (w *world) container(file, name string, r release.Release) *node.Container 
 	return &w.inv.Containers[len(w.inv.Containers)-1]
 }
 
-// runs has a container run a release that is known to run well.
+// runs makes a container run a known good release.
 func (w *world) runs(file, name string, r release.Release) {
 	w.container(file, name, r)
 	w.stage(r)
@@ -194,9 +195,9 @@ func (w *world) stops(file string) {
 	}
 }
 
-// stage has a release on the node, pinned and by its long tag.
+// stage adds a release to the node, pinned and named by its long tag.
 func (w *world) stage(r release.Release) {
-	if !w.inv.Staged(r) {
+	if !w.inv.Index().Staged(r) {
 		w.inv.Held = append(w.inv.Held,
 			node.HeldImage{Name: "pin of " + r.Long, Digest: r.Digest, Repository: r.Repository, Pin: true, Complete: true, Config: r.Config},
 			node.HeldImage{Name: r.StagedName(), Digest: r.Digest, Repository: r.Repository, Staged: true, Config: r.Config},
@@ -205,12 +206,12 @@ func (w *world) stage(r release.Release) {
 	w.rec.Releases.Set(release.Key(r.Repository, r.Digest), r)
 }
 
-// held has an image record of another client.
+// held adds an image record of another client.
 func (w *world) held(name string, d digest.Digest) {
 	w.inv.Held = append(w.inv.Held, node.HeldImage{Name: name, Digest: d, Config: digest.FromString("config of " + d.String())})
 }
 
-// offer has the source answer a question: what the tag names, and newer releases, the highest first.
+// offer makes the source answer a question with the tag's release and newer ones, the highest first.
 func (w *world) offer(tag string, follow release.Release, newer ...release.Release) {
 	for _, convert := range []bool{true, false} {
 		q := release.Question{Repository: follow.Repository, Tag: tag, Convert: convert}
@@ -223,7 +224,7 @@ func (w *world) offer(tag string, follow release.Release, newer ...release.Relea
 	}
 }
 
-// approve approves what is offered now.
+// approve approves the current offer.
 func (w *world) approve() {
 	for _, p := range w.decide().Pods {
 		if p.Offer != "" {
@@ -242,7 +243,7 @@ func (w *world) rule(change func(*policy.Rule)) {
 	w.policy.Rule = func(string) policy.Rule { return r }
 }
 
-// rolledBack has velum.yaml name the first release by its digest, instead of another one that is denied.
+// rolledBack pins velum.yaml to the first release by its digest, in place of another one that is denied.
 func (w *world) rolledBack(from release.Release) record.Override {
 	was := node.Find(w.inv.PodManifests, "velum.yaml").Data
 	o, err := record.Pin(was, "did not come up", now, func(i manifests.Image) record.PinnedImage {
@@ -260,7 +261,7 @@ func (w *world) rolledBack(from release.Release) record.Override {
 	return o
 }
 
-// catalog has a catalog that lists releases, all of a set, before those that it has.
+// catalog adds a catalog that lists releases of a set before its existing ones.
 func (w *world) catalog(set string, listed ...release.Release) {
 	w.inv.Catalog.Catalog, w.inv.Catalog.Version = "r.io/catalog:prod", 1
 	if w.inv.Catalog.Images == nil {
@@ -272,7 +273,7 @@ func (w *world) catalog(set string, listed ...release.Release) {
 	}
 }
 
-// listed changes what the catalog says of a release.
+// listed changes the catalog's entry of a release.
 func (w *world) listed(r release.Release, change func(*catalog.Listed)) {
 	for n, is := range w.inv.Catalog.Images[r.Repository] {
 		if is.Digest == r.Digest {
@@ -287,7 +288,7 @@ func (w *world) decide() plan.Plan {
 
 func (w *world) atBoot() []plan.BootStep { return plan.AtBoot(w.inv, w.rec, w.policy, w.now) }
 
-// of is what a plan says of a pod: its change, what is against it, and its error.
+// of returns a pod's change, its holds, and its error in a plan.
 func of(p plan.Plan, file string) string {
 	n := slices.IndexFunc(p.Pods, func(is plan.PodPlan) bool { return is.File == file })
 	if n < 0 {
@@ -316,7 +317,7 @@ func of(p plan.Plan, file string) string {
 	return strings.Join(out, "; ")
 }
 
-// steps are the steps of a plan as people read them, without pins.
+// steps returns the steps of a plan as text, without pins.
 func steps(p plan.Plan) string {
 	var out []string
 	for _, s := range p.Steps {
@@ -331,13 +332,13 @@ func steps(p plan.Plan) string {
 	return strings.Join(out, "; ")
 }
 
-// says is what a plan says of velum.yaml, and its steps.
+// says returns velum.yaml's part of the plan, and its steps.
 func (w *world) says() string {
 	p := w.decide()
 	return of(p, "velum.yaml") + " | " + steps(p)
 }
 
-// pins are the releases that a plan pins, by their names; "same": those that are pinned already.
+// pins returns the names of the releases that a plan pins; "same" if they are already pinned.
 func (w *world) pins(p plan.Plan) string {
 	n := slices.IndexFunc(p.Steps, func(s plan.Step) bool { return s.Do == plan.StepPin })
 	if n < 0 {
@@ -351,7 +352,7 @@ func (w *world) pins(p plan.Plan) string {
 	return strings.Join(out, ", ")
 }
 
-// step is the step of a plan on a file.
+// step returns the step of a plan with a verb.
 func step(t *testing.T, p plan.Plan, do plan.Verb) plan.Step {
 	t.Helper()
 	n := slices.IndexFunc(p.Steps, func(s plan.Step) bool { return s.Do == do })
@@ -361,7 +362,7 @@ func step(t *testing.T, p plan.Plan, do plan.Verb) plan.Step {
 	return p.Steps[n]
 }
 
-// boots says what a boot does with each file, and why.
+// boots returns the steps of a boot with their reasons, as text.
 func boots(all []plan.BootStep) string {
 	var out []string
 	for _, s := range all {
@@ -380,7 +381,7 @@ func boots(all []plan.BootStep) string {
 	return strings.Join(out, "; ")
 }
 
-// images are the references in a pod manifest, without the registry.
+// images returns the references in a pod manifest, without the registry.
 func images(data []byte) string {
 	file, err := manifests.Parse(data)
 	if err != nil {
@@ -401,7 +402,7 @@ func images(data []byte) string {
 	return strings.Join(out, ", ")
 }
 
-// row is a line of a table: what is changed of a node, and what follows.
+// row is a row of a table: a change of a node, and its result.
 type row struct {
 	set  func(w *world)
 	want string

@@ -16,9 +16,8 @@ const (
 	MaxBackoff    = 24 * time.Hour
 )
 
-// Backoff returns the wait after so many failures in a row, times a factor from 0.5 to 1.5.
-// jitter is from [0,1), another one for each node and round, so that the nodes of a fleet
-// do not retry at once.
+// Backoff returns the wait after a number of consecutive failures, times a factor from 0.5 to 1.5. jitter is from
+// [0,1), different for each node and round, so that the nodes of a fleet do not retry at once.
 func Backoff(failures int, jitter float64) time.Duration {
 	if failures < 1 {
 		return 0
@@ -30,9 +29,8 @@ func Backoff(failures int, jitter float64) time.Duration {
 	return min(time.Duration(wait*(0.5+jitter)), MaxBackoff)
 }
 
-// RetryTime returns when a failed source is asked again: after the back-off, and after the
-// host's Retry-After (zero: none) and 0.5 to 1.5 times that wait, because a host may send
-// the same date to all nodes.
+// RetryTime returns when a failed source is asked again: after the back-off, and after retryAfter, the host's
+// Retry-After (zero: none), plus 0.5 to 1.5 times that wait, because a host may send the same date to all nodes.
 func RetryTime(now, retryAfter time.Time, failures int, jitter float64) time.Time {
 	at := now.Add(Backoff(failures, jitter))
 	wait := retryAfter.Sub(now)

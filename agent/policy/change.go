@@ -7,10 +7,9 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// ChangeOf returns what target changes against what runs. Digests decide whether it changes
-// anything, tags how much. same: the target's image runs; known: it is known what runs, or
-// ran last.
-func ChangeOf(disk release.Reference, target release.Release, known, same bool, d tags.Dialect) string {
+// ChangeOf returns the change from the running release to target. Digests decide whether there is a change, tags how
+// large it is. same: the target's image runs; known: the running or last release is known.
+func ChangeOf(disk release.Reference, target release.Release, known, same bool, s tags.Scheme) string {
 	if disk.Repository == "" {
 		return "" // no pod yet: nothing to change
 	}
@@ -23,14 +22,14 @@ func ChangeOf(disk release.Reference, target release.Release, known, same bool, 
 	if same {
 		return ChangeConvert
 	}
-	from, errF := d.Parse(disk.Tag)
-	to, errT := d.Parse(target.Tag)
-	if errF != nil || errT != nil || from.HasV() != to.HasV() {
+	from, errF := s.Parse(disk.Tag)
+	to, errT := s.Parse(target.Tag)
+	if errF != nil || errT != nil || tags.ChangeBetween(from, to) == tags.Unrelated {
 		return tags.Major.String()
 	}
 	switch c := tags.ChangeBetween(from, to); {
 	case c == tags.Lower:
-		return tags.Major.String() // by a rewrite or a value: the admin has to check it
+		return tags.Major.String() // by a rewrite or a value: the admin must check it
 	case c > tags.Same:
 		return c.String()
 	case !known:
@@ -42,11 +41,11 @@ func ChangeOf(disk release.Reference, target release.Release, known, same bool, 
 	}
 }
 
-// The changes beside those of tags.Change.
+// The changes in addition to those of tags.Change.
 const (
-	// ChangeConvert changes the tag's form or the pull policy, and not the software.
+	// ChangeConvert changes the tag's form or the pull policy, but not the software.
 	ChangeConvert = "convert"
-	// ChangeRemove removes a pod manifest of ours whose template is gone.
+	// ChangeRemove removes a pod manifest of the agent whose template is gone.
 	ChangeRemove = "remove"
 )
 

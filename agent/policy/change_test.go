@@ -37,8 +37,8 @@ func TestChangeOf(t *testing.T) {
 		"a lower one":                          {"4.0.1-rev1", "4.0.0-rev1", true, false, "major"},
 		"a newer name of what runs":            {"4.0.0-rev1", "4.0.1-rev1", true, true, "convert"},
 		"another spelling":                     {"v4.0.0-rev1", "4.0.0-rev1", true, false, "major"},
-		"from a foreign tag":                   {"latest", "4.0.0-rev1", true, false, "major"},
-		"to a foreign tag":                     {"4.0.0-rev1", "latest", true, false, "major"},
+		"from an unrecognized tag":             {"latest", "4.0.0-rev1", true, false, "major"},
+		"to an unrecognized tag":               {"4.0.0-rev1", "latest", true, false, "major"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,11 +47,11 @@ func TestChangeOf(t *testing.T) {
 				disk = release.Reference{Repository: repository, Tag: c.disk}
 			}
 			target := release.Release{Repository: repository, Tag: c.target}
-			assert.Equal(t, c.want, policy.ChangeOf(disk, target, c.known, c.same, tags.Core))
+			assert.Equal(t, c.want, policy.ChangeOf(disk, target, c.known, c.same, tags.Scheme{}))
 		})
 	}
 	moved := release.Reference{Repository: "m.local/velum", Tag: "4.0.0-rev1"}
 	target := release.Release{Repository: repository, Tag: "4.0.0-rev1"}
-	assert.Equal(t, "convert", policy.ChangeOf(moved, target, true, true, tags.Core), "the same image from elsewhere")
-	assert.Equal(t, "rebuild", policy.ChangeOf(moved, target, true, false, tags.Core), "the mirror has another digest")
+	assert.Equal(t, "convert", policy.ChangeOf(moved, target, true, true, tags.Scheme{}), "the same image from elsewhere")
+	assert.Equal(t, "rebuild", policy.ChangeOf(moved, target, true, false, tags.Scheme{}), "the mirror has another digest")
 }

@@ -16,8 +16,8 @@ import (
 
 var now = time.Date(2026, 11, 25, 9, 0, 0, 0, time.UTC)
 
-// TestTimesThatAreNoEvidence has what tools of reproducible builds write where a time of creation stands.
-func TestTimesThatAreNoEvidence(t *testing.T) {
+// TestImplausibleCreationTimes lists the creation times that tools for reproducible builds write.
+func TestImplausibleCreationTimes(t *testing.T) {
 	t.Parallel()
 	times := map[string]struct {
 		at   time.Time
@@ -54,8 +54,8 @@ func named(tag string, created time.Time) release.Release {
 	return release.Release{Tag: tag, Digest: digest.FromString(tag), Build: release.Build{Created: created}}
 }
 
-// TestNamesAndTimesThatContradict has tags of real repositories.
-func TestNamesAndTimesThatContradict(t *testing.T) {
+// TestContradictionsOfNamesAndTimes uses tags of real repositories.
+func TestContradictionsOfNamesAndTimes(t *testing.T) {
 	t.Parallel()
 	thisYear, lastYear := now.AddDate(0, -1, 0), now.AddDate(-1, 0, 0)
 	cases := []struct {
@@ -83,7 +83,7 @@ func TestNamesAndTimesThatContradict(t *testing.T) {
 		{"nothing is known", release.Release{}, named("1.2.3", lastYear), ""},
 	}
 	for _, c := range cases {
-		got := policy.Contradiction(c.was, c.rel, tags.Core, now)
+		got := policy.Contradiction(c.was, c.rel, tags.Scheme{}, now)
 		if c.want == "" {
 			assert.Empty(t, got, c.title)
 			continue
@@ -91,5 +91,5 @@ func TestNamesAndTimesThatContradict(t *testing.T) {
 		assert.Contains(t, got, c.rel.Name()+" is "+c.want+" than "+c.was.Name(), c.title)
 	}
 	assert.Equal(t, "1.8.1259 is newer by name than 1.2.2, but was created earlier (2025-11-25T09:00:00Z, 2026-10-25T09:00:00Z)",
-		policy.Contradiction(cases[0].was, cases[0].rel, tags.Core, now))
+		policy.Contradiction(cases[0].was, cases[0].rel, tags.Scheme{}, now))
 }

@@ -16,22 +16,24 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// Policy is the configuration of what is offered and applied.
+// Policy configures offers and applies.
 type Policy struct {
-	// PullPolicy is written into what templates render: Always or IfNotPresent.
+	// PullPolicy is written into rendered templates: Always or IfNotPresent.
 	PullPolicy string
-	// ManagedPullPolicy is written into pod manifests without a template; empty: they
-	// keep their own.
+	// ManagedPullPolicy is written into pod manifests without a template; empty keeps their own.
 	ManagedPullPolicy string
 	// Rewrites replace repository prefixes while rendering.
 	Rewrites []manifests.Rewrite
 	// Values are tags for __TAG__, by repository as the template writes it.
 	Values map[string]string
-	// Manage are pod manifests without a template that may be changed, by file
-	// name. Those with a template always may.
+	// Manage are pod manifests without a template that the agent may change, by file name. It may always change those
+	// with a template.
 	Manage map[string]bool
-	// NodeName is the node's name in Kubernetes, the suffix of static pods' names in CRI;
-	// empty: the longest name of a pod manifest that fits decides.
+	// Owned maps the pod manifests that the Kubernetes distribution writes, by file name, to the distribution's name:
+	// the agent does not change them, whatever Manage says.
+	Owned map[string]string
+	// NodeName is the node's name in Kubernetes, the suffix of static pods' names in CRI; if it is empty, the longest
+	// matching pod name decides.
 	NodeName string
 	// Images are followed although no pod manifest names them.
 	Images []release.Reference
@@ -39,67 +41,62 @@ type Policy struct {
 	Rule func(repository string) Rule
 	// ListEvery is the shortest time between two requests for a tag list.
 	ListEvery time.Duration
-	// ConfirmAfter is the time between the two readings of a digest that is new to the
-	// node; 0: there is no second one.
+	// ConfirmAfter is the time between the two readings of a digest that is new to the node; 0: one reading.
 	ConfirmAfter time.Duration
-	// StageDelay is how long this node waits before it pulls a new offer, unless a person
-	// asks.
+	// StageDelay is how long this node waits before it pulls a new offer, unless a person requests it.
 	StageDelay time.Duration
 	// MaxParallelStages is how many releases are staged at a time; below 1: 1.
 	MaxParallelStages int
-	// Reserve is what stays free of the image filesystem.
+	// Reserve is the space to keep free on the image filesystem.
 	Reserve Reserve
 	Prune   Prune
-	Catalog catalog.Policy // what it means where the node has one
-	// ServePrivate: the own host answers for images that a registry gives only with a login.
+	Catalog catalog.Policy // settings for the catalog, if the node has one
+	// ServePrivate: the local registry also serves images that need a login.
 	ServePrivate bool
 	// Auto applies staged releases without an approval, while Window is open.
 	Auto bool
-	// Window reports whether automatic applies may begin, and when that changes; nil: they
-	// always may. It must be pure.
+	// Window reports whether automatic applies may begin, and when that changes; nil: always. It must be pure.
 	Window func(now time.Time) (open bool, change time.Time)
-	// Lock is the lock of the fleet; zero: there is none.
+	// Lock is the fleet lock; zero: none.
 	Lock fleet.Lock
 	// Freeze is when applies are allowed again; zero: now.
 	Freeze time.Time
 	// Order are shell patterns (path.Match) of the pod manifests to apply first.
 	Order []string
-	// Forgets is KubeletForgets, but on a node without a kubelet.
+	// Forgets is KubeletForgets, except on a node without a kubelet.
 	Forgets time.Duration
-	// ApplyTimeout bounds the wait until a pod runs the applied digest, and Settle is how
-	// long it must run.
+	// ApplyTimeout limits the wait until a pod runs the applied digest; Settle is how long it must then run.
 	ApplyTimeout, Settle time.Duration
 }
 
-// Prune is which old releases stay.
+// Prune says which old releases to keep.
 type Prune struct {
-	// Keep is how many rollback targets stay.
+	// Keep is the number of rollback targets to keep.
 	Keep int
-	// Foreign: prune also old releases of followed repositories that the agent did not
+	// Unstaged: prune also old releases of followed repositories that the agent did not
 	// stage.
-	Foreign bool
+	Unstaged bool
 }
 
 // Rule is the policy of one repository.
 type Rule struct {
-	Updates tags.Change  // the largest change that may be offered
-	Dialect tags.Dialect // of its tags
-	// Follow is the floating tag to follow; empty: the one in the template.
+	Updates tags.Change // the largest change that may be offered
+	Scheme  tags.Scheme // of its tags
+	// Follow is the floating tag to follow; empty: the template's.
 	Follow string
-	// Allow and Deny are shell patterns (path.Match) for tags; one of Deny may be a digest.
-	// If Allow is not empty, only tags that it matches are offered.
+	// Allow and Deny are shell patterns (path.Match) for tags; Deny may also have digests. If Allow is not empty, only
+	// matching tags are offered.
 	Allow, Deny []string
 	// Max is the highest release that may be offered (tags.Tag.Exceeds); zero: any.
 	Max        tags.Tag
 	Signatures Signatures
-	// Older: a tag that was moved to an older build is followed.
+	// Older: also follow a tag that was moved to an older build.
 	Older bool
-	// Hold is why nothing of the repository is applied; empty: there is no hold. It ends at
-	// HoldUntil; zero: never.
+	// Hold is why no release of the repository is applied; empty: no hold. It ends at HoldUntil; zero: never.
 	Hold      string
 	HoldUntil time.Time
 
-	kubeadm bool // the image is of a control plane of kubeadm, see RuleForQuestion
+	kubeadm bool // the image belongs to a control plane of kubeadm, see RuleForQuestion
 }
 
 // RuleFor returns a repository's rule.
@@ -117,8 +114,8 @@ func (p Policy) RuleForQuestion(q release.Question) Rule {
 	return r
 }
 
-// Value returns the tag for a placeholder, by the repository as the template writes it, as
-// rewritten, or as CRI normalises it.
+// Value returns the tag for a placeholder, by the repository as the template writes it, as rewritten, or as CRI
+// normalises it.
 func (p Policy) Value(written, rewritten, normalised string) string {
 	for _, name := range []string{written, rewritten, normalised} {
 		if tag := p.Values[name]; tag != "" {
@@ -128,14 +125,14 @@ func (p Policy) Value(written, rewritten, normalised string) string {
 	return ""
 }
 
-// Fingerprint identifies the part of a rule that decides what a source is asked for.
+// Fingerprint identifies the part of a rule that affects requests to a source.
 func (r Rule) Fingerprint() string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %q %q %q %s", r.Updates, r.Dialect, r.Follow, r.Allow, r.Deny, r.Max))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %q %q %q %s", r.Updates, r.Scheme, r.Follow, r.Allow, r.Deny, r.Max))
 	return hex.EncodeToString(sum[:8])
 }
 
-// RefusesUpgrade refuses more than a patch of a control plane of kubeadm, unless a pattern
-// of `allow` matches one of its names: a new tag does not do what `kubeadm upgrade` does.
+// RefusesUpgrade refuses more than a patch for a control plane of kubeadm, unless a pattern of `allow` matches one of
+// its names: a new tag does not replace `kubeadm upgrade`.
 func (r Rule) RefusesUpgrade(change tags.Change, names ...string) (Refusal, bool) {
 	allowed := func(name string) bool { return matching(r.Allow, name) != "" }
 	if !r.kubeadm || change <= tags.Patch || slices.ContainsFunc(names, allowed) {
@@ -143,7 +140,8 @@ func (r Rule) RefusesUpgrade(change tags.Change, names ...string) (Refusal, bool
 	}
 	return Refusal{
 		Tag: names[0], Rule: RuleKubeadm, Key: "allow",
-		Reason: change.String() + " of a control plane that kubeadm owns: use kubeadm upgrade, or allow: [" + names[0] + "]",
+		Reason: change.String() + " of a control plane that kubeadm manages: use kubeadm upgrade, or allow: [" + names[0] +
+			"]",
 	}, true
 }
 
@@ -155,10 +153,10 @@ func (p Policy) IsWindowOpen(now time.Time) (open bool, change time.Time) {
 	return p.Window(now)
 }
 
-// Signatures is whether signatures are verified, and what an invalid one means.
+// Signatures says whether signatures are verified, and the consequence of an invalid one.
 type Signatures string
 
-// The policies of signatures. The empty one is SignaturesOff.
+// The policies for signatures. The empty one is SignaturesOff.
 const (
 	SignaturesOff     Signatures = "off"     // they are not verified
 	SignaturesWarn    Signatures = "warn"    // a release without a valid signature is staged with a warning

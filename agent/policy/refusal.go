@@ -19,14 +19,14 @@ func (r Refusal) Setting() string {
 	return r.Rule
 }
 
-// Refusal is a tag that is not offered, and why.
+// Refusal is a tag that is not offered, with the reason.
 type Refusal struct {
 	Tag    string `json:"tag"`
-	Rule   string `json:"rule"` // stable word, see the constants
+	Rule   string `json:"rule"` // a stable word, see the constants
 	Reason string `json:"reason"`
-	// Key is the setting that would allow it, as in "updates: minor"; empty: none would.
+	// Key is the setting that would allow it, as in "updates: minor"; empty if there is none.
 	Key string `json:"key,omitempty"`
-	// Since is when it was first seen, of RulePublishing.
+	// Since is when it was first seen, for RulePublishing.
 	Since time.Time `json:"since,omitzero"`
 	// Holds: the node is held until the refusal ends.
 	Holds bool `json:"holds,omitempty"`
@@ -34,11 +34,11 @@ type Refusal struct {
 	RetryAt time.Time `json:"retryAt,omitzero"`
 }
 
-// publishingTime is how long a long tag without its floating one counts as being
-// published. OBS takes minutes; after this time the build was withdrawn.
+// publishingTime is how long a long tag without its floating one counts as being published. OBS takes minutes; after
+// this time the build counts as withdrawn.
 const publishingTime = 24 * time.Hour
 
-// IsAwaited reports whether the refusal is expected to end by itself.
+// IsAwaited reports whether the refusal is expected to end without a person.
 func (r Refusal) IsAwaited(now time.Time) bool {
 	switch r.Rule {
 	case RuleSignature, RuleOlder:
@@ -54,14 +54,14 @@ const (
 	RuleUpdates    = "updates"      // a larger change than the policy allows
 	RuleAllow      = "allow"        // matches none of the allowed patterns
 	RuleDeny       = "deny"         // matches a denied pattern or digest
-	RuleMax        = "max"          // above the highest that may be offered
-	RuleKubeadm    = "kubeadm"      // more than a patch of a control plane of kubeadm, and no pattern of allow matches
+	RuleMax        = "max"          // above the maximum
+	RuleKubeadm    = "kubeadm"      // more than a patch for a control plane of kubeadm, and no pattern of allow matches
 	RuleMissing    = "missing"      // listed, but not served
 	RulePlatform   = "platform"     // not for this node
-	RuleOrigin     = "origin"       // an image of another application, by its own label
+	RuleOrigin     = "origin"       // an image of another application, by its label
 	RuleOlder      = "older"        // the tag was moved to an older build
 	RuleSignature  = "signature"    // not signed (yet), or without a valid signature
-	RulePublishing = "publishing"   // the long tag is there, its floating tag does not name it yet
+	RulePublishing = "publishing"   // the long tag exists, its floating tag does not name it yet
 	RuleConfirm    = "confirmAfter" // the second reading named another digest
 	RuleFailed     = "failed"       // it did not come up on this node, or a person rolled it back
 )

@@ -12,8 +12,7 @@ import (
 type Reserve struct {
 	Bytes   int64
 	Percent int // of the filesystem
-	// HighMark is the usage in percent at which kubelet begins to remove images; 0: not
-	// known.
+	// HighMark is the usage in percent at which kubelet begins to remove images; 0: unknown.
 	HighMark int
 }
 
@@ -26,16 +25,16 @@ func (r Reserve) Keep(fs Filesystem) int64 {
 	return free
 }
 
-// ShortageError is a pull that waits for disk space.
+// ShortageError says that a pull waits for disk space.
 type ShortageError struct {
 	SpaceNeeded
 	Filesystem
-	Keep int64 `json:"keep"` // bytes that stay free
+	Keep int64 `json:"keep"` // bytes to keep free
 }
 
-// Error has all figures, so that a reader knows how much to free.
+// Error has all figures, so that a reader knows how much space to free.
 func (e *ShortageError) Error() string {
-	return fmt.Sprintf("needs %s to pull and %s to unpack, and %s of %s stay free: only %s are free on %s",
+	return fmt.Sprintf("needs %s to pull and %s to unpack with %s of %s kept free, but only %s are free on %s",
 		Bytes(e.Compressed), Bytes(e.Unpacked), Bytes(e.Keep), Bytes(e.Size), Bytes(e.Free), e.Path)
 }
 
@@ -64,13 +63,15 @@ func (r Reserve) Shortage(fs Filesystem, n SpaceNeeded, others int64) (*Shortage
 	return &ShortageError{n, fs, keep}, true
 }
 
-// SpaceNeeded is how many bytes a pull adds. Unpacked is an estimate, because image manifests
-// do not have it.
-type SpaceNeeded struct{ Compressed, Unpacked int64 }
+// SpaceNeeded is the number of bytes that a pull adds. Unpacked is an estimate, because image manifests do not have it.
+type SpaceNeeded struct {
+	Compressed int64 `json:"compressed"`
+	Unpacked   int64 `json:"unpacked"`
+}
 
 // Filesystem is the image filesystem, with its size in bytes.
 type Filesystem struct {
-	Path string
-	Size int64
-	Free int64 // as kubelet counts it: without what is reserved for root
+	Path string `json:"path"`
+	Size int64  `json:"size"`
+	Free int64  `json:"free"` // as kubelet counts it: without the space reserved for root
 }

@@ -18,7 +18,7 @@ func TestReserveIsTheLargestOfThree(t *testing.T) {
 	need := policy.SpaceNeeded{Compressed: gb, Unpacked: 2 * gb}
 	for name, c := range map[string]struct {
 		reserve     policy.Reserve
-		size, least int64 // least must be free for the pull
+		size, least int64 // least bytes must be free for the pull
 	}{
 		"no reserve":     {policy.Reserve{}, 10 * gb, 3 * gb},
 		"bytes":          {policy.Reserve{Bytes: gb, Percent: 5, HighMark: 99}, 10 * gb, 4 * gb},
@@ -39,5 +39,5 @@ func TestReserveIsTheLargestOfThree(t *testing.T) {
 	_, short := policy.Reserve{Bytes: gb}.Shortage(policy.Filesystem{}, need, 0)
 	assert.False(t, short, "an unknown size holds nothing")
 	err, _ := policy.Reserve{Bytes: gb}.Shortage(policy.Filesystem{Path: "/var", Size: 9 * gb, Free: 999}, policy.SpaceNeeded{Compressed: 12e6, Unpacked: 1}, 0)
-	assert.EqualError(t, err, "needs 12.0 MB to pull and 1 bytes to unpack, and 1.0 GB of 9.0 GB stay free: only 999 bytes are free on /var")
+	assert.EqualError(t, err, "needs 12.0 MB to pull and 1 bytes to unpack with 1.0 GB of 9.0 GB kept free, but only 999 bytes are free on /var")
 }

@@ -14,7 +14,7 @@ import (
 
 // RefusesTag refuses a tag by its name, before it is resolved.
 func (r Rule) RefusesTag(t tags.Tag, change tags.Change) (Refusal, bool) {
-	name := t.Wire()
+	name := t.String()
 	if no, refused := r.RefusesUpgrade(change, name); refused {
 		return no, true
 	}
@@ -31,23 +31,23 @@ func (r Rule) RefusesTag(t tags.Tag, change tags.Change) (Refusal, bool) {
 func (r Rule) RefuseChange(name string, change tags.Change) Refusal {
 	return Refusal{
 		Tag: name, Rule: RuleUpdates, Key: "updates: " + change.String(),
-		Reason: fmt.Sprintf("%s is more than %s", change, r.Updates),
+		Reason: fmt.Sprintf("a %s change is larger than updates: %s", change, r.Updates),
 	}
 }
 
-// Refuses returns the refusal of a release, whatever runs.
+// Refuses returns the refusal of a release, independent of the running one.
 func (r Rule) Refuses(rel release.Release) (Refusal, bool) {
 	names := []string{rel.Tag, rel.Long, rel.Digest.String()}
 	if no, denied := r.denies(names...); denied {
 		return no, true
 	}
 	for _, name := range names[:2] {
-		if t, err := r.Dialect.Parse(name); err == nil && t.Exceeds(r.Max) {
+		if t, err := r.Scheme.Parse(name); err == nil && t.Exceeds(r.Max) {
 			return Refusal{Tag: name, Rule: RuleMax, Reason: "above " + r.Max.String(), Key: "max: " + name}, true
 		}
 	}
 	if len(r.Allow) > 0 && !slices.ContainsFunc(names[:2], func(n string) bool { return matching(r.Allow, n) != "" }) {
-		reason := "matches none of " + strings.Join(r.Allow, ", ")
+		reason := "matches no pattern of " + strings.Join(r.Allow, ", ")
 		return Refusal{Tag: rel.Name(), Rule: RuleAllow, Reason: reason, Key: "allow"}, true
 	}
 	return Refusal{}, false
@@ -73,21 +73,20 @@ func matching(patterns []string, name string) string {
 	return ""
 }
 
-// ForeignOrigin refuses an image that was tagged into a repository by mistake: its label
-// names another repository than this one, and than the label of the known release. Where
-// that has none, or none is known, nothing speaks for the label: it is refused, too.
-// Authors write labels by hand, so one name may be the beginning of the other
+// ForeignOrigin refuses an image that was tagged into a repository by mistake: its label names another repository than
+// this one, and than the label of the known release. If that has no label, or no release is known, nothing supports the
+// label, and the image is refused as well. Authors write labels by hand, so one name may be a prefix of the other
 // (ingress-nginx, ingress-nginx-controller).
 func ForeignOrigin(known, rel release.Release) (Refusal, bool) {
 	if rel.Origin == "" || known.Origin == rel.Origin || similarName(rel.Origin, rel.Repository) {
 		return Refusal{}, false
 	}
-	other := fmt.Sprintf("that of %s says %s", known.Name(), known.Origin)
+	other := fmt.Sprintf("the label of %s is %s", known.Name(), known.Origin)
 	if known.Origin == "" {
 		other = "the repository is " + rel.Repository
 	}
 	return Refusal{
-		Tag: rel.Name(), Rule: RuleOrigin, Reason: fmt.Sprintf("its label says %s, %s", rel.Origin, other),
+		Tag: rel.Name(), Rule: RuleOrigin, Reason: fmt.Sprintf("its label is %s, %s", rel.Origin, other),
 	}, true
 }
 
@@ -97,26 +96,27 @@ func similarName(a, b string) bool {
 }
 
 // IsLower reports whether a tag is lower than another one.
-func IsLower(tag, than string, d tags.Dialect) bool {
-	is, errIs := d.Parse(tag)
-	was, errWas := d.Parse(than)
+func IsLower(tag, than string, s tags.Scheme) bool {
+	is, errIs := s.Parse(tag)
+	was, errWas := s.Parse(than)
 	return errIs == nil && errWas == nil && tags.ChangeBetween(was, is) == tags.Lower
 }
 
 // ReleaseChange returns the change between the names of two releases, at least a rebuild.
 func ReleaseChange(was, rel release.Release, rule Rule) tags.Change {
-	from, errFrom := rule.Dialect.Parse(was.Name())
-	to, errTo := rule.Dialect.Parse(rel.Name())
+	from, errFrom := rule.Scheme.Parse(was.Name())
+	to, errTo := rule.Scheme.Parse(rel.Name())
 	if errFrom != nil || errTo != nil {
 		return tags.Rebuild
 	}
 	return max(tags.ChangeBetween(from, to), tags.Rebuild)
 }
 
-// AreEquivalent reports whether two tags name the same releases, as a short tag and its
-// intermediate tag do. A tag that the configuration follows is equal to itself only.
+// AreEquivalent reports whether two tags name the same releases, as a short tag and its intermediate tag do. A tag that
+// the configuration follows is only equivalent to itself.
 func AreEquivalent(a, b string, rule Rule) bool {
-	x, errX := rule.Dialect.Parse(a)
-	y, errY := rule.Dialect.Parse(b)
-	return rule.Follow == "" && errX == nil && errY == nil && tags.ChangeBetween(x, y) == tags.Same
+	x, errX := rule.Scheme.Parse(a)
+	y, errY := rule.Scheme.Parse(b)
+	return rule.Follow == "" && errX == nil && errY == nil && tags.ChangeBetween(x, y) == tags.Same &&
+		(a == b || x.Form() != y.Form())
 }

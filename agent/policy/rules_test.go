@@ -22,12 +22,12 @@ func parsed(t *testing.T, text string) tags.Tag {
 }
 
 // A tag is refused by its name before it is resolved, a release by each of its names and its digest.
-func TestWhatARuleRefuses(t *testing.T) {
+func TestRuleRefuses(t *testing.T) {
 	t.Parallel()
 	rel := release.Release{Tag: "5.0.0-rev1", Long: "5.0.0-rev1-build9.9", Digest: "sha256:d"}
 	for name, c := range map[string]struct {
 		rule         policy.Rule
-		tag, release string // the rule that refuses it; empty: none does
+		tag, release string // the rule that refuses it; empty if none does
 	}{
 		"nothing is said":       {policy.Rule{Updates: tags.Major}, "", ""},
 		"updates":               {policy.Rule{Updates: tags.Minor}, "updates", ""},
@@ -52,16 +52,16 @@ func TestWhatARuleRefuses(t *testing.T) {
 		assert.Equal(t, c.release != "", refused, name)
 	}
 	no, _ := policy.Rule{Updates: tags.Minor}.RefusesTag(parsed(t, "5.0.0-rev1"), tags.Major)
-	assert.Equal(t, policy.Refusal{Tag: "5.0.0-rev1", Rule: "updates", Reason: "major is more than minor", Key: "updates: major"}, no)
-	assert.Equal(t, "5.0.0-rev1 refused by updates: major is more than minor", no.String())
+	assert.Equal(t, policy.Refusal{Tag: "5.0.0-rev1", Rule: "updates", Reason: "a major change is larger than updates: minor", Key: "updates: major"}, no)
+	assert.Equal(t, "5.0.0-rev1 refused by updates: a major change is larger than updates: minor", no.String())
 	no, _ = policy.Rule{Max: parsed(t, "4.1")}.Refuses(rel)
 	assert.Equal(t, policy.Refusal{Tag: "5.0.0-rev1", Rule: "max", Reason: "above 4.1", Key: "max: 5.0.0-rev1"}, no)
 	no, _ = policy.Rule{Allow: []string{"4.*", "3.*"}}.Refuses(rel)
-	assert.Equal(t, policy.Refusal{Tag: rel.Long, Rule: "allow", Reason: "matches none of 4.*, 3.*", Key: "allow"}, no)
+	assert.Equal(t, policy.Refusal{Tag: rel.Long, Rule: "allow", Reason: "matches no pattern of 4.*, 3.*", Key: "allow"}, no)
 }
 
-// A new tag does not do what kubeadm upgrade does.
-func TestWhatARuleRefusesOfKubeadm(t *testing.T) {
+// A new tag does not replace kubeadm upgrade.
+func TestRuleRefusesKubeadmUpgrades(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		kubeadm bool
@@ -82,7 +82,7 @@ func TestWhatARuleRefusesOfKubeadm(t *testing.T) {
 		if refused {
 			assert.Equal(t, policy.Refusal{
 				Tag: "v1.35.0", Rule: "kubeadm", Key: "allow",
-				Reason: "minor of a control plane that kubeadm owns: use kubeadm upgrade, or allow: [v1.35.0]",
+				Reason: "minor of a control plane that kubeadm manages: use kubeadm upgrade, or allow: [v1.35.0]",
 			}, no, name)
 		}
 	}
@@ -94,16 +94,16 @@ func TestForeignOrigin(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		was, is string
-		want    string // the reason; empty: it is not refused
+		want    string // the reason; empty if it is not refused
 	}{
 		"the same":                          {"caasp/velum", "caasp/velum", ""},
 		"no label any more":                 {"caasp/velum", "", ""},
-		"another application":               {"caasp/velum", "caasp/grafana", "its label says caasp/grafana, that of 4.0.0-rev1 says caasp/velum"},
-		"what runs has none":                {"", "caasp/grafana", "its label says caasp/grafana, the repository is r.io/caasp/velum"},
+		"another application":               {"caasp/velum", "caasp/grafana", "its label is caasp/grafana, the label of 4.0.0-rev1 is caasp/velum"},
+		"what runs has none":                {"", "caasp/grafana", "its label is caasp/grafana, the repository is r.io/caasp/velum"},
 		"what runs has none, by its name":   {"", "suse/velum", ""},
 		"the beginning of the name":         {"caasp/velum", "caasp/velum-image", ""},
 		"it always was of another place":    {"suse/sle15", "suse/sle15", ""},
-		"another one than that other place": {"suse/sle15", "suse/sle12", "its label says suse/sle12, that of 4.0.0-rev1 says suse/sle15"},
+		"another one than that other place": {"suse/sle15", "suse/sle12", "its label is suse/sle12, the label of 4.0.0-rev1 is suse/sle15"},
 	} {
 		known := release.Release{Tag: "4.0.0-rev1", Build: release.Build{Origin: c.was}}
 		no, refused := policy.ForeignOrigin(known, release.Release{
@@ -114,7 +114,7 @@ func TestForeignOrigin(t *testing.T) {
 	}
 }
 
-func TestWhichRefusalsEndByThemselves(t *testing.T) {
+func TestAwaitedRefusals(t *testing.T) {
 	t.Parallel()
 	publishing := policy.Refusal{Rule: policy.RulePublishing, Since: now}
 	assert.True(t, publishing.IsAwaited(now.Add(24*time.Hour-1)))
@@ -124,7 +124,7 @@ func TestWhichRefusalsEndByThemselves(t *testing.T) {
 	assert.False(t, policy.Refusal{Rule: policy.RuleDeny}.IsAwaited(now))
 }
 
-// Of each setting that would allow more, the highest tag is named.
+// For each setting that would allow more, the highest tag is named.
 func TestRefusalsByConfiguration(t *testing.T) {
 	t.Parallel()
 	major, minor := policy.Refusal{Tag: "6", Rule: "updates", Key: "updates: major"}, policy.Refusal{Tag: "5.9", Rule: "updates", Key: "updates: minor"}
@@ -151,14 +151,14 @@ func TestTagsComparedByARule(t *testing.T) {
 		{"4.0.0", "latest", false, tags.Rebuild, false},
 	} {
 		name := c.was + " to " + c.is
-		assert.Equal(t, c.lower, policy.IsLower(c.is, c.was, tags.Core), name)
+		assert.Equal(t, c.lower, policy.IsLower(c.is, c.was, tags.Scheme{}), name)
 		assert.Equal(t, c.change, policy.ReleaseChange(release.Release{Tag: c.was}, release.Release{Tag: c.is}, policy.Rule{}), name)
 		assert.Equal(t, c.equivalent, policy.AreEquivalent(c.was, c.is, policy.Rule{}), name)
 		assert.False(t, policy.AreEquivalent(c.was, c.is, policy.Rule{Follow: c.was}), "what is followed is equal to itself only")
 	}
 }
 
-// OBS' counter of builds begins anew where an image moves to another project.
+// OBS' build counter restarts when an image moves to another project.
 func TestIsOlder(t *testing.T) {
 	t.Parallel()
 	later, earlier := now.AddDate(0, -1, 0), now.AddDate(0, -2, 0)
@@ -179,7 +179,7 @@ func TestIsOlder(t *testing.T) {
 		"the same tag, created earlier":  {long("4.0.0-rev1-build1.1", later), long("4.0.0-rev1-build1.1", earlier), true, false},
 		"a lower one, nothing else says": {long("4.0.0-rev1-build1.2", time.Time{}), long("4.0.0-rev1-build1.1", time.Time{}), true, false},
 	} {
-		older, warning := policy.IsOlder(c.was, c.is, tags.Core, now)
+		older, warning := policy.IsOlder(c.was, c.is, tags.Scheme{}, now)
 		assert.Equal(t, c.older, older, name)
 		assert.Equal(t, c.warns, warning != "", "%s: %s", name, warning)
 	}
@@ -204,14 +204,14 @@ func TestPolicyOfANode(t *testing.T) {
 	assert.False(t, policy.IsMinor("patch"))
 }
 
-// Whatever decides what a source is asked for changes the fingerprint, and nothing else does.
+// The fingerprint changes exactly with the settings that affect requests to a source.
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, r := range []policy.Rule{
 		{},
 		{Updates: tags.Major},
-		{Dialect: tags.Hyphen},
+		{Scheme: tags.SUSEOnly()},
 		{Follow: "1"},
 		{Allow: []string{"1"}},
 		{Deny: []string{"1"}},

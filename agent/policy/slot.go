@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// NextSlot returns the first time after now at which this node polls. Its place in the
-// interval follows from the machine id, so that the nodes of a fleet spread evenly, also
-// after a restart of all. It is zero if polling is off (interval 0).
+// NextSlot returns the first time after now at which this node polls. Its place in the interval is derived from the
+// machine id, so that the nodes of a fleet spread evenly, even after all of them restart. It is zero if polling is off
+// (interval 0).
 func NextSlot(now time.Time, interval time.Duration, machineID string) time.Time {
 	if interval <= 0 {
 		return time.Time{}
@@ -22,8 +22,8 @@ func NextSlot(now time.Time, interval time.Duration, machineID string) time.Time
 	return now.Round(0).UTC().Add(time.Duration(span - passed))
 }
 
-// sinceEpoch returns the nanoseconds since 1970 modulo span, also for times before 1970,
-// and for those that do not fit 64 bits.
+// sinceEpoch returns the nanoseconds since 1970 modulo span, also for times before 1970 and for those that overflow 64
+// bits.
 func sinceEpoch(t time.Time, span uint64) uint64 {
 	seconds := t.Unix()
 	high, low := bits.Mul64(uint64(max(seconds, -seconds)), uint64(time.Second))

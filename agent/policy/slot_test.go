@@ -27,7 +27,7 @@ func TestSlotsOfANode(t *testing.T) {
 	})
 }
 
-// A node that is updated keeps its slot.
+// An updated node keeps its slot.
 func TestSlotsAreStable(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, time.November, 22, 19, 0, 0, 0, time.UTC)

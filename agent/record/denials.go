@@ -12,7 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Denial is why this node refuses a release, until a person allows it or it is proved.
+// Denial is why this node refuses a release, until a person allows it or it passes a health check.
 type Denial struct {
 	At          time.Time `json:"at"`
 	Name        string    `json:"name"` // the release's best name
@@ -46,14 +46,15 @@ func (r *Record) HasFailed(repository, name string) bool {
 	return false
 }
 
-// Allow removes the denials of releases ("repository@digest"), and the failure and the
-// pending rollback of their pod manifest.
+// Allow removes the denials of releases ("repository@digest"), and the failure and the pending rollback of their pod
+// manifest. A rollback that a person began, or that follows the pod's set, is completed first: another pod may have
+// returned already.
 func (r *Record) Allow(file string, releases []string) {
 	for _, key := range releases {
 		r.Denied.Delete(key)
 	}
 	r.Failed.Delete(file)
-	if r.Overrides[file].Pending {
+	if o := r.Overrides[file]; o.Pending && !o.ByHand && o.Set == "" {
 		r.Overrides.Delete(file)
 	}
 }
@@ -72,7 +73,7 @@ func (d Denial) lastNamed() time.Time {
 	return d.At
 }
 
-// Refuses returns the rule that refuses a release, whatever runs.
+// Refuses returns the rule that refuses a release, independent of the running one.
 func (r *Record) Refuses(rel release.Release, rule policy.Rule) (policy.Refusal, bool) {
 	if no, refused := rule.Refuses(rel); refused {
 		return no, true
@@ -87,11 +88,11 @@ func (r *Record) Refuses(rel release.Release, rule policy.Rule) (policy.Refusal,
 	again := u.RetryAt.UTC()
 	return policy.Refusal{
 		Tag: rel.Name(), Rule: policy.RuleSignature, RetryAt: again,
-		Reason: u.Reason + "; looked for again at " + again.Format(time.RFC3339),
+		Reason: u.Reason + "; next try at " + again.Format(time.RFC3339),
 	}, true
 }
 
-// Denied is what Allow removes.
+// Denied is the data that Allow removes.
 type Denied struct {
 	denied    Entries[Denial]
 	failed    Entries[Failure]
@@ -103,7 +104,7 @@ func (r *Record) Denials() Denied {
 	return Denied{maps.Clone(r.Denied), maps.Clone(r.Failed), maps.Clone(r.Overrides)}
 }
 
-// Deny restores what Allow has removed for a pod manifest since d was taken; "": for all.
+// Deny restores the data that Allow has removed for a pod manifest since d was taken; "": for all.
 func (r *Record) Deny(d Denied, file string) {
 	isOf := func(other string) bool { return file == "" || file == other }
 	for key, v := range d.denied {

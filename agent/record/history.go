@@ -13,10 +13,10 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// maxHistory bounds the entries of the history.
+// maxHistory limits the entries of the history.
 const maxHistory = 50
 
-// History is what became of the last applies, adoptions and rollbacks, the newest first.
+// History has the results of the last applies, pickups and rollbacks, the newest first.
 type History []status.HistoryEntry
 
 // Add adds entries, and removes the oldest beyond maxHistory.
@@ -28,7 +28,7 @@ func (h *History) Add(entries []status.HistoryEntry) {
 	*h = all[:min(len(all), maxHistory)]
 }
 
-// LastFailure returns the last entry of a pod manifest that is a failure; false: there is none.
+// LastFailure returns the last failure of a pod manifest in the history; false if there is none.
 func (h History) LastFailure(file string) (status.HistoryEntry, bool) {
 	for _, e := range h {
 		if e.PodManifest == file && e.Result == status.ResultFailed {
@@ -38,7 +38,7 @@ func (h History) LastFailure(file string) (status.HistoryEntry, bool) {
 	return status.HistoryEntry{}, false
 }
 
-// NameOf returns the best name of a digest: that of its release, else the digest.
+// NameOf returns the best name of a digest: its release's, else the digest.
 func (r *Record) NameOf(repository string, d digest.Digest) string {
 	return cmp.Or(r.Releases[release.Key(repository, d)].Name(), d.String())
 }

@@ -18,24 +18,23 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// Override is a pod manifest that names digests instead of followed tags, so that kubelet
-// starts it without a registry: the pod was rolled back, or the registry went away during
-// an apply. Rendering keeps it until a release with another digest is applied.
+// Override is a pod manifest with digests in place of followed tags, so that kubelet starts it without a registry: the
+// pod was rolled back, or the registry went away during an apply. Rendering keeps it until a release with another
+// digest is applied.
 type Override struct {
 	At     time.Time    `json:"at"`
 	Reason string       `json:"reason"`
 	ByHand bool         `json:"byHand,omitempty"` // a person rolled the pod back
 	By     status.Actor `json:"by,omitzero"`      // that person
-	// Set is the set with which the pod is rolled back although it came up; empty: none.
+	// Set is the set with which the pod is rolled back although it came up; empty if there is none.
 	Set string `json:"set,omitempty"`
-	// From is the digest of the pod manifest that it replaces. If the one on disk differs,
-	// it was edited by hand, and the override is dropped.
+	// From is the digest of the pod manifest that it replaces. If the one on disk differs, a person edited it, and the
+	// override is dropped.
 	From digest.Digest `json:"from,omitempty"`
-	// Data is the pod manifest; empty: it is rendered, because a newer release has
-	// replaced some of Images.
+	// Data is the pod manifest; empty if it must be rendered, because a newer release has replaced some of Images.
 	Data    string                 `json:"data,omitempty"`
 	Images  map[string]PinnedImage `json:"images"`            // by place ("container velum")
-	Pending bool                   `json:"pending,omitempty"` // it is still to be applied
+	Pending bool                   `json:"pending,omitempty"` // not applied yet
 }
 
 // Note describes an override for people.
@@ -47,25 +46,23 @@ func (o Override) Note() string {
 	return fmt.Sprintf("named by its digest%s, until a newer release is applied: %s", since, o.Reason)
 }
 
-// PinnedImage is an image that a pod manifest names by its digest, or a container is to
-// run.
+// PinnedImage is an image that a pod manifest pins to its digest, or that a container should run.
 type PinnedImage struct {
 	release.Pin
-	Config digest.Digest `json:"config,omitempty"` // its image id; empty: not known
+	Config digest.Digest `json:"config,omitempty"` // its image id; empty if unknown
 	Tag    string        `json:"tag"`              // the release's best name
 	Follow string        `json:"follow"`           // the tag in the pod manifest without the override
-	// Always: the pull policy was Always, and a pod manifest without template gets it back.
+	// Always: the pull policy was Always, and a pod manifest without template returns to it.
 	Always bool `json:"always,omitempty"`
-	// Replaces is the name of the release that a rollback replaces; empty: it replaces none here.
+	// Replaces is the name of the release that a rollback replaces; empty if it replaces none here.
 	Replaces string `json:"replaces,omitempty"`
 }
 
 // reference returns the image reference for a pod manifest. CRI ignores the tag.
 func (p PinnedImage) reference() string { return p.Repository + ":" + p.Tag + "@" + p.Digest.String() }
 
-// Pin returns a pending override that names the images of a pod manifest by digest. to
-// returns the digest of an image; without one the image stays as it is. It must return none for
-// an image that a person wrote with a digest.
+// Pin returns a pending override that pins the images of a pod manifest. to returns the digest of an image; without one
+// the image stays as it is. It must return none for a digest written by a person.
 func Pin(text []byte, reason string, now time.Time, to func(manifests.Image) PinnedImage) (Override, error) {
 	pod, err := manifests.Parse(text)
 	if err != nil {
@@ -117,8 +114,7 @@ func (o Override) Unpinned(file node.PodFile) (node.PodFile, error) {
 	})
 }
 
-// WithTags returns a pod manifest with the tags that it followed before the override, and the
-// pull policies that it has.
+// WithTags returns a pod manifest with the tags that it followed before the override, and its current pull policies.
 func (o Override) WithTags(file node.PodFile) (node.PodFile, error) {
 	pod, err := file.Parse()
 	if err != nil {
@@ -149,7 +145,7 @@ func (o Override) retagged(
 	return file.Replaced(pod), nil
 }
 
-// Pins returns the edits that put the override's digests into places.
+// Pins returns the edits that write the override's digests at places.
 func (o Override) Pins(places []string) []manifests.Pinned {
 	var out []manifests.Pinned
 	for _, place := range places {
@@ -177,11 +173,11 @@ func (o Override) IsFor(disk string) bool {
 	return o.From == "" || o.From == digest.FromString(disk) || o.Data == disk
 }
 
-// EndProvedPlaces ends the override at the places that were proved to run another digest. data is
-// the new pod manifest; nil: it has not changed.
-func (r *Record) EndProvedPlaces(file string, data []byte, proved []Proved) {
+// EndHealthyPlaces ends the override at the places that passed a health check with another digest. data is the new pod
+// manifest; nil if it has not changed.
+func (r *Record) EndHealthyPlaces(file string, data []byte, healthy []Healthy) {
 	var ends []string
-	for _, p := range proved {
+	for _, p := range healthy {
 		if at, ok := r.Overrides[file].Images[p.Place]; ok && at.Digest != p.Digest {
 			ends = append(ends, p.Place)
 		}
@@ -189,8 +185,8 @@ func (r *Record) EndProvedPlaces(file string, data []byte, proved []Proved) {
 	r.EndPlaces(file, data, ends)
 }
 
-// EndPlaces ends an override at some places. data is the new pod manifest; nil: it has not
-// changed. A pod manifest other than the override's replaces its Data.
+// EndPlaces ends an override at some places. data is the new pod manifest; nil if it has not changed. A pod manifest
+// other than the override's replaces its Data.
 func (r *Record) EndPlaces(file string, data []byte, places []string) {
 	o, ok := r.Overrides[file]
 	if !ok || len(places) == 0 && (data == nil || o.Data == string(data)) {

@@ -30,7 +30,7 @@ spec:
     imagePullPolicy: IfNotPresent
 `
 
-// A pod is pinned to digests, and gets back the tags that it followed.
+// A pod is pinned to digests, and returns to the tags that it followed.
 func TestOverride(t *testing.T) {
 	t.Parallel()
 	to := func(i manifests.Image) record.PinnedImage {
@@ -87,12 +87,12 @@ func TestPlacesOfAnOverrideEnd(t *testing.T) {
 	r.EndPlaces(file, nil, nil)
 	r.EndPlaces(file, []byte("pinned"), nil)
 	r.EndPlaces("db.yaml", []byte("x"), []string{place})
-	r.EndProvedPlaces(file, nil, []record.Proved{{Place: place, Pin: pin(one)}})
+	r.EndHealthyPlaces(file, nil, []record.Healthy{{Place: place, Pin: pin(one)}})
 	assert.Equal(t, start(), r, "nothing has ended")
 	r.EndPlaces(file, []byte("another"), nil)
 	assert.Empty(t, r.Overrides[file].Data)
 	assert.Len(t, r.Overrides[file].Images, 2)
-	r.EndProvedPlaces(file, nil, []record.Proved{{Place: place, Pin: pin(two)}})
+	r.EndHealthyPlaces(file, nil, []record.Healthy{{Place: place, Pin: pin(two)}})
 	assert.Len(t, r.Overrides[file].Images, 1)
 	r.EndPlaces(file, nil, []string{"container db"})
 	assert.Empty(t, r.Overrides)

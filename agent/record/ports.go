@@ -14,9 +14,9 @@ import (
 type Pacer interface {
 	// Pace returns the state.
 	Pace() Pace
-	// Resume restores a recorded state. Waits that are there already and later stay.
+	// Resume restores a recorded state. Existing later waits stay.
 	Resume(p Pace)
-	// TryAgain lets each host be asked once that is left alone because it did not answer. What hosts asked for stays.
+	// TryAgain allows one request to each host that waits because it did not answer. Waits that a host asked for stay.
 	TryAgain()
 }
 
@@ -27,25 +27,24 @@ type Pace struct {
 	Budget Budget          `json:"budget,omitzero"`
 }
 
-// Wait is until when a host accepts no requests.
+// Wait is the end of a host's Retry-After.
 type Wait struct {
 	Until  time.Time `json:"until"`
-	Status int       `json:"status"` // the HTTP status that it came with
+	Status int       `json:"status"` // the HTTP status of the answer
 }
 
-// Budget bounds the requests of this node to all registries. It refills evenly within an
-// hour.
+// Budget limits the requests of this node to all registries. It refills evenly within an hour.
 type Budget struct {
-	PerHour   int       `json:"perHour"`   // 0: there is none
+	PerHour   int       `json:"perHour"`   // 0: no limit
 	Remaining int       `json:"remaining"` // requests, at At
 	At        time.Time `json:"at,omitzero"`
 }
 
 // Recorder stores the record and the status.
 type Recorder interface {
-	// Load reads the record. An absent one is empty.
+	// Load reads the record. A missing one is empty.
 	Load(ctx context.Context) (Record, error)
-	// Save writes it atomically.
+	// Save writes the record atomically.
 	Save(ctx context.Context, r Record) error
 	// Publish writes the status file, for readers without access to the socket.
 	Publish(ctx context.Context, s status.Status) error

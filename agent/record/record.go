@@ -17,9 +17,9 @@ import (
 // An older agent sets a newer record aside and starts with an empty one.
 const RecordVersion = 1
 
-// Record is what cannot be observed again, or only with a request. It is one small file
-// that a person can read. The zero value is a node where the agent never ran. Only the
-// methods of the record and of its maps change it.
+// Record is the state that the agent cannot observe again, or only with a request. It is one small file that a person
+// can read. The zero value is for a node where the agent never ran. Only the methods of the record and of its maps
+// change it.
 type Record struct {
 	Version int `json:"version"`
 	// State is the node's last reported state, and Since when it began.
@@ -31,33 +31,31 @@ type Record struct {
 	Releases Entries[release.Release] `json:"releases,omitempty"`
 	// Lists are the last tag lists, by repository.
 	Lists Entries[TagList] `json:"lists,omitempty"`
-	// Sources is how each repository's source answered, by repository.
+	// Sources are the last results of each repository's source, by repository.
 	Sources Entries[SourceRecord] `json:"sources,omitempty"`
 	// Offers are the last answers, by Question. They stay valid while the registry is
 	// away, and after a restart.
 	Offers Entries[Answer] `json:"offers,omitempty"`
-	// Wrote are the digests of the pod manifests that the agent wrote, by file name: only
-	// these are removed with their template.
+	// Wrote are the digests of the pod manifests that the agent wrote, by file name: only these are removed with their
+	// template.
 	Wrote Entries[digest.Digest] `json:"wrote,omitempty"`
-	// Private are the repositories whose last answer a registry gave with a login.
+	// Private are the repositories whose last answer needed a login.
 	Private Entries[bool] `json:"private,omitempty"`
-	// Bound are the digests that the agent wrote because a catalog lists them, by file name and
-	// place ("container velum").
+	// Bound are the digests that the agent wrote from a catalog, by file name and place ("container velum").
 	Bound Entries[map[string]digest.Digest] `json:"bound,omitempty"`
-	// Good is what ran well, by "podManifest/container".
+	// Good are the known good releases, by "podManifest/container".
 	Good Entries[Good] `json:"good,omitempty"`
-	// Approved are the approvals that are not applied yet, by pod manifest.
+	// Approved are the approvals not applied yet, by pod manifest.
 	Approved Entries[Approval] `json:"approved,omitempty"`
-	// HeldBack are the approved applies that a hold ended, by pod manifest.
+	// HeldBack are the approved applies that were held, by pod manifest.
 	HeldBack Entries[HeldApply] `json:"heldBack,omitempty"`
-	// Holds are the holds of persons, by repository; "*": all repositories.
+	// Holds are people's holds, by repository; "*": all repositories.
 	Holds Entries[PersonHold] `json:"holds,omitempty"`
 	// Signed are the keys that signed releases, by "repository@digest".
 	Signed Entries[string] `json:"signed,omitempty"`
 	// Unsigned are the releases without a valid signature, by "repository@digest".
 	Unsigned Entries[Unsigned] `json:"unsigned,omitempty"`
-	// MinSpace is the least unpacked size in bytes of a release that filled the disk, by
-	// "repository@digest".
+	// MinSpace is the minimum unpacked size in bytes of a release that filled the disk, by "repository@digest".
 	MinSpace Entries[int64] `json:"minSpace,omitempty"`
 	// Pace is the state of the limits for requests.
 	Pace Pace `json:"pace,omitzero"`
@@ -65,15 +63,14 @@ type Record struct {
 	Failed Entries[Failure] `json:"failed,omitempty"`
 	// Denied are the releases that did not come up, by "repository@digest".
 	Denied Entries[Denial] `json:"denied,omitempty"`
-	// Overrides are the pod manifests that name digests instead of followed tags, by file
-	// name.
+	// Overrides are the pod manifests with digests in place of followed tags, by file name.
 	Overrides Entries[Override] `json:"overrides,omitempty"`
 	History   History           `json:"history,omitempty"`
-	// Sets are the sets of which some pods were restarted, by name.
+	// Sets are the sets whose pods have begun to restart, by name.
 	Sets Entries[BegunSet] `json:"sets,omitempty"`
-	// Lock is the node's lock of the fleet.
+	// Lock is the node's fleet lock.
 	Lock fleet.LockRecord `json:"lock,omitzero"`
-	// LockWorked is when that was last given and given back.
+	// LockWorked is the last grant and release of that.
 	LockWorked fleet.LockWorked `json:"lockWorked,omitzero"`
 }
 
@@ -91,7 +88,7 @@ func (e *Entries[V]) Set(key string, value V) {
 // Delete removes a value.
 func (e Entries[V]) Delete(key string) { delete(e, key) }
 
-// Undo returns a function that makes the value of a key what it is now.
+// Undo returns a function that restores the current value of a key.
 func (e *Entries[V]) Undo(key string) func() {
 	value, is := (*e)[key]
 	return func() {
@@ -102,7 +99,7 @@ func (e *Entries[V]) Undo(key string) func() {
 	}
 }
 
-// Retain removes all values but those whose key is in keep.
+// Retain removes all values whose key is not in keep.
 func (e Entries[V]) Retain(keep map[string]bool) {
 	for key := range e {
 		if !keep[key] {
@@ -115,9 +112,9 @@ func (e Entries[V]) Retain(keep map[string]bool) {
 type TagList struct {
 	At   time.Time `json:"at"`
 	Tags []string  `json:"tags"`
-	// Foreign and Malformed count what was left out.
-	Foreign   int `json:"foreign,omitempty"`
-	Malformed int `json:"malformed,omitempty"`
+	// Unrecognized and Malformed count the tags that were left out.
+	Unrecognized int `json:"unrecognized,omitempty"`
+	Malformed    int `json:"malformed,omitempty"`
 	// Unread are tags of other schemes in which a person may read a version, the highest first.
 	Unread []string `json:"unread,omitempty"`
 	// Error is the answer of a host that serves no lists, and NoList its parts.
@@ -131,8 +128,8 @@ type Answer struct {
 	Follow release.Release `json:"follow"`
 	Newest release.Release `json:"newest"`
 	Newer  []Candidate     `json:"newer,omitempty"`
-	// Rules identifies the rules of then (Rule.Fingerprint); empty: not known. Under other rules
-	// the question is asked again at RetryAt.
+	// Rules identifies the rules at that time (Rule.Fingerprint); empty if unknown. Under other rules the question is
+	// asked again at RetryAt.
 	Rules       string           `json:"rules,omitempty"`
 	RetryAt     time.Time        `json:"again,omitzero"`
 	Host        string           `json:"host,omitempty"` // that answered
@@ -141,11 +138,11 @@ type Answer struct {
 	Notes       []string         `json:"notes,omitempty"`
 	// StageFrom is when this node's pull of Newest may begin.
 	StageFrom time.Time `json:"stageFrom,omitzero"`
-	// Error is the source's answer if it has nothing to offer; Gone: the followed tag is
-	// not there. Follow and Newest are empty then.
+	// Error is the source's answer if it has nothing to offer; Gone: the followed tag does not exist. Follow and Newest
+	// are empty then.
 	Error string `json:"refused,omitempty"`
 	Gone  bool   `json:"gone,omitempty"`
-	// NoList: newer tags are not known.
+	// NoList: newer tags are unknown.
 	NoList *NoList `json:"noList,omitempty"`
 	// Unlisted: the catalog offers no release of the tag.
 	Unlisted bool `json:"unlisted,omitempty"`
@@ -162,13 +159,13 @@ func (m Answer) Confirmed() []release.Release {
 	return out
 }
 
-// SourceCatalog is the kind of a source that is a catalog.
+// SourceCatalog is the kind of a source with a catalog.
 const SourceCatalog = "catalog"
 
-// SourceRecord is how a repository's source answered.
+// SourceRecord is the last result of a repository's source.
 type SourceRecord struct {
 	Kind string `json:"kind,omitempty"` // SourceCatalog; empty: the tags of the repository
-	// Refused: the source answered, and its answer must not be used.
+	// Refused: the source answered, and the answer must not be used.
 	Refused bool `json:"unusable,omitempty"`
 
 	Host     string `json:"host,omitempty"`
@@ -177,17 +174,17 @@ type SourceRecord struct {
 	// HostsIgnored is as in release.Resolved.
 	HostsIgnored string        `json:"hostsIgnored,omitempty"`
 	LastSuccess  time.Time     `json:"lastSuccess,omitzero"`
-	Failures     int           `json:"failures,omitempty"` // in a row
+	Failures     int           `json:"failures,omitempty"` // consecutive ones
 	Error        string        `json:"error,omitempty"`
 	Reason       string        `json:"reason,omitempty"` // Error without the repository
 	Cause        release.Cause `json:"cause,omitempty"`
 	HTTPStatus   int           `json:"httpStatus,omitempty"`
 	RetryAt      time.Time     `json:"retryAt,omitzero"`
-	// List: the followed tags were answered, and the tag list was not.
+	// List: the followed tags were resolved, but the tag list failed.
 	List bool `json:"list,omitempty"`
 }
 
-// NoList is why a host serves no tag list: 401 to 405. Which newer tags there are is not known.
+// NoList is why a host serves no tag list: 401 to 405. Newer tags are unknown.
 type NoList struct {
 	Host       string        `json:"host,omitempty"`
 	Cause      release.Cause `json:"cause,omitempty"`
@@ -196,26 +193,26 @@ type NoList struct {
 	Since      time.Time     `json:"since"`
 }
 
-// Good is a digest that ran well, and its rollback targets. All stay pinned.
+// Good is a known good digest, and its rollback targets. All stay pinned.
 type Good struct {
 	Repository string        `json:"repository"`
 	Running    digest.Digest `json:"running"`
 	// Before are the rollback targets, the last one first.
 	Before []release.Pin `json:"before,omitempty"`
-	// Adopted: kubelet started Running without an approval.
-	Adopted bool `json:"adopted,omitempty"`
+	// PickedUp: kubelet started Running without an approval.
+	PickedUp bool `json:"pickedUp,omitempty"`
 }
 
 // Approval is bound to an offer: if the offer changes, the approval is void.
 type Approval struct {
 	At    time.Time `json:"at"`
 	Offer string    `json:"offer"` // PodPlan.Offer
-	// WasHealthy: the pod ran well before the apply.
+	// WasHealthy: the pod was healthy before the apply.
 	WasHealthy bool         `json:"well,omitempty"`
 	By         status.Actor `json:"by,omitzero"`
 }
 
-// HeldApply is an approved apply that was held. It has used the approval up.
+// HeldApply is an approved apply that was held. Its approval is used up.
 type HeldApply struct {
 	At     time.Time        `json:"at"`
 	Offer  string           `json:"offer"` // PodPlan.Offer
@@ -235,16 +232,16 @@ type PersonHold struct {
 type Failure struct {
 	At      time.Time `json:"at"`
 	Offer   string    `json:"offer"`          // PodPlan.ID
-	Running string    `json:"runs,omitempty"` // what ran, if the proof was without an apply
+	Running string    `json:"runs,omitempty"` // running releases, if the health check was without an apply
 	Reason  string    `json:"reason"`
 }
 
-// Candidate is a tag above the followed one. Rules are applied to it in each plan.
+// Candidate is a tag above the followed one. Each plan applies the rules to it.
 type Candidate struct {
-	release.Release // only the tag, if it was not resolved
-	// Listed is the tag in the list; empty: the one of Release.
+	release.Release // only the tag if it was not resolved
+	// Listed is the tag in the list; empty if it is the one of Release.
 	Listed string `json:"listed,omitempty"`
-	// Refusal is why the source or the platform refuses it; nil: they do not.
+	// Refusal is why the source or the platform refuses it; nil if they do not.
 	Refusal *policy.Refusal `json:"no,omitempty"`
 	// Confirmed: its digest was read as often as an offer needs.
 	Confirmed bool `json:"settled,omitempty"`
@@ -262,14 +259,13 @@ func (c Candidate) ListedTag() string {
 // restart a pod days later.
 const ApprovalAge = 24 * time.Hour
 
-// IsValid reports whether an approval is valid. One from the future was given under a wrong
-// clock.
+// IsValid reports whether an approval is valid. An approval from the future was given under a wrong clock.
 func (a Approval) IsValid(now time.Time) bool {
 	age := now.Sub(a.At)
 	return age <= ApprovalAge && age >= -ApprovalAge
 }
 
-// GoodKey is the key of a container in Record.Good.
+// GoodKey returns the key of a container in Record.Good.
 func GoodKey(file, container string) string { return file + "/" + container }
 
 // AllImages is the key of a hold on all images.
@@ -281,7 +277,7 @@ func (h PersonHold) IsActive(now time.Time) bool { return h.Until.IsZero() || no
 // Unsigned is a release without a valid signature.
 type Unsigned struct {
 	Reason string `json:"reason"`
-	Forged bool   `json:"forged,omitempty"` // it has signatures, and none is valid
+	Forged bool   `json:"forged,omitempty"` // it has signatures, but none is valid
 	Keys   string `json:"keys,omitempty"`
 	Tries  int    `json:"tries"`
 	// RetryAt is when its signature is verified again.

@@ -57,7 +57,7 @@ func TestTimesOfApprovalsAndHolds(t *testing.T) {
 	assert.False(t, record.PersonHold{Until: now}.IsActive(now))
 }
 
-// A release that did not come up is refused under any name, until a person allows it.
+// A release that did not come up is refused under every name, until a person allows it.
 func TestDenials(t *testing.T) {
 	t.Parallel()
 	var r record.Record
@@ -105,7 +105,7 @@ func TestRefusals(t *testing.T) {
 	no, refused := r.Refuses(rel, required)
 	assert.True(t, refused)
 	assert.Equal(t, policy.Refusal{
-		Tag: "1", Rule: policy.RuleSignature, RetryAt: now, Reason: "not signed; looked for again at 2026-05-01T12:00:00Z",
+		Tag: "1", Rule: policy.RuleSignature, RetryAt: now, Reason: "not signed; next try at 2026-05-01T12:00:00Z",
 	}, no)
 	r.Denied.Set(release.Key(velum, one), record.Denial{})
 	no, _ = r.Refuses(rel, required)
@@ -115,7 +115,7 @@ func TestRefusals(t *testing.T) {
 	assert.Equal(t, policy.RuleDeny, no.Rule)
 }
 
-func TestWhatRanWell(t *testing.T) {
+func TestKnownGoodReleases(t *testing.T) {
 	t.Parallel()
 	var r record.Record
 	note := func(i record.ImageInUse, keep int) record.Good {
@@ -126,25 +126,25 @@ func TestWhatRanWell(t *testing.T) {
 	assert.Zero(t, note(record.ImageInUse{Running: one}, 1), "it does not run well")
 	assert.Zero(t, note(record.ImageInUse{Running: one, RunsWell: true, Restarts: true}, 1), "it was restarted just now")
 	assert.Equal(t, record.Good{Repository: velum, Running: one}, note(record.ImageInUse{Running: one, RunsWell: true}, 1))
-	assert.Equal(t, one, note(record.ImageInUse{Running: two, RunsWell: true}, 1).Running, "another one needs a proof")
+	assert.Equal(t, one, note(record.ImageInUse{Running: two, RunsWell: true}, 1).Running, "another one needs a health check")
 	r.Releases.Set(release.Key(velum, one), release.Release{Build: release.Build{Config: "c"}})
 	assert.Equal(t, three, note(record.ImageInUse{Running: three, Config: "c", RunsWell: true}, 1).Running, "the same image under another digest")
 
-	prove := func(d digest.Digest, adopted bool, keep int) record.Good {
-		r.NoteProof(file, []record.Proved{{Container: "velum", Place: place, Pin: pin(d)}}, adopted, keep)
+	verify := func(d digest.Digest, pickedUp bool, keep int) record.Good {
+		r.NoteHealthy(file, []record.Healthy{{Container: "velum", Place: place, Pin: pin(d)}}, pickedUp, keep)
 		return r.Good[record.GoodKey(file, "velum")]
 	}
-	assert.Equal(t, record.Good{Repository: velum, Running: two, Adopted: true, Before: []release.Pin{pin(three), pin(one)}}, prove(two, true, 2))
-	assert.True(t, prove(two, false, 2).Adopted, "it is good already")
-	assert.Equal(t, record.Good{Repository: velum, Running: one, Before: []release.Pin{pin(two), pin(three)}}, prove(one, false, 2), "each target once")
+	assert.Equal(t, record.Good{Repository: velum, Running: two, PickedUp: true, Before: []release.Pin{pin(three), pin(one)}}, verify(two, true, 2))
+	assert.True(t, verify(two, false, 2).PickedUp, "it is good already")
+	assert.Equal(t, record.Good{Repository: velum, Running: one, Before: []release.Pin{pin(two), pin(three)}}, verify(one, false, 2), "each target once")
 	assert.True(t, r.HasTarget(file, "velum", one))
-	assert.Empty(t, prove(two, false, 0).Before, "no target is kept")
+	assert.Empty(t, verify(two, false, 0).Before, "no target is kept")
 	assert.False(t, r.HasTarget(file, "velum", two))
 	assert.True(t, r.HasTarget(file, "velum", one))
 	assert.False(t, r.HasTarget(file, "db", one))
 	assert.False(t, r.IsGood(r.Good[record.GoodKey(file, "velum")], "r.io/db", two, ""))
 
-	prove(one, false, 2)
+	verify(one, false, 2)
 	r.DropTarget(file, "velum", pin(two))
 	r.DropTarget(file, "db", pin(two))
 	assert.Empty(t, r.Good[record.GoodKey(file, "velum")].Before)
@@ -170,7 +170,7 @@ func TestHistoryKeepsTheLastFifty(t *testing.T) {
 	assert.Equal(t, two.String(), r.NameOf(velum, two))
 }
 
-func TestWhatAPodWasRolledBackFrom(t *testing.T) {
+func TestRolledBackFrom(t *testing.T) {
 	t.Parallel()
 	var r record.Record
 	assert.Nil(t, r.RolledBack(file))
@@ -182,7 +182,15 @@ func TestWhatAPodWasRolledBackFrom(t *testing.T) {
 	r.Overrides.Set(file, record.Override{At: now, Reason: "it crashes", Images: images})
 	assert.Nil(t, r.RolledBack(file), "the registry was away: nothing is denied")
 	r.Denied.Set(release.Key(velum, two), record.Denial{PodManifest: file, Name: "2", ByHand: true})
-	assert.Equal(t, &status.RolledBack{At: now, Reason: "it crashes", Runs: []string{"1"}, Denied: []string{"2"}, ByHand: true}, r.RolledBack(file))
+	three := digest.FromString("3")
+	r.Denied.Set(release.Key(velum, three), record.Denial{PodManifest: file, Name: "3", Created: now, Reason: "it hangs"})
+	assert.Equal(t, &status.RolledBack{
+		At: now, Reason: "it crashes", Runs: []string{"1"}, Denied: []string{"3", "2"}, ByHand: true,
+		Retries: []status.Retry{{Image: velum, Tag: "3", Digest: three, Reason: "it hangs"}},
+	}, r.RolledBack(file), "of each image the newest is tried again")
+	r.Denied.Set(release.Key(velum, two), record.Denial{PodManifest: file, Name: "2", Created: now, At: now})
+	require.Len(t, r.RolledBack(file).Retries, 1)
+	assert.Equal(t, "2", r.RolledBack(file).Retries[0].Tag, "of the same age: the one that was denied last")
 	assert.Equal(t, status.KindRolledBack, r.FailureKind(file))
 	r.Failed.Set(file, record.Failure{Running: "x"})
 	assert.Equal(t, status.KindNotUp, r.FailureKind(file))
@@ -231,8 +239,8 @@ func TestSources(t *testing.T) {
 		return status.SentenceOf(record.StaleSources(record.Entries[record.SourceRecord]{velum: s}))
 	}
 	assert.Equal(t, "503 (2 failures, never answered)", text(s))
-	assert.Equal(t, "503 (2 failures, last answered 2026-05-01T12:00:00Z)", text(answered))
-	assert.Equal(t, "503 (2 failures, newer tags were never known)", text(list))
+	assert.Equal(t, "503 (2 failures, last answer 2026-05-01T12:00:00Z)", text(answered))
+	assert.Equal(t, "503 (2 failures, newer tags are unknown)", text(list))
 	list.LastSuccess = now
 	assert.Equal(t, "503 (2 failures, newer tags known until 2026-05-01T12:00:00Z)", text(list))
 	list.Refused = true

@@ -15,43 +15,43 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// InUse is what a node needs of its record.
+// InUse lists the data that a node needs in its record.
 type InUse struct {
 	Pods      map[string]PodInUse // by pod manifest
-	Wrote     map[string]bool     // the pod manifests that kubelet has
-	Questions map[string]bool     // the questions of now, and their repositories
+	Wrote     map[string]bool     // the pod manifests in kubelet's directory
+	Questions map[string]bool     // the current questions and their repositories
 	Releases  map[string]bool     // running or offered, by "repository@digest"
-	// Newest is when the newest release that the source names was created, by repository.
+	// Newest is the creation time of the newest release at the source, by repository.
 	Newest map[string]time.Time
 }
 
-// PodInUse is one pod manifest as the node has it.
+// PodInUse is the state of one pod manifest on the node.
 type PodInUse struct {
 	Broken  bool   // it cannot be read
-	Unclear bool   // it is broken, withheld, or about to be rolled back
-	Held    bool   // a person holds it
+	Unclear bool   // it is broken, unresolved, or has a pending rollback
+	Held    bool   // by a person's hold
 	ID      string // the wanted pod: PodPlan.ID
 	Offer   string // PodPlan.Offer
 	AllRun  bool   // all followed containers run
-	Settled bool   // the pod is as wanted, and all of it runs
-	// AwaitsLock: mode auto applies the pod as soon as it has the lock of the fleet.
+	Settled bool   // the pod is as wanted, and all its containers run
+	// AwaitsLock: mode auto applies the pod as soon as it has the fleet lock.
 	AwaitsLock bool
 	OnDisk     *string
 	Images     []ImageInUse
-	Contains   map[string]bool // containers of the wanted pod, and of the one on disk; nil: not known
+	Contains   map[string]bool // containers of the wanted pod and of the one on disk; nil if unknown
 }
 
-// ImageInUse is one image of a pod manifest.
+// ImageInUse is the state of one image of a pod manifest.
 type ImageInUse struct {
 	Container, Place   string
-	IsContainer        bool // CRI shows what becomes of it
+	IsContainer        bool // visible in CRI
 	Repository         string
-	Running, Config    digest.Digest // what runs: its digest and its image id
-	Target             digest.Digest // what is to run
-	RunsWell, Restarts bool          // it runs; it was restarted just now
+	Running, Config    digest.Digest // digest and image id of the running release
+	Target             digest.Digest // the release to run
+	RunsWell, Restarts bool          // it runs; it was just restarted
 }
 
-// Retain removes what the node does not need.
+// Retain removes the data that the node does not need.
 func (r *Record) Retain(use InUse, now time.Time) {
 	t := retention{r, use, now}
 	t.goods()
@@ -80,15 +80,14 @@ func (r *Record) Retain(use InUse, now time.Time) {
 	maps.DeleteFunc(r.Holds, func(_ string, h PersonHold) bool { return !h.IsActive(now) })
 }
 
-// retention is one removal of what a node does not need.
+// retention is one run of Retain.
 type retention struct {
 	*Record
 	use InUse
 	now time.Time
 }
 
-// goods removes what ran in containers that are gone. A pod manifest that cannot be read
-// keeps its containers.
+// goods removes the good releases of containers that are gone. A pod manifest that cannot be read keeps its containers.
 func (t retention) goods() {
 	for key := range t.Good {
 		file, container, _ := strings.Cut(key, "/")
@@ -102,20 +101,20 @@ func (t retention) goods() {
 func (t retention) isOutdated(file string, f Failure) bool {
 	p, known := t.use.Pods[file]
 	if !known || f.Running != "" {
-		return !known || p.AllRun && !t.runsUnproved(file, p)
+		return !known || p.AllRun && !t.runsUnverified(file, p)
 	}
 	return p.ID != "" && f.Offer != p.ID || p.Settled
 }
 
-// isVoid reports whether an approval is done or void. A hold voids it, so that the end of
-// the hold restarts nothing.
+// isVoid reports whether an approval is done or void. A hold voids it, so that the end of the hold does not restart a
+// pod.
 func (t retention) isVoid(file string, a Approval) bool {
 	p, known := t.use.Pods[file]
-	isOpen := p.Offer == a.Offer || p.ID == a.Offer && t.runsUnproved(file, p)
+	isOpen := p.Offer == a.Offer || p.ID == a.Offer && t.runsUnverified(file, p)
 	return !known || p.Held || !a.IsValid(t.now) || !isOpen
 }
 
-// isPast reports whether a held apply says nothing of now: something else is offered, or a source has answered since.
+// isPast reports whether a held apply is outdated: the offer has changed, or a source has answered since.
 func (t retention) isPast(file string, h HeldApply) bool {
 	p, known := t.use.Pods[file]
 	return !known || p.Offer != h.Offer || slices.ContainsFunc(p.Images, func(i ImageInUse) bool {
@@ -123,16 +122,16 @@ func (t retention) isPast(file string, h HeldApply) bool {
 	})
 }
 
-// runsUnproved reports whether a pod runs what is not known to run well.
-func (t retention) runsUnproved(file string, p PodInUse) bool {
+// runsUnverified reports whether a pod runs a release that is not known to be good.
+func (t retention) runsUnverified(file string, p PodInUse) bool {
 	return slices.ContainsFunc(p.Images, func(i ImageInUse) bool {
 		g := t.Good[GoodKey(file, i.Container)]
 		return i.IsContainer && i.Running != "" && g.Running != "" && !t.IsGood(g, i.Repository, i.Running, i.Config)
 	})
 }
 
-// hasEnded reports whether an override has ended: the pod manifest is gone or edited, or
-// a newer release has replaced every image of it.
+// hasEnded reports whether an override has ended: the pod manifest is gone or edited, or a newer release has replaced
+// all of its images.
 func (t retention) hasEnded(file string, o Override) bool {
 	p, known := t.use.Pods[file]
 	switch {
@@ -141,7 +140,7 @@ func (t retention) hasEnded(file string, o Override) bool {
 	case o.Pending || p.Unclear || o.isIn(*p.OnDisk):
 		return false
 	case !t.hasDenied(file):
-		return true // it pinned a digest while the registry was away, and was edited by hand
+		return true // it pinned a digest while the registry was away, and was edited by a person
 	}
 	return !slices.ContainsFunc(p.Images, func(i ImageInUse) bool {
 		at, ok := o.Images[i.Place]
@@ -159,8 +158,8 @@ func (t retention) hasDenied(file string) bool {
 	return false
 }
 
-// denials removes old denials. A tag may name another digest for a while and then the
-// denied one again, so each denial stays for long.
+// denials removes old denials. A tag may name another digest for a while and then the denied one again, so a denial
+// stays for a long time.
 func (t retention) denials() {
 	others := map[string][]string{} // by repository
 	for key, d := range t.Denied {

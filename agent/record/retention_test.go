@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// runs is a pod that runs a digest, and whose offer is "offer".
+// runs returns a pod that runs a digest, and whose offer is "offer".
 func runs(d digest.Digest) record.PodInUse {
 	disk := "on disk"
 	return record.PodInUse{
@@ -58,38 +58,38 @@ func TestRetain(t *testing.T) {
 		pods map[string]record.PodInUse
 		want bool
 	}{
-		"what ran well":                       {"good", good, same, true},
-		"in a pod that is gone":               {"good", good, nil, false},
-		"in a container that is gone":         {"good", good, with(func(p *record.PodInUse) { p.Contains = map[string]bool{} }), false},
-		"in a pod that cannot be read":        {"good", good, with(func(p *record.PodInUse) { p.Broken, p.Contains = true, map[string]bool{} }), true},
-		"in a pod of which nothing is known":  {"good", good, with(func(p *record.PodInUse) { p.Contains = nil }), true},
-		"an approval":                         {"approved", approved(now), same, true},
-		"of a day ago":                        {"approved", approved(now.Add(-25 * time.Hour)), same, false},
-		"of another offer":                    {"approved", approved(now), with(func(p *record.PodInUse) { p.Offer, p.ID = "x", "x" }), false},
-		"that was applied":                    {"approved", approved(now), with(func(p *record.PodInUse) { p.Offer = "" }), false},
-		"that was applied, and is not proved": {"approved", approved(now), with(func(p *record.PodInUse) { p.Offer, p.Images[0].Running = "", two }), true},
-		"of a held pod":                       {"approved", approved(now), with(func(p *record.PodInUse) { p.Held = true }), false},
-		"of a pod that is gone":               {"approved", approved(now), nil, false},
-		"a failed apply":                      {"failed", failed(record.Failure{Offer: "offer"}), same, true},
-		"something else is offered":           {"failed", failed(record.Failure{Offer: "x"}), same, false},
-		"the offer is not known":              {"failed", failed(record.Failure{Offer: "x"}), with(func(p *record.PodInUse) { p.ID = "" }), true},
-		"it runs as wanted":                   {"failed", failed(record.Failure{Offer: "offer"}), with(func(p *record.PodInUse) { p.Settled = true }), false},
-		"a failure of what runs":              {"failed", failed(record.Failure{Running: "x"}), with(func(p *record.PodInUse) { p.AllRun = false }), true},
-		"which runs now":                      {"failed", failed(record.Failure{Running: "x"}), same, false},
-		"which is gone":                       {"failed", failed(record.Failure{Running: "x"}), nil, false},
-		"a held apply":                        {"held", back, same, true},
-		"of something else":                   {"held", back, with(func(p *record.PodInUse) { p.Offer = "x" }), false},
-		"its source has answered":             {"held", func(r *record.Record) { back(r); r.Sources.Set(velum, record.SourceRecord{LastSuccess: now.Add(1)}) }, same, false},
-		"a rollback that is pending":          {"override", override(record.Override{Pending: true}, false), same, true},
-		"whose pod was edited":                {"override", override(record.Override{Pending: true, From: "x"}, false), same, false},
-		"whose pod is gone":                   {"override", override(record.Override{}, false), with(func(p *record.PodInUse) { p.OnDisk = nil }), false},
-		"a rollback":                          {"override", override(record.Override{}, true), same, true},
-		"of which all was replaced":           {"override", override(record.Override{}, true), with(func(p *record.PodInUse) { p.Images[0].Target = two }), false},
-		"of which that is not clear":          {"override", override(record.Override{}, true), with(func(p *record.PodInUse) { p.Images[0].Target, p.Unclear = two, true }), true},
-		"the registry was away, and an edit":  {"override", override(record.Override{}, false), same, false},
-		"the registry was away":               {"override", override(record.Override{}, false), with(func(p *record.PodInUse) { d := "@" + one.String(); p.OnDisk = &d }), true},
-		"a hold":                              {"hold", func(r *record.Record) { r.Holds.Set("*", record.PersonHold{}) }, nil, true},
-		"a hold that has ended":               {"hold", func(r *record.Record) { r.Holds.Set("*", record.PersonHold{Until: now}) }, nil, false},
+		"what ran well":                                 {"good", good, same, true},
+		"in a pod that is gone":                         {"good", good, nil, false},
+		"in a container that is gone":                   {"good", good, with(func(p *record.PodInUse) { p.Contains = map[string]bool{} }), false},
+		"in a pod that cannot be read":                  {"good", good, with(func(p *record.PodInUse) { p.Broken, p.Contains = true, map[string]bool{} }), true},
+		"in a pod of which nothing is known":            {"good", good, with(func(p *record.PodInUse) { p.Contains = nil }), true},
+		"an approval":                                   {"approved", approved(now), same, true},
+		"of a day ago":                                  {"approved", approved(now.Add(-25 * time.Hour)), same, false},
+		"of another offer":                              {"approved", approved(now), with(func(p *record.PodInUse) { p.Offer, p.ID = "x", "x" }), false},
+		"that was applied":                              {"approved", approved(now), with(func(p *record.PodInUse) { p.Offer = "" }), false},
+		"that was applied, and is not verified healthy": {"approved", approved(now), with(func(p *record.PodInUse) { p.Offer, p.Images[0].Running = "", two }), true},
+		"of a held pod":                                 {"approved", approved(now), with(func(p *record.PodInUse) { p.Held = true }), false},
+		"of a pod that is gone":                         {"approved", approved(now), nil, false},
+		"a failed apply":                                {"failed", failed(record.Failure{Offer: "offer"}), same, true},
+		"something else is offered":                     {"failed", failed(record.Failure{Offer: "x"}), same, false},
+		"the offer is not known":                        {"failed", failed(record.Failure{Offer: "x"}), with(func(p *record.PodInUse) { p.ID = "" }), true},
+		"it runs as wanted":                             {"failed", failed(record.Failure{Offer: "offer"}), with(func(p *record.PodInUse) { p.Settled = true }), false},
+		"a failure of what runs":                        {"failed", failed(record.Failure{Running: "x"}), with(func(p *record.PodInUse) { p.AllRun = false }), true},
+		"which runs now":                                {"failed", failed(record.Failure{Running: "x"}), same, false},
+		"which is gone":                                 {"failed", failed(record.Failure{Running: "x"}), nil, false},
+		"a held apply":                                  {"held", back, same, true},
+		"of something else":                             {"held", back, with(func(p *record.PodInUse) { p.Offer = "x" }), false},
+		"its source has answered":                       {"held", func(r *record.Record) { back(r); r.Sources.Set(velum, record.SourceRecord{LastSuccess: now.Add(1)}) }, same, false},
+		"a rollback that is pending":                    {"override", override(record.Override{Pending: true}, false), same, true},
+		"whose pod was edited":                          {"override", override(record.Override{Pending: true, From: "x"}, false), same, false},
+		"whose pod is gone":                             {"override", override(record.Override{}, false), with(func(p *record.PodInUse) { p.OnDisk = nil }), false},
+		"a rollback":                                    {"override", override(record.Override{}, true), same, true},
+		"of which all was replaced":                     {"override", override(record.Override{}, true), with(func(p *record.PodInUse) { p.Images[0].Target = two }), false},
+		"of which that is not clear":                    {"override", override(record.Override{}, true), with(func(p *record.PodInUse) { p.Images[0].Target, p.Unclear = two, true }), true},
+		"the registry was away, and an edit":            {"override", override(record.Override{}, false), same, false},
+		"the registry was away":                         {"override", override(record.Override{}, false), with(func(p *record.PodInUse) { d := "@" + one.String(); p.OnDisk = &d }), true},
+		"a hold":                                        {"hold", func(r *record.Record) { r.Holds.Set("*", record.PersonHold{}) }, nil, true},
+		"a hold that has ended":                         {"hold", func(r *record.Record) { r.Holds.Set("*", record.PersonHold{Until: now}) }, nil, false},
 	} {
 		var r record.Record
 		c.is(&r)
@@ -98,7 +98,7 @@ func TestRetain(t *testing.T) {
 	}
 }
 
-// What is asked again and what is described stays as long as it is used; so do rollback targets.
+// Questions and descriptions stay as long as they are used; so do rollback targets.
 func TestRetainReleases(t *testing.T) {
 	t.Parallel()
 	var r record.Record
@@ -153,7 +153,7 @@ func TestDenialsAreBounded(t *testing.T) {
 	}
 }
 
-// The lock is kept while a pod that was restarted under it is not known to run well.
+// The lock is kept while a pod that was restarted under it is not known to be good.
 func TestLockIsKeptForAPodThatFailed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -161,13 +161,13 @@ func TestLockIsKeptForAPodThatFailed(t *testing.T) {
 		due    bool
 		failed int
 	}{
-		"all is well":          {func(*record.PodInUse, *record.Record) {}, true, 0},
-		"it does not run":      {func(p *record.PodInUse, _ *record.Record) { p.AllRun = false }, false, 0},
-		"it cannot be read":    {func(p *record.PodInUse, _ *record.Record) { p.Broken = true }, false, 0},
-		"it is not proved":     {func(p *record.PodInUse, _ *record.Record) { p.Images[0].Running = two }, false, 0},
-		"it did not come up":   {func(_ *record.PodInUse, r *record.Record) { r.Failed.Set(file, record.Failure{Running: "x"}) }, false, 1},
-		"it failed before":     {func(_ *record.PodInUse, r *record.Record) { r.Failed.Set(file, record.Failure{Offer: "x"}) }, true, 0},
-		"it is to be returned": {func(_ *record.PodInUse, r *record.Record) { r.Overrides.Set(file, record.Override{Pending: true}) }, false, 1},
+		"all is well":                {func(*record.PodInUse, *record.Record) {}, true, 0},
+		"it does not run":            {func(p *record.PodInUse, _ *record.Record) { p.AllRun = false }, false, 0},
+		"it cannot be read":          {func(p *record.PodInUse, _ *record.Record) { p.Broken = true }, false, 0},
+		"it is not verified healthy": {func(p *record.PodInUse, _ *record.Record) { p.Images[0].Running = two }, false, 0},
+		"it did not come up":         {func(_ *record.PodInUse, r *record.Record) { r.Failed.Set(file, record.Failure{Running: "x"}) }, false, 1},
+		"it failed before":           {func(_ *record.PodInUse, r *record.Record) { r.Failed.Set(file, record.Failure{Offer: "x"}) }, true, 0},
+		"it is to be returned":       {func(_ *record.PodInUse, r *record.Record) { r.Overrides.Set(file, record.Override{Pending: true}) }, false, 1},
 		"its set has begun": {func(_ *record.PodInUse, r *record.Record) {
 			r.Sets.Set("s", record.BegunSet{Pods: map[string]record.SetPod{file: {}}})
 		}, false, 0},

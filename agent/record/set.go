@@ -13,8 +13,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// BegunSet is a set whose pods are restarted one after the other: all of them, or those that were return. It is
-// recorded before the first restart, and ends when all pods run the set, or none.
+// BegunSet is a set whose pods restart one after another: all of them, or the restarted ones are rolled back. It is
+// recorded before the first restart, and ends when all pods run the set, or none does.
 type BegunSet struct {
 	At   time.Time         `json:"at"`
 	By   status.Actor      `json:"by,omitzero"`
@@ -23,13 +23,13 @@ type BegunSet struct {
 
 // SetPod is a pod of a set.
 type SetPod struct {
-	// To are the digests that the set wants, by place ("container velum").
+	// To are the wanted digests of the set, by place ("container velum").
 	To map[string]digest.Digest `json:"to"`
-	// Before is what ran well before, by container; empty: nothing is known to have run well.
+	// Before are the previous good releases, by container; empty if none is known.
 	Before map[string]release.Pin `json:"before,omitempty"`
 }
 
-// SetOf returns the begun set to which a pod manifest belongs; "": none.
+// SetOf returns the begun set of a pod manifest; "" if there is none.
 func (r *Record) SetOf(file string) string {
 	for name, s := range r.Sets {
 		if _, is := s.Pods[file]; is {
@@ -39,7 +39,7 @@ func (r *Record) SetOf(file string) string {
 	return ""
 }
 
-// BeforeSets returns what ran before the sets that were begun.
+// BeforeSets returns the releases that ran before the begun sets.
 func (r *Record) BeforeSets() []release.Pin {
 	var out []release.Pin
 	for _, s := range r.Sets {

@@ -11,11 +11,11 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// maxRetryWait is the longest wait before a source is asked again: the day that a host may
-// ask for, and a spread of one and a half of that. A later time comes from a wrong clock.
+// maxRetryWait is the longest wait before a source is asked again: the maximum Retry-After of a day, and one and a half
+// times that for the spread. A later time comes from a wrong clock.
 const maxRetryWait = 3 * policy.MaxBackoff
 
-// NextRetry returns when a failed source is asked again; false: it has not failed.
+// NextRetry returns when a failed source is asked again; false if it has not failed.
 func (s SourceRecord) NextRetry(now time.Time) (time.Time, bool) {
 	if s.Failures == 0 {
 		return time.Time{}, false
@@ -33,14 +33,14 @@ func (s SourceRecord) Err(repository string) error {
 	}}
 }
 
-// StaleSources returns the sources that do not answer, and since when.
+// StaleSources returns the sources that do not answer, with the time of the first failure.
 func StaleSources(sources Entries[SourceRecord]) []status.Reason {
 	var out []status.Reason
 	for name, s := range sources {
 		if s.Failures > 0 && !s.Refused {
-			never, last := "never answered", "last answered "
+			never, last := "never answered", "last answer "
 			if s.List {
-				never, last = "newer tags were never known", "newer tags known until "
+				never, last = "newer tags are unknown", "newer tags known until "
 			}
 			since := never
 			if !s.LastSuccess.IsZero() {

@@ -20,10 +20,10 @@ type Store struct {
 	Log      *slog.Logger
 
 	loaded  bool
-	dropped []status.Dropped // what could not be saved since the last poll
+	dropped []status.Dropped // entries that could not be saved since the last poll
 }
 
-// Load reads the record, once.
+// Load reads the record once.
 func (s *Store) Load(ctx context.Context) error {
 	if s.loaded {
 		return nil
@@ -67,7 +67,7 @@ func (s *Store) Save(ctx context.Context) error {
 // TrySave saves the record. If that fails, a later save repeats it.
 func (s *Store) TrySave(ctx context.Context, file string) {
 	if err := s.Save(ctx); err != nil {
-		s.Log.Warn("record not saved yet", "file", file, "err", err)
+		s.Log.Warn("cannot save the record yet", "file", file, "err", err)
 	}
 }
 
@@ -98,11 +98,11 @@ func (s *Store) Publish(ctx context.Context, st *status.Status) error {
 	return err
 }
 
-// ResetDropped forgets the dropped entries. The poll that follows fetches them again.
+// ResetDropped forgets the dropped entries. The next poll fetches them again.
 func (s *Store) ResetDropped() { s.dropped = nil }
 
-// Drop removes the entries that JSON cannot write, and then the largest until the record
-// has at most limit bytes. Entries that a poll fetches again, and the history, go first.
+// Drop removes the entries that JSON cannot represent, and then the largest until the record has at most limit bytes.
+// It first drops entries that a poll fetches again, and the history.
 func Drop(r *Record, limit int) []status.Dropped {
 	return status.DropFrom(r, "record", limit, []string{"Releases", "Lists", "Sources", "Offers", "History"})
 }
@@ -110,7 +110,7 @@ func Drop(r *Record, limit int) []status.Dropped {
 func (s *Store) noteDropped(all []status.Dropped) {
 	for _, d := range all {
 		if !slices.Contains(s.dropped, d) {
-			s.Log.Error("entry not saved", "entry", d.Entry, "reason", d.Reason)
+			s.Log.Error("cannot save the entry", "entry", d.Entry, "reason", d.Reason)
 			s.dropped = append(s.dropped, d)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// disk is a Recorder that writes what JSON can write, unless it fails.
+// disk is a Recorder that writes valid JSON, unless it fails.
 type disk struct {
 	saved     record.Record
 	published status.Status
@@ -52,7 +52,7 @@ func (*pacer) TryAgain()              {}
 
 var (
 	errFull = errors.New("no space left on device")
-	fatal   = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC) // JSON cannot write it
+	fatal   = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC) // JSON cannot represent it
 )
 
 func TestStoreLoadsOnceAndSavesThePace(t *testing.T) {
@@ -89,7 +89,7 @@ func TestRequestThatIsNotSavedIsForgotten(t *testing.T) {
 	assert.False(t, s.IsLoaded())
 }
 
-// An entry that JSON cannot write costs no other one, and the status names it until the next poll.
+// An entry that JSON cannot represent does not affect others, and the status names it until the next poll.
 func TestInvalidEntriesAreDroppedAlone(t *testing.T) {
 	t.Parallel()
 	d := &disk{}
@@ -111,7 +111,7 @@ func TestInvalidEntriesAreDroppedAlone(t *testing.T) {
 	assert.Empty(t, d.published.Dropped)
 }
 
-// What is too large is left out until the rest fits: first what is learnt again.
+// A record that is too large loses entries until it fits: first those that a poll fetches again.
 func TestTooLargeRecordLosesItsLargestEntries(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", 1000)
@@ -122,7 +122,7 @@ func TestTooLargeRecordLosesItsLargestEntries(t *testing.T) {
 	gone := record.Drop(&r, 4500)
 	require.Len(t, gone, 1)
 	assert.Equal(t, "record: sources b", gone[0].Entry)
-	assert.Contains(t, gone[0].Reason, "at most 4500")
+	assert.Contains(t, gone[0].Reason, "a limit of 4500")
 	assert.Len(t, r.Sources, 2)
 	gone = record.Drop(&r, 500)
 	assert.Len(t, gone, 3, "the holds last")
@@ -130,7 +130,7 @@ func TestTooLargeRecordLosesItsLargestEntries(t *testing.T) {
 	assert.Empty(t, record.Drop(&record.Record{}, 500))
 }
 
-// The history is only for people: it goes before what the agent acts by.
+// The history is only for people: it is dropped before data that the agent acts on.
 func TestHistoryIsDroppedBeforeHolds(t *testing.T) {
 	t.Parallel()
 	r := record.Record{Holds: record.Entries[record.PersonHold]{"*": {Reason: strings.Repeat("x", 4000)}}}

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package release holds the words for what a registry publishes: references, releases and
-// builds, the questions that are asked about them, and the errors of a source.
+// Package release defines references, releases and builds in a registry, the questions about them, and the errors of a
+// source.
 //
-// A Reference is a tag in a repository. A Release is one published build: its tags, its
-// digest, and what the digest is (Build). A Question is what a source is asked about one
-// followed image. Everything is identified by its digest and shown by its tags.
+// A Reference is a tag in a repository. A Release is one published build: its tags, its digest, and what the digest is
+// (Build). A Question asks a source about one followed image. Releases are identified by digest and shown by tags.
 package release

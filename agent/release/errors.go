@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// IsWaiting reports whether an error only means that something has to wait.
+// IsWaiting reports whether an error only means that the operation must wait.
 func IsWaiting(err error) bool { return errors.Is(err, ErrHeld) || errors.Is(err, ErrConflict) }
 
-// Cause is why a source did not answer, in one of a few words, for alarms and metrics.
+// Cause is why a source did not answer, as a fixed word for alarms and metrics.
 type Cause string
 
 // The causes.
@@ -24,7 +24,7 @@ const (
 	CauseNotFound    Cause = "not found"    // 404
 	CauseRateLimited Cause = "rate limited" // 429
 	CauseServerError Cause = "server error" // 5xx
-	CauseNoRegistry  Cause = "no registry"  // it answered with a page for people: a login page
+	CauseNoRegistry  Cause = "no registry"  // it answered with a page for people, such as a login page
 	CauseUnasked     Cause = "unasked"      // no request was made: see SourceError
 	CauseOther       Cause = "other"
 )
@@ -32,7 +32,7 @@ const (
 // ErrNotAsked: no poll has asked for it yet.
 var ErrNotAsked = errors.New("not asked yet")
 
-// RecordedError is an error of a source as the record has it.
+// RecordedError is an error of a source restored from the record.
 type RecordedError struct {
 	Text  string
 	Cause error // ErrNotFound, ErrPlatform, ErrUnlisted or a SourceError
@@ -42,26 +42,25 @@ func (r *RecordedError) Error() string { return r.Text }
 
 func (r *RecordedError) Unwrap() error { return r.Cause }
 
-// ErrNotFound: the source has no such tag, digest or repository. For a followed tag it is an
-// alarm.
+// ErrNotFound: the source has no such tag, digest or repository. For a followed tag it is an alarm.
 var ErrNotFound = errors.New("not found")
 
 // ErrPlatform: the image exists, but not for this node's platform.
 var ErrPlatform = errors.New("not for this platform")
 
-// ErrCatalog: the source answered with a catalog that must not be used. A person has to act.
+// ErrCatalog: the source answered with a catalog that must not be used. A person must act.
 var ErrCatalog = errors.New("catalog refused")
 
-// ErrTornList: a later page of a tag list did not come. It says nothing about the repository.
-var ErrTornList = errors.New("the list is not whole")
+// ErrTornList: a later page of a tag list failed. It says nothing about the repository.
+var ErrTornList = errors.New("incomplete list")
 
 // ErrUnlisted: the catalog offers no release of a followed tag.
 var ErrUnlisted = errors.New("not in the catalog")
 
-// ErrConflict: a file changed between reading and writing it. The next cycle plans anew.
+// ErrConflict: a file changed between reading and writing it. The next cycle makes a new plan.
 var ErrConflict = errors.New("changed by another program or a person")
 
-// ErrHeld: an operation has to wait, for a reason that the error names.
+// ErrHeld: an operation must wait; the error names the reason.
 var ErrHeld = errors.New("held")
 
 // ErrNoSpace: the disk became full during a pull, which was undone.
@@ -70,27 +69,26 @@ var ErrNoSpace = errors.New("no space left")
 // SourceError is a failed request to a source.
 type SourceError struct {
 	Repository string
-	Host       string // the host asked last; empty where none was reached
+	Host       string // the last host; empty if none was reached
 	Mirror     bool
 	Status     int       // HTTP status; 0: none
 	RetryAt    time.Time // from Retry-After; zero: none
-	// Unasked: no request was sent, because of the host's Retry-After, its failures, or a
-	// spent budget. Err says which.
+	// Unasked: no request was sent, because of the host's Retry-After, its failures, or a spent budget. Err says which.
 	Unasked bool
-	// Silent: the host took the request and sent no answer in time. containerd before 2.3 waits for
-	// it, too, and asks no other host.
+	// Silent: the host accepted the request and sent no answer in time. containerd before 2.3 also waits for it, and
+	// asks no other host.
 	Silent bool
-	// Answered: the host sent what containerd takes for the answer to a pull, or a redirect that the
-	// source does not follow and containerd may: a page, say. containerd asks no host after it.
+	// Answered: the host sent an answer that ends containerd's pull, such as a page, or a redirect that the source does
+	// not follow and containerd may. containerd asks no host after it.
 	Answered bool
 	Cause    Cause // empty: CauseOther
 	Err      error
 }
 
-// Error is as in "registry.suse.com/caasp/v4/velum: mirror m1:5000: 503 Service Unavailable".
+// Error returns, for example, "registry.suse.com/caasp/v4/velum: mirror m1:5000: 503 Service Unavailable".
 func (e *SourceError) Error() string { return e.Repository + ": " + e.Answer() }
 
-// Answer is Error without the repository.
+// Answer returns Error without the repository.
 func (e *SourceError) Answer() string {
 	side := "upstream"
 	if e.Mirror {
@@ -105,41 +103,40 @@ func (e *SourceError) Answer() string {
 // Unwrap returns Err.
 func (e *SourceError) Unwrap() error { return e.Err }
 
-// ProofError is a failed proof.
-type ProofError struct {
+// UnhealthyError is a failed health check.
+type UnhealthyError struct {
 	Reason     string
 	Unobserved bool // the pod could not be observed
 }
 
-func (n *ProofError) Error() string { return n.Reason }
+func (n *UnhealthyError) Error() string { return n.Reason }
 
 // IsDown reports whether an error means that a pod was observed not to come up.
 func IsDown(err error) bool {
-	n, is := errors.AsType[*ProofError](err)
+	n, is := errors.AsType[*UnhealthyError](err)
 	return is && !n.Unobserved
 }
 
 // IsUnobserved reports whether an error means that a pod could not be observed.
 func IsUnobserved(err error) bool {
-	n, is := errors.AsType[*ProofError](err)
+	n, is := errors.AsType[*UnhealthyError](err)
 	return is && n.Unobserved
 }
 
 var (
-	// ErrUnsigned: the release has no signature. Build services sign after publishing the
-	// tags.
+	// ErrUnsigned: the release has no signature. Build services sign after publishing the tags.
 	ErrUnsigned = errors.New("not signed")
-	// ErrForged: the release has signatures, and none is valid.
+	// ErrForged: the release has signatures, but none is valid.
 	ErrForged = errors.New("no valid signature")
 )
 
-// HoldError is an apply that a hold kept from beginning. It is ErrHeld.
+// HoldError says that a hold prevented an apply. It is ErrHeld.
 type HoldError struct {
 	Hold string // its name
-	Err  error  // why; it names what was seen
+	Err  error  // the cause, as observed
 }
 
-// Error is as in "held: quorum: etcd member b does not answer".
+// Error returns, for example, "held: quorum: etcd member b does not answer".
 func (e *HoldError) Error() string { return "held: " + e.Hold + ": " + e.Err.Error() }
 
 // Unwrap returns ErrHeld and Err.

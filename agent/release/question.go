@@ -2,20 +2,20 @@
 
 package release
 
-// Question is what the source is asked about one followed image.
+// Question is the source's input for one followed image.
 type Question struct {
 	Repository string
 	// Tag is the higher tag of template and pod manifest. Empty: a placeholder without a
 	// value, which follows the newest tag.
 	Tag string
-	// Convert: the agent renders the pod manifest, and a short tag becomes its intermediate
-	// tag. Otherwise the tag is followed as it is.
+	// Convert: the agent renders the pod manifest and converts a short tag to its intermediate tag. Otherwise the tag
+	// is followed as written.
 	Convert bool
-	// Kubeadm: the image is of a control plane of kubeadm.
+	// Kubeadm: the image belongs to a control plane of kubeadm.
 	Kubeadm bool
 }
 
-// String is also the key in the record.
+// String returns the text for people and the key in the record.
 func (q Question) String() string {
 	s := q.Repository
 	if q.Tag != "" {

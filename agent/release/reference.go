@@ -14,10 +14,10 @@ import (
 )
 
 // Floating returns the floating tag to follow for a tag: the intermediate tag of a long one.
-func Floating(tag string, d tags.Dialect) string {
-	if t, err := d.Parse(tag); err == nil && t.Form() == tags.Long {
+func Floating(tag string, s tags.Scheme) string {
+	if t, err := s.Parse(tag); err == nil && t.Form() == tags.Long {
 		if im, ok := t.Intermediate(); ok {
-			return im.Wire()
+			return im.String()
 		}
 	}
 	return tag
@@ -30,17 +30,20 @@ type Reference struct {
 	Tag        string `json:"tag"`
 }
 
-// String is as in a pod manifest: repository:tag.
+// String returns the reference as in a pod manifest: repository:tag.
 func (r Reference) String() string { return r.Repository + ":" + r.Tag }
 
-// Tagged returns the reference with the tag that kubelet pulls where none is written.
+// Tagged returns the reference with the tag that kubelet pulls if none is written.
 func (r Reference) Tagged() Reference {
 	r.Tag = cmp.Or(r.Tag, "latest")
 	return r
 }
 
-// ParseReference parses "repository:tag". A missing tag stays empty, and is not "latest".
+// ParseReference parses "repository:tag". A missing tag stays empty and does not become "latest".
 func ParseReference(text string) (Reference, error) {
+	if r, is := parseUsual(text); is {
+		return r, nil
+	}
 	named, err := reference.ParseNormalizedNamed(text)
 	if err != nil {
 		return Reference{}, outside.Error(fmt.Errorf("reference %q: %w", outside.Text(text), err))

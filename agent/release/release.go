@@ -20,27 +20,27 @@ type Pin struct {
 	Digest     digest.Digest `json:"digest"`
 }
 
-// Resolved is what a tag names.
+// Resolved is the result of resolving a tag.
 type Resolved struct {
 	Digest   digest.Digest // of the index or manifest behind the tag
 	Host     string        // the host that answered, as host[:port]
 	Mirror   bool          // the host is not the repository's own
 	Insecure bool          // plain http or unverified TLS
-	// HostsIgnored is the directory of hosts.toml that the node's runtime ignores, and why; empty: none.
+	// HostsIgnored is the directory of hosts.toml that the node's runtime ignores, with the reason; empty if there is
+	// none.
 	HostsIgnored string
 }
 
 // Build describes a digest. It never changes.
 type Build struct {
-	Config  digest.Digest `json:"config"`            // of the image for the node's platform; what CRI calls the image id
-	Created time.Time     `json:"created,omitzero"`  // from the image config; zero where the builder left it out
+	Config  digest.Digest `json:"config"`            // of the image for the node's platform; CRI's image id
+	Created time.Time     `json:"created,omitzero"`  // from the image config; zero if the builder left it out
 	Size    int64         `json:"size"`              // compressed bytes of config and layers
 	Version string        `json:"version,omitempty"` // label org.opencontainers.image.version, for people only
-	// Origin is the repository in the image's label org.opensuse.reference, without host and
-	// tag; empty: there is none. It shows a build that was tagged into a foreign repository.
+	// Origin is the repository in the image's label org.opensuse.reference, without host and tag; empty if there is
+	// none. It reveals a build that was tagged into another repository.
 	Origin string `json:"origin,omitempty"`
-	// Manifest is the digest of the image for the node's platform, if the release's is that
-	// of an index.
+	// Manifest is the digest of the image for the node's platform, if the release has the digest of an index.
 	Manifest digest.Digest `json:"manifest,omitempty"`
 }
 
@@ -62,8 +62,8 @@ func (r Release) Name() string {
 	return r.Tag
 }
 
-// StagedName returns the name of the staged release in the image store: the long tag, else
-// the digest. CRI owns the name of a followed tag, even of a long one.
+// StagedName returns the name of the staged release in the image store: the long tag, else the digest. CRI owns the
+// name of a followed tag, even of a long one.
 func (r Release) StagedName() string {
 	if r.Long == "" || r.Long == r.Tag {
 		return Key(r.Repository, r.Digest)

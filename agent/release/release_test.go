@@ -53,14 +53,14 @@ func TestReferences(t *testing.T) {
 	for tag, want := range map[string]string{
 		"4.0.0-rev1-build1.1": "4.0.0-rev1", "4.0.0-rev1": "4.0.0-rev1", "4.0.0": "4.0.0", "latest": "latest",
 	} {
-		assert.Equal(t, want, release.Floating(tag, tags.Core))
+		assert.Equal(t, want, release.Floating(tag, tags.Scheme{}))
 	}
 	for tag, want := range map[string]bool{"__TAG__": true, "%%LONG_VERSION%%": true, "4.0.0": false, "": false} {
 		assert.Equal(t, want, release.IsPlaceholder(tag), tag)
 	}
 }
 
-// A release is staged under its long tag, or its digest: the followed tag's record is CRI's.
+// A release is staged under its long tag or its digest: the record of the followed tag is CRI's.
 func TestNamesOfARelease(t *testing.T) {
 	t.Parallel()
 	long := release.Release{Repository: "r.io/a", Tag: "1-rev1", Long: "1-rev1-build1", Digest: "sha256:d"}
@@ -91,10 +91,10 @@ func TestErrorsOfASource(t *testing.T) {
 		held:                                     {true, false, false},
 		fmt.Errorf("x: %w", release.ErrConflict): {true, false, false},
 		errors.New("x"):                          {},
-		&release.ProofError{Reason: "x"}:         {false, true, false},
-		fmt.Errorf("x: %w", &release.ProofError{Unobserved: true}): {false, false, true},
+		&release.UnhealthyError{Reason: "x"}:     {false, true, false},
+		fmt.Errorf("x: %w", &release.UnhealthyError{Unobserved: true}): {false, false, true},
 	} {
 		assert.Equal(t, want, [3]bool{release.IsWaiting(err), release.IsDown(err), release.IsUnobserved(err)}, "%v", err)
 	}
-	assert.EqualError(t, &release.ProofError{Reason: "it crashes"}, "it crashes")
+	assert.EqualError(t, &release.UnhealthyError{Reason: "it crashes"}, "it crashes")
 }

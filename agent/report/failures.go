@@ -17,7 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// failures are the reasons of the state failed.
+// failures returns the reasons of the state failed.
 func (r *Report) failures(pl plan.Plan) []status.Reason {
 	var all []status.Reason
 	for key, err := range r.Errs {
@@ -45,11 +45,11 @@ func (r *Report) failures(pl plan.Plan) []status.Reason {
 	}
 	all = append(all, r.refusedCatalog()...)
 	all = append(all, r.lockFailures()...)
-	all = append(all, ownHostLost(r.OwnHost)...)
+	all = append(all, localRegistryLost(r.LocalRegistry)...)
 	return status.Sorted(append(all, r.notUp(pl, r.Errs)...))
 }
 
-// failuresOf returns the reasons of the state failed with what the history knows of the failed pod.
+// failuresOf returns the reasons of the state failed with data from the history of the failed pod.
 func (r *Report) failuresOf(state status.State, reasons []status.Reason) []status.Failure {
 	out := []status.Failure{}
 	if state != status.StateFailed {
@@ -75,7 +75,7 @@ func (r *Report) failuresOf(state status.State, reasons []status.Reason) []statu
 	return out
 }
 
-// denied are the releases that run although this node has denied them: nothing could be put in their place.
+// denied returns the running releases that this node has denied and could not replace.
 func (r *Report) denied(pl plan.Plan) []status.Reason {
 	var out []status.Reason
 	for _, p := range pl.Pods {
@@ -87,14 +87,14 @@ func (r *Report) denied(pl plan.Plan) []status.Reason {
 			out = append(out, status.Reason{
 				Kind: status.KindDenied, PodManifest: p.File, Container: i.Want.Image.Container, Image: i.Want.Ask.Repository,
 				Tag: d.Name, Digest: i.Running.Digest, Since: d.At,
-				Text: fmt.Sprintf("%s: %s runs and is denied on this node: %s", p.File, d.Name, d.Reason),
+				Text: fmt.Sprintf("%s: %s is running but denied on this node: %s", p.File, d.Name, d.Reason),
 			})
 		}
 	}
 	return status.Sorted(out)
 }
 
-// stepReason is the reason of a step that failed or waits. key is its pod manifest or release.
+// stepReason returns the reason for a failed or waiting step. key is its pod manifest or release.
 func (r *Report) stepReason(key string, err error) status.Reason {
 	out := status.Reason{Kind: status.KindStep, Text: fmt.Sprintf("%s: %v", key, err), ErrorKind: status.ErrorKindOf(err)}
 	repository, d, _ := strings.Cut(key, "@")
@@ -113,8 +113,8 @@ func (r *Report) stepReason(key string, err error) status.Reason {
 	return out
 }
 
-// notUp are the pods that did not come up or do not run any more, and the releases that were
-// rolled back. It skips the pod manifests in reported, which have a reason already.
+// notUp returns the pods that did not come up or no longer run, and the rolled back releases. It skips the pod
+// manifests in reported, which have a reason already.
 func (r *Report) notUp(pl plan.Plan, reported map[string]error) []status.Reason {
 	var all []status.Reason
 	skip := map[string]bool{}
@@ -144,13 +144,14 @@ func (r *Report) notUp(pl plan.Plan, reported map[string]error) []status.Reason 
 	return all
 }
 
-// missingTag says what is missing. Only a tag that was there can be gone.
+// missingTag describes a missing tag. Only a tag that is known to have existed is gone.
 func (r *Report) missingTag(q release.Question, wasThere bool) (status.Kind, string) {
 	if q.Convert && r.Policy.RuleFor(q.Repository).Follow == q.Tag {
-		return status.KindTagNotFound, "the tag that the configuration follows is not there (follow: " + q.Tag + ")"
+		return status.KindTagNotFound, "the registry does not have the tag that the configuration follows (follow: " +
+			q.Tag + ")"
 	}
 	if !wasThere {
-		return status.KindTagNotFound, "the followed tag is not found, and as far as is known it never was there"
+		return status.KindTagNotFound, "the registry does not have the followed tag, and the agent has never seen it there"
 	}
-	return status.KindTagGone, "the followed tag is gone"
+	return status.KindTagGone, "the registry no longer has the followed tag"
 }

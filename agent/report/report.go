@@ -8,43 +8,43 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/catalog"
-	"github.com/kubic-project/image-update-agent/agent/ownhost"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Timetable is when the loop polls and observes.
+// Timetable has the times of the loop's polls and observations.
 type Timetable interface {
-	// NextPoll is the time of the next poll or retry. unasked: a source of a followed image was
-	// not asked yet.
+	// NextPoll returns the time of the next poll or retry. unasked: a source of a followed image has not been asked
+	// yet.
 	NextPoll(retries []time.Time, unasked bool) time.Time
-	// NextObservation is the time of the next observation. s is the current status.
+	// NextObservation returns the time of the next observation. s is the current status.
 	NextObservation(s status.Status) time.Time
 }
 
-// Report makes a status from a plan and what else a cycle knows.
+// Report makes a status from a plan and other results of a cycle.
 type Report struct {
-	Record    *record.Record
-	Loaded    bool             // the record is known
-	Errs      map[string]error // of steps, by pod manifest or release
-	Policy    policy.Policy
-	Now       func() time.Time
-	Version   string
-	Pacer     record.Pacer // nil: none
-	Timetable Timetable    // nil: the agent runs without a loop
-	Unasked   bool         // see Timetable.NextPoll
-	Catalog   catalog.Listing
-	OwnHost   *ownhost.Status // nil: no hosts.toml names the node's own host
-	// Rollbacks are what a rollback by a person would return to, by pod manifest.
+	Record        *record.Record
+	Loaded        bool             // the record is loaded
+	Errs          map[string]error // of steps, by pod manifest or release
+	Policy        policy.Policy
+	Now           func() time.Time
+	Version       string
+	Pacer         record.Pacer // nil: none
+	Timetable     Timetable    // nil: the agent runs without a loop
+	Unasked       bool         // see Timetable.NextPoll
+	Catalog       catalog.Listing
+	LocalRegistry *localregistry.Status // nil: no hosts.toml names the node's local registry
+	// Rollbacks are the targets of a person's rollback, by pod manifest.
 	Rollbacks map[string]record.Override
 }
 
 // GrainKey is the key of the grain's error in Report.Errs.
 const GrainKey = "grain"
 
-// Announcement is what the admin's UI shows: the state and the updates that wait for approval.
+// Announcement returns the data for the admin's UI: the state and the updates that wait for approval.
 func (r *Report) Announcement(p plan.Plan, updates []status.AnnouncedUpdate) status.Announcement {
 	state, _ := r.NodeState(p)
 	return status.Announcement{
@@ -53,7 +53,7 @@ func (r *Report) Announcement(p plan.Plan, updates []status.AnnouncedUpdate) sta
 	}
 }
 
-// UpdatesOf are the staged updates of a plan that wait for approval, each once, sorted.
+// UpdatesOf returns the staged updates of a plan that wait for approval, sorted, without duplicates.
 func UpdatesOf(pl plan.Plan) []status.AnnouncedUpdate {
 	out := []status.AnnouncedUpdate{}
 	for _, p := range pl.Pods {
@@ -63,7 +63,7 @@ func UpdatesOf(pl plan.Plan) []status.AnnouncedUpdate {
 		for _, i := range p.Images {
 			change := i.Change
 			if change == "" && p.Waiting && i.Want.OnDisk.Repository != "" && p.Change == policy.ChangeConvert {
-				change = policy.ChangeConvert // pull policy alone
+				change = policy.ChangeConvert // only the pull policy
 			}
 			if change != "" {
 				out = append(out, status.AnnouncedUpdate{

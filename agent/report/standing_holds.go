@@ -13,7 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// StandingHolds are the holds of persons and of the configuration that have not ended, those on all images first.
+// StandingHolds returns the active holds of people and of the configuration, those on all images first.
 func StandingHolds(r *Report, pl plan.Plan) []status.StandingHold {
 	now, out := r.Now(), []status.StandingHold{}
 	byConfiguration := status.Actor{Kind: status.ByConfiguration}
@@ -21,7 +21,7 @@ func StandingHolds(r *Report, pl plan.Plan) []status.StandingHold {
 		until := r.Policy.Freeze.UTC()
 		out = append(out, status.StandingHold{
 			Repository: record.AllImages, Name: status.HoldFreeze, Until: &until, By: byConfiguration,
-			Reason: "nothing is applied before " + until.Format(time.RFC3339),
+			Reason: "no updates before " + until.Format(time.RFC3339),
 		})
 	}
 	for _, repository := range slices.Sorted(maps.Keys(r.Record.Holds)) {

@@ -13,8 +13,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// NodeState is the node's state by precedence, and its reasons. The headline is what runs and must not run any more;
-// what waits for approval is the last, whatever the state is. The loop reports the state applying during an apply.
+// NodeState returns the node's state by precedence, and its reasons. Running releases that must not run come first;
+// offers that wait for approval come last, in every state. The loop reports the state applying during an apply.
 func (r *Report) NodeState(p plan.Plan) (status.State, []status.Reason) {
 	state, reasons := r.nodeState(p)
 	if state == status.StateStaged {
@@ -26,13 +26,13 @@ func (r *Report) NodeState(p plan.Plan) (status.State, []status.Reason) {
 	return state, append(reasons, r.waiting(p, state)...)
 }
 
-// mustNotRun are the releases that run although the catalog has withdrawn them, or this node has denied them.
+// mustNotRun returns the running releases that the catalog has withdrawn, or that this node has denied.
 func (r *Report) mustNotRun(p plan.Plan) []status.Reason {
 	return append(r.withdrawn(p), r.denied(p)...)
 }
 
-// waiting are the offers for which a person's approval is all that is missing. The state held names what mode auto
-// leaves to a person by its hold.
+// waiting returns the offers that lack only a person's approval. In the state held, a hold names the offers that mode
+// auto leaves to a person.
 func (r *Report) waiting(pl plan.Plan, state status.State) []status.Reason {
 	isPersons := func(h status.Hold) bool {
 		persons := []string{status.HoldControlPlane, status.HoldContradiction, status.HoldFailed}
@@ -47,8 +47,8 @@ func (r *Report) waiting(pl plan.Plan, state status.State) []status.Reason {
 	return out
 }
 
-// approval is what a pod lacks, and why the last approved apply of its offer was held, unless a reason of this cycle
-// says so.
+// approval returns why a pod waits for approval, and why the last approved apply of its offer was held, unless this
+// cycle has a reason for that.
 func (r *Report) approval(p plan.PodPlan) status.Reason {
 	out := status.Reason{Kind: status.KindApproval, PodManifest: p.File, Change: p.Change}
 	if h, is := r.Record.HeldBack[p.File]; is && r.Errs[p.File] == nil {
@@ -73,22 +73,22 @@ func (r *Report) nodeState(p plan.Plan) (status.State, []status.Reason) {
 		return status.StateUnchecked, unasked
 	case len(by.staged) > 0:
 		return status.StateStaged, by.staged
-	case len(mustNotRun) > 0: // and nothing is offered instead
+	case len(mustNotRun) > 0: // without a replacement
 		return status.StateFailed, mustNotRun
 	case len(by.starting) > 0:
 		return status.StateApplying, by.starting
-	case len(by.foreign) > 0:
-		return status.StateHeld, by.foreign
+	case len(by.unmanaged) > 0:
+		return status.StateHeld, by.unmanaged
 	case !follows(p):
-		return status.StateCurrent, []status.Reason{{Kind: status.KindNone, Text: "no image is followed"}}
+		return status.StateCurrent, []status.Reason{{Kind: status.KindNone, Text: "no image to follow"}}
 	default:
 		return status.StateCurrent, nothingToDo(p, r.Record)
 	}
 }
 
-// stateReasons are the reasons of each state. foreign are changes of pods that the agent does
+// stateReasons are the reasons of each state. unmanaged are changes of pods that the agent does
 // not manage.
-type stateReasons struct{ held, staged, starting, foreign []status.Reason }
+type stateReasons struct{ held, staged, starting, unmanaged []status.Reason }
 
 func (r *Report) reasons(pl plan.Plan) stateReasons {
 	var by stateReasons
@@ -100,8 +100,9 @@ func (r *Report) reasons(pl plan.Plan) stateReasons {
 	for _, p := range pl.Pods {
 		for _, h := range slices.Concat(p.Holds, p.Waits) {
 			switch {
-			case h.Name == status.HoldUnmanaged: // in by.foreign
-			case h.Name == status.HoldWithheld && isPodUnasked(&p):
+			case h.Name == status.HoldUnmanaged: // in by.unmanaged
+			case h.Name == status.HoldDistribution: // no action on this node ends it
+			case h.Name == status.HoldUnresolved && isPodUnasked(&p):
 			default:
 				by.held = append(by.held, h.AsReason(p.File, h.Image))
 			}
@@ -110,8 +111,8 @@ func (r *Report) reasons(pl plan.Plan) stateReasons {
 		switch at := p.Standing(); {
 		case at.Result == "", at.Ours && p.Ready:
 			by.staged = append(by.staged, r.approval(p))
-		case at.Result == status.ResultHeld && !at.Ours && p.Change != "":
-			by.foreign = append(by.foreign, p.Holds[0].AsReason(p.File, ""))
+		case at.Result == status.ResultHeld && !at.Ours && !p.IsOwned() && p.Change != "":
+			by.unmanaged = append(by.unmanaged, p.Holds[0].AsReason(p.File, ""))
 		}
 	}
 	for _, i := range pl.Tracked {
@@ -123,7 +124,7 @@ func (r *Report) reasons(pl plan.Plan) stateReasons {
 	return by
 }
 
-// isPodUnasked reports that a pod lacks nothing but answers of the next poll.
+// isPodUnasked reports whether a pod lacks only answers of the next poll.
 func isPodUnasked(p *plan.PodPlan) bool {
 	return !slices.ContainsFunc(p.Images, func(i plan.ImagePlan) bool {
 		return i.Want.Ask.Repository != "" && i.Offer.IsUnresolved() && !errors.Is(i.Offer.Err, release.ErrNotAsked)
@@ -136,8 +137,7 @@ func follows(p plan.Plan) (is bool) {
 	return is
 }
 
-// Unasked are the pod manifests, and the images of the configuration, for which no source was
-// asked yet.
+// Unasked returns the pod manifests, and the images of the configuration, whose source has not been asked yet.
 func Unasked(p plan.Plan) []status.Reason {
 	var out []status.Reason
 	p.Images(func(file string, i plan.ImagePlan) {
@@ -153,7 +153,7 @@ func Unasked(p plan.Plan) []status.Reason {
 	return slices.Compact(out)
 }
 
-// awaited are newer releases that a rule holds for a time.
+// awaited returns newer releases that a rule delays.
 func awaited(p plan.Plan) []status.Reason {
 	var out []status.Reason
 	p.Images(func(file string, i plan.ImagePlan) {
@@ -174,7 +174,7 @@ func awaited(p plan.Plan) []status.Reason {
 	return out
 }
 
-// nothingToDo is why a node in the state current is offered nothing.
+// nothingToDo returns why a node in the state current has no offers.
 func nothingToDo(p plan.Plan, rec *record.Record) []status.Reason {
 	var why, rebuildsOnly, unknown []status.Reason
 	for _, pod := range p.Pods {
@@ -192,7 +192,7 @@ func nothingToDo(p plan.Plan, rec *record.Record) []status.Reason {
 		if no := i.Offer.NoList; no != nil {
 			unknown = append(unknown, status.Reason{
 				Kind: status.KindNoTagList, Image: i.Offer.Repository, Host: no.Host, Cause: no.Cause, HTTPStatus: no.HTTPStatus,
-				Since: no.Since, Text: "newer tags are not known: " + no.Error + " (since " + no.Since.Format(time.RFC3339) + ")",
+				Since: no.Since, Text: "newer tags are unknown: " + no.Error + " (since " + no.Since.Format(time.RFC3339) + ")",
 			})
 		}
 		if i.RebuildsOnly != nil {
@@ -203,7 +203,7 @@ func nothingToDo(p plan.Plan, rec *record.Record) []status.Reason {
 	})
 	why = append(append(why, status.Sorted(unknown)...), status.Sorted(rebuildsOnly)...)
 	if len(why) == 0 {
-		return []status.Reason{{Kind: status.KindNone, Text: "every followed image is the newest that policy allows"}}
+		return []status.Reason{{Kind: status.KindNone, Text: "everything is up to date"}}
 	}
 	return append([]status.Reason{{Kind: status.KindNone, Text: "nothing to apply"}}, why...)
 }

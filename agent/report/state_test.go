@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/follow"
-	"github.com/kubic-project/image-update-agent/agent/ownhost"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
@@ -38,7 +38,7 @@ var (
 	away = &release.SourceError{Repository: velum, Host: "m:5000", Mirror: true, Status: 503, Cause: release.CauseServerError, Err: errors.New("503")}
 )
 
-// image is an image of velum that runs one.
+// image returns an image of velum that runs one.
 func image() plan.ImagePlan {
 	ask := release.Question{Repository: velum, Tag: "4.0.0"}
 	return plan.ImagePlan{
@@ -49,12 +49,12 @@ func image() plan.ImagePlan {
 	}
 }
 
-// current is a node whose only pod is as wanted.
+// current returns a node whose only pod is as wanted.
 func current() plan.Plan {
 	return plan.Plan{Pods: []plan.PodPlan{{File: file, Pod: "velum", ID: "id", Images: []plan.ImagePlan{image()}}}}
 }
 
-// offered is a node whose pod is offered two.
+// offered returns a node whose pod is offered two.
 func offered() plan.Plan {
 	pl := current()
 	pod := &pl.Pods[0]
@@ -67,7 +67,7 @@ func newReport() *report.Report {
 	return &report.Report{Record: &record.Record{}, Loaded: true, Errs: map[string]error{}, Now: func() time.Time { return now }}
 }
 
-// Programs read what a state's sentence says from fields.
+// The fields of a reason have all the data of its sentence, for programs.
 func TestNodeState(t *testing.T) {
 	t.Parallel()
 	approval := status.Reason{Kind: status.KindApproval, PodManifest: file, Change: "revision"}
@@ -123,9 +123,9 @@ func TestNodeState(t *testing.T) {
 		"an unmanaged pod":                    {of(offered(), hold("unmanaged")), nothing, "held", []status.Reason{held("unmanaged", "")}},
 		"a source that does not answer":       {current(), stale, "stale", []status.Reason{noAnswer}},
 		"an offer and a source":               {offered(), stale, "stale", []status.Reason{noAnswer, approval}},
-		"a source that has never answered":    {of(of(current(), unresolved(away, false)), hold("withheld")), stale, "held", []status.Reason{held("withheld", velum)}},
-		"nobody was asked":                    {of(of(current(), unresolved(release.ErrNotAsked, false)), hold("withheld")), nothing, "unchecked", []status.Reason{{Kind: status.KindUnasked, PodManifest: file}}},
-		"nobody was asked, and stale":         {of(of(current(), unresolved(release.ErrNotAsked, false)), hold("withheld")), stale, "stale", []status.Reason{noAnswer}},
+		"a source that has never answered":    {of(of(current(), unresolved(away, false)), hold("unresolved")), stale, "held", []status.Reason{held("unresolved", velum)}},
+		"no source was asked":                 {of(of(current(), unresolved(release.ErrNotAsked, false)), hold("unresolved")), nothing, "unchecked", []status.Reason{{Kind: status.KindUnasked, PodManifest: file}}},
+		"no source was asked, and stale":      {of(of(current(), unresolved(release.ErrNotAsked, false)), hold("unresolved")), stale, "stale", []status.Reason{noAnswer}},
 		"an image of the configuration":       {plan.Plan{Tracked: []plan.ImagePlan{{Offer: unanswered(release.ErrNotAsked)}}}, nothing, "unchecked", []status.Reason{{Kind: status.KindUnasked, Image: velum}}},
 		"which has no space":                  {plan.Plan{Tracked: []plan.ImagePlan{{Target: release.Release{Repository: velum}, Holds: []status.Hold{{Name: "disk"}}}}}, nothing, "held", []status.Reason{{Kind: status.KindHold, Image: velum, Hold: "disk"}}},
 		"a tag that is gone":                  {of(current(), unresolved(release.ErrNotFound, true)), nothing, "failed", []status.Reason{tagGone}},
@@ -135,12 +135,12 @@ func TestNodeState(t *testing.T) {
 		"what has no space":                   {current(), step(release.Key(velum, two), &policy.ShortageError{}), "held", []status.Reason{{Kind: status.KindStep, Image: velum, ErrorKind: "disk"}}},
 		"a grain that cannot be set":          {current(), step(report.GrainKey, release.ErrConflict), "held", []status.Reason{{Kind: status.KindStep, ErrorKind: "conflict"}}},
 		"an apply that a hold ended":          {current(), step(file, &release.HoldError{Hold: "quorum", Err: errors.New("x")}), "held", []status.Reason{{Kind: "hold", PodManifest: file, Hold: "quorum", ErrorKind: "held"}}},
-		"it did not come up":                  {current(), step(file, &release.ProofError{Reason: "x"}), "failed", []status.Reason{{Kind: status.KindNotUp, PodManifest: file, ErrorKind: "not-up"}}},
+		"it did not come up":                  {current(), step(file, &release.UnhealthyError{Reason: "x"}), "failed", []status.Reason{{Kind: status.KindNotUp, PodManifest: file, ErrorKind: "not-up"}}},
 		"it did not come up, in a later look": {current(), func(r *report.Report) { r.Record.Failed.Set(file, record.Failure{Running: "x"}) }, "failed", []status.Reason{{Kind: status.KindNotUp, PodManifest: file}}},
 		"its apply failed":                    {current(), func(r *report.Report) { r.Record.Failed.Set(file, record.Failure{Offer: "id"}) }, "failed", []status.Reason{{Kind: status.KindStep, PodManifest: file}}},
 		"the apply of another offer failed":   {current(), func(r *report.Report) { r.Record.Failed.Set(file, record.Failure{Offer: "x"}) }, "current", []status.Reason{none}},
 		"it was rolled back":                  {current(), rolledBack(false), "failed", []status.Reason{{Kind: status.KindRolledBack, PodManifest: file, Tag: "4.0.0-rev2"}}},
-		"it was rolled back in this cycle": {current(), func(r *report.Report) { rolledBack(false)(r); r.Errs[file] = &release.ProofError{} }, "failed", []status.Reason{
+		"it was rolled back in this cycle": {current(), func(r *report.Report) { rolledBack(false)(r); r.Errs[file] = &release.UnhealthyError{} }, "failed", []status.Reason{
 			{Kind: status.KindRolledBack, PodManifest: file, ErrorKind: "not-up"},
 		}},
 		"another failed, and mode auto leaves it": {of(offered(), wait("control-plane")), step("b.yaml", errors.New("x")), "failed", []status.Reason{
@@ -179,9 +179,9 @@ func TestNodeState(t *testing.T) {
 			r.Record.Failed.Set(file, record.Failure{Running: "x"})
 		}, "failed", []status.Reason{{Kind: status.KindNotUp, PodManifest: file}, {Kind: status.KindLock, PodManifest: file}}},
 		"a pod that waits for the lock": {of(offered(), wait("lock")), step(file, release.ErrHeld), "held", []status.Reason{held("lock", "")}},
-		"an own host that is lost": {current(), func(r *report.Report) {
-			r.OwnHost = &ownhost.Status{Lost: []ownhost.LostRegistry{{Registry: "r.io"}}, WantedError: "x"}
-		}, "failed", []status.Reason{{Kind: status.KindOwnHost}, {Kind: status.KindOwnHost, Host: "r.io"}}},
+		"a local registry that is lost": {current(), func(r *report.Report) {
+			r.LocalRegistry = &localregistry.Status{Lost: []localregistry.LostRegistry{{Registry: "r.io"}}, WantedError: "x"}
+		}, "failed", []status.Reason{{Kind: status.KindLocalRegistry}, {Kind: status.KindLocalRegistry, Host: "r.io"}}},
 		"something newer is awaited": {of(current(), func(p *plan.PodPlan) {
 			p.Images[0].Offer.Refused = []policy.Refusal{{Tag: "4.0.0-rev2", Rule: "publishing", Holds: true}, {Tag: "5", Rule: "deny"}}
 		}), nothing, "held", []status.Reason{{Kind: status.KindAwaited, PodManifest: file, Image: velum, Tag: "4.0.0-rev2", Rule: "publishing"}}},
@@ -229,21 +229,21 @@ func TestTextsOfReasons(t *testing.T) {
 		velum: {{Tag: "4.0.0-rev1", Digest: one, Withdrawn: &catalog.Withdrawal{Reason: "it leaks", To: "4.0.0-rev2"}}},
 	}}
 	_, reasons := r.NodeState(offered())
-	assert.Equal(t, "velum.yaml: 4.0.0-rev1 runs and was withdrawn: it leaks (instead: 4.0.0-rev2); waiting for approval: velum.yaml (revision)", status.SentenceOf(reasons))
+	assert.Equal(t, "velum.yaml: 4.0.0-rev1 is running but was withdrawn: it leaks (instead: 4.0.0-rev2); waiting for approval: velum.yaml (revision)", status.SentenceOf(reasons))
 	pl := current()
 	pl.Pods[0].Images[0].NotAllowed = []policy.Refusal{{Tag: "5", Rule: "updates"}}
 	pl.Pods[0].Images[0].RebuildsOnly = &status.RebuildsOnly{Tag: "latest"}
 	_, reasons = newReport().NodeState(pl)
-	assert.Equal(t, "nothing to apply; newer, not allowed: velum 5 (updates); rebuilds only: velum latest", status.SentenceOf(reasons))
+	assert.Equal(t, "nothing to apply; newer but not allowed: velum 5 (updates); rebuilds only: velum latest", status.SentenceOf(reasons))
 	_, reasons = newReport().NodeState(plan.Plan{})
-	assert.Equal(t, "no image is followed", status.SentenceOf(reasons))
+	assert.Equal(t, "no image to follow", status.SentenceOf(reasons))
 	pl = current()
 	pl.Pods[0].Images[0].Offer = unanswered(release.ErrNotFound)
 	pl.Pods[0].Images[0].Want.Ask.Convert = true
 	r = newReport()
 	r.Policy.Rule = func(string) policy.Rule { return policy.Rule{Follow: "4.0.0"} }
 	_, reasons = r.NodeState(pl)
-	assert.Equal(t, "velum.yaml: the tag that the configuration follows is not there (follow: 4.0.0): not found", reasons[0].Text)
+	assert.Equal(t, "velum.yaml: the registry does not have the tag that the configuration follows (follow: 4.0.0): not found", reasons[0].Text)
 }
 
 func TestAnnouncement(t *testing.T) {

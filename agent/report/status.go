@@ -19,7 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// NewStatus is a status without sources, images and pod manifests. Since changes with the state.
+// NewStatus returns a status without sources, images and pod manifests. Since changes with the state.
 func (r *Report) NewStatus(state status.State, reasons ...status.Reason) status.Status {
 	now := r.Now().UTC()
 	if r.Loaded && (r.Record.State != state || r.Record.Since.IsZero()) {
@@ -33,16 +33,26 @@ func (r *Report) NewStatus(state status.State, reasons ...status.Reason) status.
 		SchemaVersion: status.StatusSchemaVersion, Version: r.Version,
 		State: state, Reason: status.SentenceOf(reasons), Reasons: reasons, Since: since, Written: now,
 		LastCheck: when(r.Record.LastCheck),
-		NextCheck: r.nextCheck(), Budget: r.budget(), Catalog: r.catalogStatus(), OwnHost: r.OwnHost,
-		Lock:    r.lockStatus(),
+		NextCheck: r.nextCheck(), Budget: r.budget(), Catalog: r.catalogStatus(), LocalRegistry: r.LocalRegistry,
+		Lock: r.lockStatus(), Auto: r.auto(now),
 		Sources: []status.SourceStatus{}, Images: []status.ImageStatus{}, PodManifests: []status.PodStatus{},
-		Updates: []status.AnnouncedUpdate{}, NotAllowed: []status.NotAllowed{},
+		Releases: []status.ReleaseStatus{},
+		Updates:  []status.AnnouncedUpdate{}, NotAllowed: []status.NotAllowed{},
 		Failures: r.failuresOf(state, reasons), StandingHolds: []status.StandingHold{},
 		History: append([]status.HistoryEntry{}, r.Record.History...),
 	}
 }
 
-// nextCheck is the time of the next poll or retry; nil: polling is off.
+// auto returns when mode auto may apply; nil if updates wait for approval.
+func (r *Report) auto(now time.Time) *status.AutoStatus {
+	if !r.Policy.Auto {
+		return nil
+	}
+	open, change := r.Policy.IsWindowOpen(now)
+	return &status.AutoStatus{Open: open, ChangesAt: when(change)}
+}
+
+// nextCheck returns the time of the next poll or retry; nil if polling is off.
 func (r *Report) nextCheck() *time.Time {
 	if r.Timetable == nil {
 		return nil
@@ -50,7 +60,7 @@ func (r *Report) nextCheck() *time.Time {
 	return when(r.Timetable.NextPoll(source.Retries(r.Record, r.Now()), r.Unasked))
 }
 
-// budget is what is left of the requests; nil: they are not limited.
+// budget returns the rest of the request budget; nil if there is no limit.
 func (r *Report) budget() *status.BudgetStatus {
 	if r.Pacer == nil {
 		return nil
@@ -62,7 +72,7 @@ func (r *Report) budget() *status.BudgetStatus {
 	return &status.BudgetStatus{PerHour: b.PerHour, Remaining: b.Remaining}
 }
 
-// PodStatus is the status of a pod manifest.
+// PodStatus returns the status of a pod manifest.
 func (r *Report) PodStatus(p plan.PodPlan) status.PodStatus {
 	s := status.PodStatus{
 		PodManifest: p.File, Pod: p.Pod, Change: p.Change, Waiting: p.Waiting,
@@ -104,8 +114,8 @@ func (r *Report) AddImages(s *status.Status, pl plan.Plan) {
 	}
 }
 
-// stagingRetry is when a release that could not be staged is retried: in the next observation or
-// poll, but not before its host's Retry-After. nil: there is no timetable.
+// stagingRetry returns when a failed staging is retried: in the next observation or poll, but not before its host's
+// Retry-After. nil if there is no timetable.
 func (r *Report) stagingRetry(s status.Status, err error) *time.Time {
 	if r.Timetable == nil {
 		return nil
@@ -145,15 +155,15 @@ func (r *Report) imageStatus(p plan.PodPlan, i plan.ImagePlan) status.ImageStatu
 	key := release.Key(i.Target.Repository, i.Target.Digest)
 	s.SignedBy = r.Record.Signed[key]
 	if u, known := r.Record.Unsigned[key]; known && r.Policy.RuleFor(repository).Signatures == policy.SignaturesWarn {
-		s.Notes = append(s.Notes, "not verified: "+u.Reason)
+		s.Notes = append(s.Notes, "signature not verified: "+u.Reason)
 	}
 	good := r.Record.Good[record.GoodKey(p.File, i.Want.Image.Container)]
 	if at, ok := r.Rollbacks[p.File].Images[node.PlaceOf(i.Want.Image)]; ok && at.Digest != i.Running.Digest {
 		s.Previous = named(at.Tag, at.Digest)
 	}
-	s.Adopted = good.Adopted && good.Running == i.Running.Digest
-	s.LastGood = named(r.Record.Releases[release.Key(repository, good.Running)].Name(), good.Running)
-	if i.Change != "" && !p.Withheld() {
+	s.PickedUp = good.PickedUp && good.Running == i.Running.Digest
+	s.LastKnownGood = named(r.Record.Releases[release.Key(repository, good.Running)].Name(), good.Running)
+	if i.Change != "" && !p.BlocksOffer() {
 		s.Offered, s.Size = named(i.Target.Name(), i.Target.Digest), i.Target.Size
 	}
 	err := i.Offer.Err

@@ -106,10 +106,10 @@ func TestImageStatus(t *testing.T) {
 	assert.Equal(t, "4.0.0", i.Follow)
 	assert.Nil(t, i.Offered)
 	assert.Nil(t, i.Previous)
-	assert.Nil(t, i.LastGood)
+	assert.Nil(t, i.LastKnownGood)
 
 	r := newReport()
-	r.Record.Good.Set(record.GoodKey(file, "velum"), record.Good{Repository: velum, Running: one, Adopted: true})
+	r.Record.Good.Set(record.GoodKey(file, "velum"), record.Good{Repository: velum, Running: one, PickedUp: true})
 	r.Record.Releases.Set(release.Key(velum, one), release.Release{Tag: "4.0.0-rev1"})
 	r.Record.Signed.Set(release.Key(velum, two), "a key")
 	r.Rollbacks = map[string]record.Override{file: {Images: map[string]record.PinnedImage{
@@ -120,9 +120,9 @@ func TestImageStatus(t *testing.T) {
 	}}}
 	i = of(r, offered())
 	assert.Equal(t, &status.Named{Tag: "4.0.0-rev2", Digest: two}, i.Offered)
-	assert.Equal(t, &status.Named{Tag: "4.0.0-rev1", Digest: one}, i.LastGood)
+	assert.Equal(t, &status.Named{Tag: "4.0.0-rev1", Digest: one}, i.LastKnownGood)
 	assert.Equal(t, &status.Named{Tag: "old", Digest: two}, i.Previous)
-	assert.True(t, i.Adopted)
+	assert.True(t, i.PickedUp)
 	assert.Equal(t, "a key", i.SignedBy)
 	assert.Equal(t, "s", i.Set)
 	assert.Equal(t, now, i.RolloutAt)
@@ -135,18 +135,18 @@ func TestImageStatus(t *testing.T) {
 	i = of(newReport(), pl)
 	assert.Nil(t, i.Running)
 	assert.Equal(t, status.ErrorSource, i.ErrorKind)
-	pl.Pods[0].Holds = []status.Hold{{Name: status.HoldWithheld}}
+	pl.Pods[0].Holds = []status.Hold{{Name: status.HoldUnresolved}}
 	assert.Nil(t, of(newReport(), pl).Offered)
 	warns := newReport()
 	warns.Policy.Rule = func(string) policy.Rule { return policy.Rule{Signatures: policy.SignaturesWarn} }
 	warns.Record.Unsigned.Set(release.Key(velum, two), record.Unsigned{Reason: "not signed"})
-	assert.Equal(t, []string{"not verified: not signed"}, of(warns, offered()).Notes)
+	assert.Equal(t, []string{"signature not verified: not signed"}, of(warns, offered()).Notes)
 	tracked := image()
 	tracked.Want.Ask = release.Question{}
 	assert.Equal(t, velum, of(newReport(), plan.Plan{Tracked: []plan.ImagePlan{tracked}}).Image)
 }
 
-// A staging that failed is tried again in the next look or poll, and not before its host allows it.
+// A failed staging is retried in the next observation or poll, but not before its host's Retry-After.
 func TestRetryOfAStaging(t *testing.T) {
 	t.Parallel()
 	key := release.Key(velum, two)
@@ -201,9 +201,9 @@ func TestStandingHolds(t *testing.T) {
 	r.Record.Holds.Set("r.io/etcd", record.PersonHold{Until: now})
 	by := status.Actor{Kind: status.ByConfiguration}
 	assert.Equal(t, []status.StandingHold{
-		{Repository: "*", Name: "freeze", Reason: "nothing is applied before 2026-05-01T13:00:00Z", Until: &end, By: by, Remedy: "wait for the date; or another apply.freeze and a reload"},
-		{Repository: "r.io/db", Name: "hold", Reason: "wait", Since: &now, Until: &end, By: status.Actor{Kind: status.ByPerson}, Remedy: "image-update-agent unhold db; or wait for its end"},
-		{Repository: velum, Name: "hold", Reason: "migration", By: by, Remedy: "take its `hold` out of the configuration, and systemctl reload image-update-agent"},
+		{Repository: "*", Name: "freeze", Reason: "no updates before 2026-05-01T13:00:00Z", Until: &end, By: by, Remedy: "wait for the date; or change apply.freeze and reload", Summary: "The configuration applies nothing before a date."},
+		{Repository: "r.io/db", Name: "hold", Reason: "wait", Since: &now, Until: &end, By: status.Actor{Kind: status.ByPerson}, Remedy: "image-update-agent resume db; or wait until it ends", Summary: "wait"},
+		{Repository: velum, Name: "hold", Reason: "migration", By: by, Remedy: "remove its `hold` from the configuration and run systemctl reload image-update-agent", Summary: "migration"},
 	}, report.StandingHolds(r, current()))
 	r.Now = func() time.Time { return end }
 	assert.Len(t, report.StandingHolds(r, current()), 1)

@@ -17,17 +17,17 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Poll is how much a cycle asks.
+// Poll says which questions a cycle asks.
 type Poll int
 
 const (
-	// PollNone sends no request: the cycle works with the last answers.
+	// PollNone sends no request: the cycle uses the last answers.
 	PollNone Poll = iota
 	// PollFailed asks failed sources whose back-off is over, and new questions.
 	PollFailed
 	// PollDue resolves the followed tags, and lists tags where the last list is too old.
 	PollDue
-	// PollAll asks everything now, for a person.
+	// PollAll asks all questions now, for a person.
 	PollAll
 )
 
@@ -40,13 +40,12 @@ type Asker struct {
 	Meter    FailureMeter // nil: failures are not counted
 	Log      *slog.Logger
 	Now      func() time.Time
-	Jitter   func() float64 // from [0,1), another one each time
+	Jitter   func() float64 // random numbers from [0,1)
 	Progress *status.Reporter
 }
 
-// Ask answers every question of a round. With confirm, a digest that is new to the node
-// counts only after a second reading; without, failures are not counted either. It returns
-// nil if a person's request interrupted it.
+// Ask answers every question of a round. With confirm, a digest that is new to the node counts only after a second
+// reading; without it, failures are not counted either. It returns nil if a person's request interrupted it.
 func (a *Asker) Ask(ctx context.Context, round *Round, qs []release.Question, confirm bool) map[release.Question]Offer {
 	round.refreshCatalog(ctx, qs)
 	round.noteRules(qs)
@@ -76,13 +75,13 @@ func (a *Asker) Ask(ctx context.Context, round *Round, qs []release.Question, co
 	return out
 }
 
-// askTag asks the source what a tag names now.
+// askTag resolves a tag at the source.
 func (r *Round) askTag(ctx context.Context, ref release.Reference) (release.Resolved, error) {
 	defer r.asker.Progress.Heartbeat()()
 	return r.source(ref.Repository).Resolve(ctx, ref)
 }
 
-// describe fetches the build behind a digest.
+// describe fetches the build of a digest.
 func (r *Round) describe(ctx context.Context, repository string, d digest.Digest) (release.Build, error) {
 	defer r.asker.Progress.Heartbeat()()
 	return r.asker.Source.Describe(ctx, repository, d)
@@ -102,8 +101,7 @@ func (a *Asker) isDue(q release.Question, poll Poll) bool {
 	return !asked || again && !at.After(now)
 }
 
-// resolveOffer returns the offer for q and stores it in the record. Without an answer it
-// is the last offer.
+// resolveOffer returns the offer for q and stores it in the record. Without an answer it returns the last offer.
 func (a *Asker) resolveOffer(ctx context.Context, round *Round, q release.Question) Offer {
 	r, asked := round.results[q]
 	switch {
@@ -141,12 +139,12 @@ func (a *Asker) stageFrom(q release.Question, o Offer, poll Poll) time.Time {
 	}
 }
 
-// followed parses the followed tags of a question; others are left out.
+// followed parses the followed tags of a question; tags that cannot be parsed are left out.
 func (a *Asker) followed(q release.Question, names ...string) []followed {
 	var out []followed
 	rule := a.Policy.RuleForQuestion(q)
 	for _, name := range names {
-		if t, err := rule.Dialect.Parse(name); err == nil {
+		if t, err := rule.Scheme.Parse(name); err == nil {
 			out = append(out, followed{t, rule})
 		}
 	}

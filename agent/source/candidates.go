@@ -16,20 +16,19 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// addNewer adds the candidates above the followed tag, and the newest release that the
-// rules allow and that the source has for this platform. It resolves candidates one by
-// one, the highest first, until Choose leaves none unresolved.
+// addNewer adds the candidates above the followed tag, and the newest release that the rules allow and that the source
+// has for this platform. It resolves candidates one by one, the highest first, until Choose needs no more.
 func (l *lookup) addNewer(ctx context.Context, o *Offer) error {
-	from, err := l.rule.Dialect.Parse(o.Follow.Tag)
+	from, err := l.rule.Scheme.Parse(o.Follow.Tag)
 	if err != nil {
-		return nil //nolint:nilerr // nothing is newer than a foreign tag
+		return nil //nolint:nilerr // nothing is newer than an unrecognized tag
 	}
 	list, err := l.list(ctx, l.rulesChanged[o.Repository])
 	if l.rule.Updates > tags.Rebuild && !l.listing.IsListed(o.Repository) {
 		l.noteList(o, err)
 	}
 	if err != nil {
-		return nil //nolint:nilerr // noteList has kept it, and the source says it
+		return nil //nolint:nilerr // noteList has recorded it, and the source reports it
 	}
 	if !l.listing.IsListed(o.Repository) {
 		l.noteNotUnderstood(o, list, from)
@@ -49,22 +48,22 @@ func (l *lookup) addNewer(ctx context.Context, o *Offer) error {
 	return nil
 }
 
-// maxNotUnderstood bounds the tags that an offer names although they are not understood.
+// maxNotUnderstood limits the tags of an offer that are not understood.
 const maxNotUnderstood = 3
 
-// noteNotUnderstood names tags that look newer, and that nothing can offer.
+// noteNotUnderstood notes tags that look newer but cannot be offered.
 func (l *lookup) noteNotUnderstood(o *Offer, list []tags.Tag, from tags.Tag) {
 	names := slices.Clone(l.lists.unread(o.Repository))
 	for _, t := range list {
-		names = append(names, t.Wire())
+		names = append(names, t.String())
 	}
-	for _, n := range tags.FindNotUnderstood(names, from, l.rule.Dialect, maxNotUnderstood) {
-		o.Notes = append(o.Notes, fmt.Sprintf("looks newer, not understood: %s (%s)", n.Tag, n.Reason))
+	for _, n := range tags.FindNotUnderstood(names, from, l.rule.Scheme, maxNotUnderstood) {
+		o.Notes = append(o.Notes, "looks newer, but cannot be parsed: "+n.String())
 	}
 }
 
-// noteList notes that newer tags are not known. A list that failed is the source's failure; one
-// that a host does not serve is no failure, and no answer, either.
+// noteList notes that newer tags are unknown. A failed list is a failure of the source; a list that the host does not
+// serve is neither a failure nor an answer.
 func (l *lookup) noteList(o *Offer, err error) {
 	if o.NoList = l.lists.noList(l.question.Repository); o.NoList != nil {
 		err = errors.New(o.NoList.Error)
@@ -73,11 +72,11 @@ func (l *lookup) noteList(o *Offer, err error) {
 		err = l.lists.failed[l.question.Repository]
 	}
 	if err != nil {
-		o.Notes = append(o.Notes, fmt.Sprintf("newer tags unknown: no tag list: %v", err))
+		o.Notes = append(o.Notes, fmt.Sprintf("newer tags unknown, no tag list: %v", err))
 	}
 }
 
-// refuses returns why a release is not offered, whatever runs.
+// refuses returns why a release is not offered, independent of the running one.
 func (l *lookup) refuses(rel release.Release) (policy.Refusal, bool) {
 	if no, refused := l.asker.Policy.RefusesListed(l.listing, rel); refused {
 		return no, true
@@ -98,15 +97,15 @@ func (l *lookup) resolveCandidate(ctx context.Context, list []tags.Tag, c *recor
 		c.Refusal = &policy.Refusal{Tag: tag, Rule: policy.RulePlatform, Reason: err.Error()}
 		return nil
 	case errors.Is(err, release.ErrNotFound), errors.Is(err, release.ErrUnlisted):
-		c.Refusal = &policy.Refusal{Tag: tag, Rule: policy.RuleMissing, Reason: "listed, but: " + err.Error()}
+		c.Refusal = &policy.Refusal{Tag: tag, Rule: policy.RuleMissing, Reason: "listed, but not usable: " + err.Error()}
 		return nil
 	case err != nil:
 		return err
 	}
 	c.Release, c.Confirmed = rel, true
-	t, err := l.rule.Dialect.Parse(tag)
+	t, err := l.rule.Scheme.Parse(tag)
 	if err != nil || !l.question.Convert || t.Form() != tags.Short {
-		return nil //nolint:nilerr // a foreign tag is not converted
+		return nil //nolint:nilerr // a tag without an order is not converted
 	}
 	intermediate, err := l.findTag(ctx, rel.Digest, list, tags.Intermediate, sameApp(t))
 	if intermediate != "" { // the next poll would convert the short tag to it
@@ -115,11 +114,10 @@ func (l *lookup) resolveCandidate(ctx context.Context, list []tags.Tag, c *recor
 	return err
 }
 
-// refuseUnpublished adds a refusal for a long tag whose floating tag does not name it yet:
-// OBS sets the tags one by one. If the build runs or failed here, it was published, and
-// the floating tag was moved to an older build.
+// refuseUnpublished adds a refusal for a long tag whose floating tag does not name it yet: OBS sets the tags one by
+// one. If the build runs or failed here, it was published, and the floating tag was moved to an older build.
 func (l *lookup) refuseUnpublished(o *Offer, list []tags.Tag, from tags.Tag) {
-	now, err := l.rule.Dialect.Parse(o.Follow.Long)
+	now, err := l.rule.Scheme.Parse(o.Follow.Long)
 	if err != nil || from.Form() == tags.Long || l.listing.IsListed(o.Repository) {
 		return
 	}
@@ -130,9 +128,9 @@ func (l *lookup) refuseUnpublished(o *Offer, list []tags.Tag, from tags.Tag) {
 		})
 	}
 	for _, t := range ofForm(list, tags.Long) {
-		wasPublished := isRunning(t.Wire()) || l.asker.Record.HasFailed(repository, t.Wire())
+		wasPublished := isRunning(t.String()) || l.asker.Record.HasFailed(repository, t.String())
 		if t.IsBuildOf(from) && tags.Compare(t, now) > 0 && !wasPublished {
-			o.refuse(t.Wire(), policy.RulePublishing, "%s does not name it (yet)", o.Follow.Tag)
+			o.refuse(t.String(), policy.RulePublishing, "%s does not name it (yet)", o.Follow.Tag)
 			return
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// refreshCatalog reads the catalog, at most once a round.
+// refreshCatalog reads the catalog at most once per round.
 func (r *Round) refreshCatalog(ctx context.Context, qs []release.Question) {
 	a := r.asker
 	if a.Catalog == nil {
@@ -60,7 +60,7 @@ func (a *Asker) isCatalogDue(last catalog.Listing, poll Poll) bool {
 	return failed && !at.After(a.Now()) || !failed && last.Version == 0
 }
 
-// recordCatalog records how the catalog's source answered.
+// recordCatalog records the result of the catalog's source.
 func (a *Asker) recordCatalog(l catalog.Listing, err error) {
 	if err == nil {
 		a.Record.Sources.Set(l.Catalog, record.SourceRecord{
@@ -69,7 +69,7 @@ func (a *Asker) recordCatalog(l catalog.Listing, err error) {
 		})
 		return
 	}
-	a.Log.Warn("catalog not refreshed", "catalog", l.Catalog, "err", err)
+	a.Log.Warn("cannot refresh the catalog", "catalog", l.Catalog, "err", err)
 	if a.Meter != nil {
 		se := sourceError(err)
 		a.Meter.Failed(se.Host, se.Cause)
@@ -82,8 +82,8 @@ func (a *Asker) recordCatalog(l catalog.Listing, err error) {
 	a.Record.Sources.Set(l.Catalog, s)
 }
 
-// awaitsCatalog reports whether nothing may be asked: the catalog was never read, and a tag may
-// name what the publisher has not promoted.
+// awaitsCatalog reports whether the round must ask nothing: the catalog was never read, and a tag may name a release
+// that the publisher has not promoted.
 func (r *Round) awaitsCatalog() bool { return r.asker.Catalog != nil && r.listing.Version == 0 }
 
 // unlisted returns the answer to a question about a repository that the catalog must list.
@@ -94,25 +94,25 @@ func (r *Round) unlisted(q release.Question) error {
 	return fmt.Errorf("%s: %s: %w", r.listing.Catalog, q.Repository, release.ErrUnlisted)
 }
 
-// source returns what answers about a repository: the catalog if it lists it.
+// source returns the source of a repository: the catalog if it lists the repository.
 func (r *Round) source(repository string) Source {
 	if !r.listing.IsListed(repository) {
 		return r.asker.Source
 	}
-	dialect := r.asker.Policy.RuleFor(repository).Dialect
-	return listedSource{listing: r.listing, dialect: dialect, missing: r.missing, Source: r.asker.Source}
+	scheme := r.asker.Policy.RuleFor(repository).Scheme
+	return listedSource{listing: r.listing, scheme: scheme, missing: r.missing, Source: r.asker.Source}
 }
 
-// unlistedTag returns what is followed where the catalog lists no release of the followed tag:
-// what runs, or for a new pod the newest listed release that the rules allow.
+// unlistedTag returns the tag to follow if the catalog lists no release of the followed tag: of the running release, or
+// for a new pod of the newest listed release that the rules allow.
 func (l *lookup) unlistedTag(ctx context.Context, cause error) (string, digest.Digest, error) {
 	q := l.question
 	for _, running := range l.running[q] {
 		if running != "" {
-			return release.Floating(q.Tag, l.rule.Dialect), running, nil
+			return release.Floating(q.Tag, l.rule.Scheme), running, nil
 		}
 	}
-	from, err := l.rule.Dialect.Parse(q.Tag)
+	from, err := l.rule.Scheme.Parse(q.Tag)
 	if err != nil || !q.Convert {
 		return "", "", cause
 	}
@@ -124,19 +124,19 @@ func (l *lookup) unlistedTag(ctx context.Context, cause error) (string, digest.D
 		if _, refused := l.rule.RefusesTag(t, tags.ChangeBetween(from, t)); refused || tags.Compare(t, from) <= 0 {
 			continue
 		}
-		d, err := l.resolve(ctx, t.Wire())
+		d, err := l.resolve(ctx, t.String())
 		if err != nil {
 			return "", "", err
 		}
 		if is, _ := l.listing.Find(q.Repository, d); is.IsOffered() {
-			return t.Wire(), d, nil
+			return t.String(), d, nil
 		}
 	}
 	return "", "", cause
 }
 
-// existing returns the release behind a digest. Where the registry lacks a listed one, as a
-// mirror may, it is the next lower one that the catalog lists under the tag.
+// existing returns the release of a digest. If the registry lacks a listed one, as a mirror may, it returns the next
+// lower one that the catalog lists under the tag.
 func (l *lookup) existing(ctx context.Context, tag string, d digest.Digest) (release.Release, error) {
 	repository := l.question.Repository
 	for {
@@ -162,7 +162,7 @@ func (l *lookup) existing(ctx context.Context, tag string, d digest.Digest) (rel
 func (l *lookup) refuseMissing(o *Offer) {
 	for _, is := range l.listing.Images[o.Repository] {
 		if err := l.missing[release.Key(o.Repository, is.Digest)]; err != nil {
-			o.refuse(is.Tag, policy.RuleMissing, "in the catalog, but: %v", err)
+			o.refuse(is.Tag, policy.RuleMissing, "in the catalog, but not usable: %v", err)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// leastFailedFirst sorts questions by the failures of their source. Requests to a host that
-// fails often may open its circuit breaker; the other repositories are asked before.
+// leastFailedFirst sorts questions by the failures of their source. Requests to a host that fails often may open its
+// circuit breaker, so other repositories come first.
 func (a *Asker) leastFailedFirst(qs []release.Question) []release.Question {
 	out := slices.Clone(qs)
 	slices.SortStableFunc(out, func(x, y release.Question) int {
@@ -24,12 +24,11 @@ func (a *Asker) leastFailedFirst(qs []release.Question) []release.Question {
 	return out
 }
 
-// recordSources records how each repository's source answered. A repository fails at most
-// once a round, when any of its tags fails. The meter also counts followed tags that are
-// not there.
+// recordSources records the result of each repository's source. A repository fails at most once per round, when any of
+// its tags fails. The meter also counts followed tags that do not exist.
 func (a *Asker) recordSources(ctx context.Context, round *Round, count bool) {
 	failed, counted := map[string]bool{}, map[string]bool{}
-	jitter := a.Jitter() // one a round: what failed together is asked again together
+	jitter := a.Jitter() // one per round: questions that failed together are retried together
 	for _, q := range sortedKeys(round.results) {
 		r := round.results[q]
 		if r.err == nil || ctx.Err() != nil {
@@ -66,8 +65,8 @@ func (a *Asker) recordSources(ctx context.Context, round *Round, count bool) {
 	}
 }
 
-// recordLists records the tag lists that did not come, where the followed tags were answered: what is
-// newer is not known, so the source failed.
+// recordLists records the failed tag lists of repositories whose followed tags were resolved: newer tags are unknown,
+// so the source failed.
 func (a *Asker) recordLists(ctx context.Context, round *Round, count bool, failed map[string]bool, jitter float64) {
 	for _, q := range sortedKeys(round.results) {
 		err := round.lists.failed[q.Repository]
@@ -79,7 +78,7 @@ func (a *Asker) recordLists(ctx context.Context, round *Round, count bool, faile
 			se := sourceError(err)
 			a.Meter.Failed(se.Host, se.Cause)
 		}
-		a.Log.Warn("tag list does not come", "repository", q.Repository, "err", err)
+		a.Log.Warn("cannot get the tag list", "repository", q.Repository, "err", err)
 		recordFailure(a.Record, q.Repository, err, a.Now(), jitter)
 		s := a.Record.Sources[q.Repository]
 		s.List = true
@@ -87,8 +86,8 @@ func (a *Asker) recordLists(ctx context.Context, round *Round, count bool, faile
 	}
 }
 
-// NotePage records that kubelet's pull from a repository got no image, as a failure of its source: the host is the one
-// that answered last.
+// NotePage records kubelet's pull of something other than an image as a failure of the repository's source: the host is
+// the one that answered last.
 func (a *Asker) NotePage(repository string, err error) {
 	s := a.Record.Sources[repository]
 	if a.Meter != nil {
@@ -99,8 +98,8 @@ func (a *Asker) NotePage(repository string, err error) {
 	}, a.Now(), a.Jitter())
 }
 
-// recordFailure records a failure and schedules the next request. An error without a
-// request is no further failure.
+// recordFailure records a failure and schedules the next request. An error without a request does not count as another
+// failure.
 func recordFailure(r *record.Record, repository string, err error, now time.Time, jitter float64) {
 	s, se := r.Sources[repository], sourceError(err)
 	if !se.Unasked || s.Failures == 0 {
@@ -115,7 +114,7 @@ func recordFailure(r *record.Record, repository string, err error, now time.Time
 	r.Sources.Set(repository, s)
 }
 
-// sourceError returns the SourceError in err, or one made from it. Its Cause is set.
+// sourceError returns the SourceError in err, or a new one with err. Its Cause is set.
 func sourceError(err error) release.SourceError {
 	out := release.SourceError{Err: err}
 	if se, ok := errors.AsType[*release.SourceError](err); ok {
@@ -125,8 +124,7 @@ func sourceError(err error) release.SourceError {
 	return out
 }
 
-// Retries returns when sources are asked again before the next poll: failed ones, and
-// those whose rules have changed.
+// Retries returns when sources are asked again before the next poll: failed ones, and those whose rules have changed.
 func Retries(r *record.Record, now time.Time) []time.Time {
 	var at []time.Time
 	for _, s := range r.Sources {

@@ -11,23 +11,22 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// listedSource answers about the tags of a repository that a catalog lists. Builds are
-// described by the registry.
+// listedSource answers questions about tags of a repository from a catalog. The registry describes the builds.
 type listedSource struct {
 	listing catalog.Listing
-	dialect tags.Dialect
+	scheme  tags.Scheme
 	missing map[string]error // releases (repository@digest) that the registry lacks
 	Source
 }
 
-// Resolve returns the newest release under a tag that may be offered; if there is none, the
-// newest one, so that the status shows why it is refused.
+// Resolve returns the newest release under a tag that may be offered; if there is none, the newest one, so that the
+// status shows why it is refused.
 func (s listedSource) Resolve(_ context.Context, ref release.Reference) (release.Resolved, error) {
-	is, ok := s.listing.Newest(ref, s.dialect, func(r catalog.Listed) bool {
+	is, ok := s.listing.Newest(ref, s.scheme, func(r catalog.Listed) bool {
 		return r.IsOffered() && s.missing[release.Key(ref.Repository, r.Digest)] == nil
 	})
 	if !ok {
-		is, ok = s.listing.Newest(ref, s.dialect, func(catalog.Listed) bool { return true })
+		is, ok = s.listing.Newest(ref, s.scheme, func(catalog.Listed) bool { return true })
 	}
 	by := s.listing.By
 	if !ok {
@@ -39,5 +38,5 @@ func (s listedSource) Resolve(_ context.Context, ref release.Reference) (release
 
 // Tags returns the tags of the listed releases, and the floating tags above them.
 func (s listedSource) Tags(_ context.Context, repository string) ([]string, error) {
-	return s.listing.Tags(repository, s.dialect), nil
+	return s.listing.Tags(repository, s.scheme), nil
 }

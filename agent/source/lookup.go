@@ -15,8 +15,8 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// maxCandidates bounds the tags that are resolved in a search. The newest few are enough,
-// since OBS publishes the tags of a build together.
+// maxCandidates limits the tags that a search resolves. The newest few are enough, because OBS publishes the tags of a
+// build together.
 const maxCandidates = 8
 
 // lookup answers one question of a round.
@@ -27,7 +27,7 @@ type lookup struct {
 	by       release.Resolved // the last answer about a tag
 }
 
-// answer returns what the source offers.
+// answer returns the source's offer.
 func (l *lookup) answer(ctx context.Context) (Offer, error) {
 	q := l.question
 	offer := Offer{Question: q}
@@ -42,16 +42,18 @@ func (l *lookup) answer(ctx context.Context) (Offer, error) {
 	offer.Host, offer.Mirror = by.Host, by.Mirror
 	offer.Follow, err = l.existing(ctx, follow, d)
 	if errors.Is(err, release.ErrNotFound) {
-		// OBS deletes a tag by moving it to a digest that it deletes next. The tag is
-		// still there, so this must not be ErrNotFound, which is an alarm.
-		return offer, fmt.Errorf("%s names a digest that is not there: %v", q, err) //nolint:errorlint // on purpose
+		// OBS deletes a tag by moving it to a digest that it deletes next. The tag still exists, so this must not be
+		// ErrNotFound, which is an alarm.
+		//nolint:errorlint // on purpose
+		return offer, fmt.Errorf("%s names a digest that the registry does not have: %v", q, err)
 	}
 	if err != nil {
 		return offer, err
 	}
-	isListed := l.lists.failed[q.Repository] == nil // else an intermediate tag is not known
-	if q.Convert && q.Tag != "" && follow == q.Tag && !l.isForm(follow, tags.Intermediate) && isListed {
-		offer.Notes = append(offer.Notes, fmt.Sprintf("%s stays: no intermediate tag has its digest", follow))
+	isListed := l.lists.failed[q.Repository] == nil // otherwise the intermediate tag is unknown
+	converts := q.Convert && !l.isForm(follow, tags.Intermediate) && !l.isForm(follow, tags.Single)
+	if converts && q.Tag != "" && follow == q.Tag && isListed {
+		offer.Notes = append(offer.Notes, fmt.Sprintf("%s kept: no intermediate tag has its digest", follow))
 	}
 	short := l.resolved[release.Reference{Repository: q.Repository, Tag: q.Tag}].Digest
 	if short != "" && short != d && l.isForm(q.Tag, tags.Short) {
@@ -66,7 +68,7 @@ func (l *lookup) answer(ctx context.Context) (Offer, error) {
 	return offer, err
 }
 
-// resolve returns the digest that a tag names, with one request a round.
+// resolve returns the digest of a tag, with one request per round.
 func (l *lookup) resolve(ctx context.Context, tag string) (digest.Digest, error) {
 	ref := release.Reference{Repository: l.question.Repository, Tag: tag}
 	known, ok := l.resolved[ref]
@@ -87,10 +89,10 @@ func (l *lookup) followedTag(ctx context.Context) (string, digest.Digest, error)
 	if q.Tag == "" {
 		return l.newestTag(ctx)
 	}
-	if t, err := l.rule.Dialect.Parse(q.Tag); err == nil && q.Convert && t.Form() == tags.Short {
+	if t, err := l.rule.Scheme.Parse(q.Tag); err == nil && q.Convert && t.Form() == tags.Short {
 		return l.intermediateTag(ctx, t)
 	}
-	if tag := release.Floating(q.Tag, l.rule.Dialect); q.Convert && tag != q.Tag {
+	if tag := release.Floating(q.Tag, l.rule.Scheme); q.Convert && tag != q.Tag {
 		d, err := l.resolve(ctx, tag)
 		if !errors.Is(err, release.ErrNotFound) {
 			return tag, d, err
@@ -100,8 +102,8 @@ func (l *lookup) followedTag(ctx context.Context) (string, digest.Digest, error)
 	return q.Tag, d, err
 }
 
-// newestTag returns the tag for a placeholder without a value: the newest that no rule
-// refuses, else the newest, so that the status shows the refusal.
+// newestTag returns the tag for a placeholder without a value: the newest that no rule refuses, else the newest, so
+// that the status shows the refusal.
 func (l *lookup) newestTag(ctx context.Context) (string, digest.Digest, error) {
 	list, err := l.list(ctx, false)
 	if err != nil {
@@ -109,12 +111,16 @@ func (l *lookup) newestTag(ctx context.Context) (string, digest.Digest, error) {
 	}
 	var refused release.Release
 	floating := withoutStamps(append(ofForm(list, tags.Intermediate), ofForm(list, tags.Short)...))
+	if l.rule.Scheme.Pattern() != "" { // the pattern selects one series
+		released := slices.DeleteFunc(ofForm(list, tags.Single), func(t tags.Tag) bool { return t.Pre() != "" })
+		floating = append(floating, released...)
+	}
 	for _, t := range floating[:min(len(floating), maxCandidates)] {
-		d, err := l.resolve(ctx, t.Wire())
+		d, err := l.resolve(ctx, t.String())
 		if errors.Is(err, release.ErrNotFound) {
 			continue
 		}
-		rel := release.Release{Repository: l.question.Repository, Tag: t.Wire(), Digest: d}
+		rel := release.Release{Repository: l.question.Repository, Tag: t.String(), Digest: d}
 		if _, isRefused := l.refuses(rel); err != nil || !isRefused {
 			return rel.Tag, d, err
 		}
@@ -128,7 +134,7 @@ func (l *lookup) newestTag(ctx context.Context) (string, digest.Digest, error) {
 	return "", "", fmt.Errorf("%s: no known tag among %d: %w", l.question.Repository, len(list), release.ErrNotFound)
 }
 
-// withoutStamps leaves out dates, hashes and numbers of builds where there are versions.
+// withoutStamps removes dates, hashes and build numbers if the list also has versions.
 func withoutStamps(list []tags.Tag) []tags.Tag {
 	if !slices.ContainsFunc(list, func(t tags.Tag) bool { return !t.IsStamp() }) {
 		return list
@@ -158,7 +164,7 @@ func (l *lookup) intermediateTag(ctx context.Context, short tags.Tag) (string, d
 		sameDigest = false // the intermediate tag has changed: search again
 	}
 	list, err := l.list(ctx, !sameDigest)
-	if err != nil || sameDigest && !l.lists.asked[q.Repository] { // without a new list nothing is found
+	if err != nil || sameDigest && !l.lists.asked[q.Repository] { // only a new list can change the result
 		return q.Tag, want, nil //nolint:nilerr // a host need not serve lists
 	}
 	tag, err := l.findTag(ctx, want, list, tags.Intermediate, sameApp(short))
@@ -173,8 +179,7 @@ func (l *lookup) intermediateTag(ctx context.Context, short tags.Tag) (string, d
 	return q.Tag, want, nil
 }
 
-// findTag searches the newest tags of a form that fit for one that names a digest. It
-// returns "" if there is none.
+// findTag searches the newest tags of a form that satisfy fits for one with a digest. It returns "" if there is none.
 func (l *lookup) findTag(
 	ctx context.Context, want digest.Digest, list []tags.Tag, f tags.Form, fits func(tags.Tag) bool,
 ) (string, error) {
@@ -186,9 +191,9 @@ func (l *lookup) findTag(
 		if tried++; tried > maxCandidates {
 			break
 		}
-		d, err := l.resolve(ctx, t.Wire())
+		d, err := l.resolve(ctx, t.String())
 		if err == nil && d == want {
-			return t.Wire(), nil
+			return t.String(), nil
 		}
 		if err != nil && !errors.Is(err, release.ErrNotFound) {
 			return "", err
@@ -215,17 +220,17 @@ func (l *lookup) list(ctx context.Context, force bool) ([]tags.Tag, error) {
 }
 
 func (l *lookup) isForm(tag string, f tags.Form) bool {
-	t, err := l.rule.Dialect.Parse(tag)
+	t, err := l.rule.Scheme.Parse(tag)
 	return err == nil && t.Form() == f
 }
 
-// release returns the release behind a digest, described once. A missing long tag is
-// searched again in each new list: it may be published after the floating tag.
+// release returns the release of a digest, described once. A missing long tag is searched again in each new list: it
+// may be published after the floating tag.
 func (l *lookup) release(ctx context.Context, tag string, d digest.Digest) (release.Release, error) {
 	repository := l.question.Repository
 	key := release.Key(repository, d)
 	r := l.asker.Record.Releases[key]
-	known := r.Config != "" // else the source did not have it, see describeRunning
+	known := r.Config != "" // otherwise the source did not have it, see describeRunning
 	r.Repository, r.Tag, r.Digest = repository, tag, d
 	if known && r.Long == "" {
 		_, _ = l.list(ctx, false) // lists the tags if they are due
@@ -248,22 +253,25 @@ func (l *lookup) release(ctx context.Context, tag string, d digest.Digest) (rele
 	return r, nil
 }
 
-// longTag finds the long tag with a digest. It returns "" if there is none: a mirror may
-// have no long tags, or no lists.
+// longTag finds the long tag with a digest. It returns "" if there is none: a mirror may have no long tags, or no
+// lists.
 func (l *lookup) longTag(ctx context.Context, tag string, want digest.Digest, force bool) (string, error) {
 	if is, ok := l.listing.Find(l.question.Repository, want); ok {
 		return is.Tag, nil
 	}
-	t, err := l.rule.Dialect.Parse(tag)
+	t, err := l.rule.Scheme.Parse(tag)
 	if err != nil {
-		return "", nil //nolint:nilerr // a foreign tag has no long form
+		return "", nil //nolint:nilerr // an unrecognized tag has no long form
 	}
-	if t.Form() == tags.Long {
+	switch t.Form() {
+	case tags.Long:
 		return tag, nil
+	case tags.Single: // it has no long form
+		return "", nil
 	}
 	list, err := l.list(ctx, force)
 	if err != nil {
-		return "", ctx.Err() // an interruption must not record that there is none
+		return "", ctx.Err() // an interruption must not be recorded as a missing tag
 	}
 	return l.findTag(ctx, want, list, tags.Long, func(long tags.Tag) bool { return long.IsBuildOf(t) })
 }

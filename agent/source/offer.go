@@ -15,31 +15,31 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Offer is what the source has for one question. If the source does not answer, it is the
-// last answer, and Err says why.
+// Offer is the source's answer to one question. If the source does not answer, it is the last answer, and Err has the
+// reason.
 type Offer struct {
 	release.Question
-	Follow release.Release // what the followed tag names
-	// Newest is the newest release that the rules allowed when the source was asked;
-	// Follow where none was newer. Decide chooses again, by the rules of now.
+	Follow release.Release // the release of the followed tag
+	// Newest is the newest release that the rules allowed at the time of the answer; Follow if none was newer. Decide
+	// chooses again by the current rules.
 	Newest release.Release
 	Newer  []record.Candidate // above Follow, the highest first: see candidates
 	Host   string             // that answered
-	Mirror bool               // Host is not the one that the repository names
-	// Refused are tags that the source or its state refuses, the highest first, at most
-	// MaxRefused. Decide adds those that the configuration refuses.
+	Mirror bool               // Host is not the host in the repository's name
+	// Refused are tags that the source or its state refuses, the highest first, at most MaxRefused. Decide adds those
+	// that the configuration refuses.
 	Refused []policy.Refusal
 	Notes   []string
-	// NoList is why newer tags are not known; nil: they are, or the rules want none.
+	// NoList is why newer tags are unknown; nil if they are known, or if the rules need none.
 	NoList *record.NoList
 	// StageFrom is when staging may begin on this node.
 	StageFrom time.Time
-	// Err without Follow: the image is unresolved, and its pod withheld. Err with Follow:
-	// the offer is the last answer.
+	// Err without Follow: the image is unresolved, and its pod gets the hold `unresolved`. Err with Follow: the offer
+	// is the last answer.
 	Err error
 }
 
-// MaxRefused bounds the refusals of an offer.
+// MaxRefused limits the refusals of an offer.
 const MaxRefused = 16
 
 // refuse adds a refusal.
@@ -49,7 +49,7 @@ func (o *Offer) refuse(tag, rule, format string, args ...any) {
 	}
 }
 
-// keepSince sets since when each refusal stands, from the last answer where it has it.
+// keepSince copies the start of each refusal from the last answer if that has it.
 func (o *Offer) keepSince(last record.Answer, now time.Time) {
 	for n, no := range o.Refused {
 		o.Refused[n].Since = now.UTC().Round(0)
@@ -61,7 +61,7 @@ func (o *Offer) keepSince(last record.Answer, now time.Time) {
 	}
 }
 
-// IsUnresolved reports that nothing is known of the image.
+// IsUnresolved reports whether no release of the image is known.
 func (o Offer) IsUnresolved() bool { return o.Follow.Digest == "" }
 
 // Known returns the releases of an offer.
@@ -75,7 +75,7 @@ func (o Offer) Known() []release.Release {
 	return out
 }
 
-// answer returns the offer for the record.
+// answer returns the offer in the record's form.
 func (o Offer) answer(now time.Time, rule policy.Rule) record.Answer {
 	return record.Answer{
 		At: now, Rules: rule.Fingerprint(), Follow: o.Follow, Newest: o.Newest, Newer: o.Newer, Host: o.Host,
@@ -83,8 +83,8 @@ func (o Offer) answer(now time.Time, rule policy.Rule) record.Answer {
 	}
 }
 
-// LastOffer returns the last answer to a question as an offer. err is why there is no newer
-// one; ErrNotAsked is not reported beside an answer.
+// LastOffer returns the last answer to a question as an offer. err is why there is no newer one; ErrNotAsked is not
+// reported next to an answer.
 func LastOffer(r *record.Record, q release.Question, err error) Offer {
 	last, ok := lastAnswer(r, q)
 	switch {
@@ -115,8 +115,8 @@ func LastOffer(r *record.Record, q release.Question, err error) Offer {
 	}
 }
 
-// lastAnswer returns the last answer to a question. After an apply the pod manifest names
-// another tag, which is a new question: the applied offer becomes its answer.
+// lastAnswer returns the last answer to a question. After an apply the pod manifest names another tag, which is a new
+// question: the applied offer becomes its answer.
 func lastAnswer(r *record.Record, q release.Question) (record.Answer, bool) {
 	if answer, ok := r.Offers[q.String()]; ok {
 		return answer, true

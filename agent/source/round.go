@@ -23,21 +23,21 @@ import (
 type Round struct {
 	asker        *Asker
 	poll         Poll
-	held         map[digest.Digest]bool               // by the node
-	running      map[release.Question][]digest.Digest // where it is known
+	held         map[digest.Digest]bool               // on the node
+	running      map[release.Question][]digest.Digest // if known
 	rulesChanged map[string]bool                      // since the last answer, by repository
 	results      map[release.Question]result
 
-	// A later round takes these over from an interrupted one, see Resume.
+	// A later round copies the fields below from an interrupted one, see Resume.
 	began    time.Time
 	resolved map[release.Reference]resolution
 	lists    *tagLists
 	listing  catalog.Listing // of the catalog
-	// catalogAsked: the catalog was asked for in this round.
+	// catalogAsked: this round has asked for the catalog.
 	catalogAsked bool
 	missing      map[string]error // listed releases (repository@digest) that the registry lacks
-	interrupted  map[string]bool  // repositories whose question the interruption ended
-	readAgainAt  time.Time        // the second reading; zero: the round does not wait for it
+	interrupted  map[string]bool  // repositories whose question was interrupted
+	readAgainAt  time.Time        // time of the second reading; zero: the round does not wait for it
 }
 
 // resolution is the source's answer about a tag.
@@ -61,8 +61,8 @@ func (r result) failed() bool {
 		!errors.Is(r.err, release.ErrUnlisted)
 }
 
-// NewRound begins a round. held are the digests on the node; running are the running
-// ones, by the question of their image.
+// NewRound starts a round. held are the digests on the node; running are the running ones, by the question of their
+// image.
 func (a *Asker) NewRound(poll Poll, held map[digest.Digest]bool, running map[release.Question][]digest.Digest) *Round {
 	return &Round{
 		asker: a, poll: poll, held: held, running: running,
@@ -72,11 +72,11 @@ func (a *Asker) NewRound(poll Poll, held map[digest.Digest]bool, running map[rel
 	}
 }
 
-// maxResumeAge is how long the answers of an interrupted round count.
+// maxResumeAge is how long the answers of an interrupted round are valid.
 const maxResumeAge = 10 * time.Minute
 
-// Resume takes over the source's answers of an interrupted round of the same poll. Offers
-// are computed again, because the person's request may have changed the rules.
+// Resume copies the source's answers from an interrupted round of the same poll. Offers are computed again, because the
+// person's request may have changed the rules.
 func (r *Round) Resume(old *Round) {
 	if old == nil || old.poll != r.poll || r.began.Sub(old.began).Abs() > maxResumeAge {
 		return
@@ -118,7 +118,7 @@ func (r *Round) askRepository(ctx context.Context, qs []release.Question) {
 // ask answers a question. An interrupted answer counts neither as answer nor as failure.
 func (r *Round) ask(ctx context.Context, q release.Question) {
 	asking := status.Progress{Reference: q.String(), Phase: status.PhaseAsking}
-	isAsked := !r.listing.IsListed(q.Repository) // else the catalog was
+	isAsked := !r.listing.IsListed(q.Repository) // otherwise the catalog was asked
 	if isAsked {
 		r.asker.Progress.Report(asking)
 	}
@@ -140,8 +140,8 @@ func (r *Round) ask(ctx context.Context, q release.Question) {
 	r.results[q] = result{offer: offer, err: err, by: l.by, confirmed: true}
 }
 
-// interruptedLast moves questions to the end whose answer was interrupted: a source that
-// hangs must not delay the others again.
+// interruptedLast moves questions whose answer was interrupted to the end: a source that hangs must not delay the
+// others again.
 func (r *Round) interruptedLast(qs []release.Question) []release.Question {
 	var first, last []release.Question
 	for _, q := range qs {
@@ -154,9 +154,8 @@ func (r *Round) interruptedLast(qs []release.Question) []release.Question {
 	return append(first, last...)
 }
 
-// noteRules schedules a new request where the rules have changed since the last answer,
-// because it may lack what they allow now. All nodes may get new rules at once, so each
-// waits for a random time.
+// noteRules schedules a new request if the rules have changed since the last answer, because the answer may lack tags
+// that they now allow. All nodes may get new rules at once, so each waits for a random time.
 func (r *Round) noteRules(qs []release.Question) {
 	jitter := r.asker.Jitter()
 	for _, q := range qs {

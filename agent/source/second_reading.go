@@ -15,18 +15,18 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
-// maxReadings bounds how often a round reads a tag until two readings in a row agree.
+// maxReadings limits how often a round reads a tag until two consecutive readings agree.
 const maxReadings = 4
 
 // secondReading resolves the new tags of a round again.
 type secondReading struct {
 	*Round
-	confirmed map[release.Reference]bool // two readings in a row agreed
+	confirmed map[release.Reference]bool // two consecutive readings agreed
 }
 
-// confirmNew resolves what is new to the node a second time, after ConfirmAfter. Registries
-// show digests that are gone seconds later: OBS moves a tag that it cannot delete to a
-// broken manifest first, and mirrors replace their tags one by one.
+// confirmNew resolves digests that are new to the node a second time, after ConfirmAfter. Registries show digests that
+// are gone seconds later: OBS moves a tag that it cannot delete to a broken manifest first, and mirrors replace their
+// tags one by one.
 func confirmNew(ctx context.Context, round *Round) {
 	if round.asker.Policy.ConfirmAfter <= 0 {
 		return
@@ -69,8 +69,8 @@ func (s *secondReading) readAgain(ctx context.Context, refs []release.Reference)
 	}
 }
 
-// newTags returns the tags whose digests are offered, new and not confirmed, sorted. New
-// is what differs from the last answer, or without one, what the node does not have.
+// newTags returns the tags whose digests are offered, new and not confirmed, sorted. A digest is new if it differs from
+// the last answer, or without an answer, if the node does not have it.
 func (s *secondReading) newTags() []release.Reference {
 	out := map[release.Reference]bool{}
 	for q, r := range s.results {
@@ -97,7 +97,7 @@ func wasOffered(last record.Answer, r release.Release) bool {
 
 // reject withdraws offers of a tag that named another digest at each reading.
 func (s *secondReading) reject(ref release.Reference) {
-	text := fmt.Sprintf("named another digest at each of %d readings", maxReadings)
+	text := fmt.Sprintf("named another digest each of the %d times it was read", maxReadings)
 	for q, r := range s.results {
 		switch {
 		case q.Repository != ref.Repository:
@@ -117,8 +117,8 @@ func (s *secondReading) reject(ref release.Reference) {
 	}
 }
 
-// markUnread marks candidates that the rules passed over, and that were read only once:
-// other rules must not offer them without a second reading.
+// markUnread marks candidates that the rules skipped and that were read only once: other rules must not offer them
+// without a second reading.
 func (s *secondReading) markUnread() {
 	for q, r := range s.results {
 		for n, c := range r.offer.Newer {
@@ -136,7 +136,7 @@ func (s *secondReading) wait(ctx context.Context, refs []release.Reference) erro
 		s.readAgainAt = a.Now().Add(a.Policy.ConfirmAfter)
 	}
 	d := min(s.readAgainAt.Sub(a.Now()), a.Policy.ConfirmAfter)
-	a.Log.Info("waiting before new digests are read again", "tags", len(refs), "after", d)
+	a.Log.Info("waiting before reading new digests again", "tags", len(refs), "after", d)
 	confirming := status.Progress{Reference: refs[0].String(), Phase: status.PhaseConfirming}
 	a.Progress.Report(confirming)
 	defer func() { a.Progress.End(confirming, ctx.Err()) }()

@@ -33,7 +33,7 @@ const (
 	etcd  = "r.io/caasp/etcd"
 )
 
-// node asks a registry, and remembers what it said.
+// node asks a registry and keeps its answers.
 type node struct {
 	*agenttest.Registry
 	*source.Asker
@@ -48,7 +48,7 @@ type failures map[string]int
 
 func (f failures) Failed(host string, cause release.Cause) { f[host+" "+string(cause)]++ }
 
-// newNode follows 4.0.0-rev1 of velum, whose first build it runs.
+// newNode returns a node that follows 4.0.0-rev1 of velum and runs its first build.
 func newNode(t *testing.T) (*node, release.Question) {
 	t.Helper()
 	n := &node{
@@ -75,7 +75,7 @@ func asked(repository, tag string) release.Question {
 
 func (n *node) rule(r policy.Rule) { n.Policy.Rule = func(string) policy.Rule { return r } }
 
-// ask asks questions in a round of its own.
+// ask asks questions in a new round.
 func (n *node) ask(poll source.Poll, qs ...release.Question) map[release.Question]source.Offer {
 	return n.askIn(n.t.Context(), poll, true, qs...)
 }
@@ -84,10 +84,10 @@ func (n *node) askIn(ctx context.Context, poll source.Poll, confirm bool, qs ...
 	return n.Ask(ctx, n.NewRound(poll, n.held, n.running), qs, confirm)
 }
 
-// catalog is the catalog that is asked.
+// catalog returns the node's catalog.
 func (n *node) catalog() *agenttest.Catalog { return n.Catalog.(*agenttest.Catalog) }
 
-// says is an offer: what is followed, what is newer, why not more, and what went wrong.
+// says describes an offer: the followed release, newer ones, refusals and errors.
 func says(o source.Offer) string {
 	out := []string{o.Follow.Name()}
 	if o.Newest.Digest != o.Follow.Digest {
@@ -108,7 +108,35 @@ func says(o source.Offer) string {
 	return strings.Join(out, "; ")
 }
 
-// What is followed, and what is newer than it.
+func scheme(t *testing.T, pattern string, prereleases bool) tags.Scheme {
+	t.Helper()
+	s, err := tags.NewScheme(pattern, tags.AnyVersions, prereleases)
+	require.NoError(t, err)
+	return s
+}
+
+// A pod manifest that is followed as written may name a long tag: its successor is the next build of its revision, and
+// it does not wait for a floating tag.
+func TestLongTagFollowedAsWritten(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rule policy.Rule
+		want string
+	}{
+		"none":    {policy.Rule{Updates: tags.Same}, "4.0.0-rev1-build1.1"},
+		"rebuild": {policy.Rule{Updates: tags.Rebuild}, "4.0.0-rev1-build1.1; newest 4.0.0-rev1-build1.6"},
+		"denied":  {policy.Rule{Updates: tags.Rebuild, Deny: []string{"*1.6"}}, "4.0.0-rev1-build1.1"},
+	} {
+		n, _ := newNode(t)
+		n.rule(c.rule)
+		n.Publish(velum, "4.0.0-rev1-build1.6")
+		n.Publish(velum, "4.0.0-rev2", "4.0.0-rev2-build1.1")
+		q := release.Question{Repository: velum, Tag: "4.0.0-rev1-build1.1"}
+		assert.Equal(t, c.want, says(n.ask(source.PollAll, q)[q]), name)
+	}
+}
+
+// The followed release, and newer ones.
 func TestOffers(t *testing.T) {
 	t.Parallel()
 	long := "4.0.0-rev1-build1.1"
@@ -123,7 +151,7 @@ func TestOffers(t *testing.T) {
 		"the rule refuses it":  {"4.0.0-rev1", func(n *node) { n.Release(velum, "4.0.0", 2, "1.1"); n.rule(policy.Rule{Updates: tags.Rebuild}) }, "4.0.0-rev1-build1.1"},
 		"of a long tag":        {long, func(n *node) { n.Publish(velum, "4.0.0-rev1-build1.6"); n.rule(policy.Rule{Updates: tags.Rebuild}) }, "4.0.0-rev1-build1.1; 4.0.0-rev1-build1.6 publishing"},
 		"of a short tag":       {"4.0.0", func(*node) {}, "4.0.0-rev1-build1.1"},
-		"of a short tag alone": {"4.0.0", func(n *node) { n.Publish(velum, "4.0.0") }, "4.0.0; 4.0.0 stays: no intermediate tag has its digest"},
+		"of a short tag alone": {"4.0.0", func(n *node) { n.Publish(velum, "4.0.0") }, "4.0.0; 4.0.0 kept: no intermediate tag has its digest"},
 		"of a short tag ahead of its intermediate one": {"4.0.0", func(n *node) {
 			n.ask(source.PollAll, asked(velum, "4.0.0"))
 			n.Publish(velum, "4.0.0")
@@ -136,7 +164,7 @@ func TestOffers(t *testing.T) {
 				}
 			}
 		}, "4.0.0-rev1-build1.1; r.io/caasp/velum: upstream registry.test: connection reset"},
-		"a rebuild without a list":     {"4.0.0-rev1", func(n *node) { n.Publish(velum, "4.0.0-rev1"); n.DownLists(errors.New("away")) }, "4.0.0-rev1; newer tags unknown: no tag list: r.io/caasp/velum: tag list: away"},
+		"a rebuild without a list":     {"4.0.0-rev1", func(n *node) { n.Publish(velum, "4.0.0-rev1"); n.DownLists(errors.New("away")) }, "4.0.0-rev1; newer tags unknown, no tag list: r.io/caasp/velum: tag list: away"},
 		"of a placeholder":             {"", func(n *node) { n.Release(velum, "4.0.0", 2, "1.1") }, "4.0.0-rev2-build1.1"},
 		"of a placeholder, denied":     {"", func(n *node) { n.Release(velum, "4.0.0", 2, "1.1"); n.rule(policy.Rule{Deny: []string{"*rev2"}}) }, "4.0.0-rev1-build1.1"},
 		"of a placeholder, all denied": {"", func(n *node) { n.rule(policy.Rule{Deny: []string{"*"}}) }, "4.0.0-rev1-build1.1"},
@@ -145,10 +173,34 @@ func TestOffers(t *testing.T) {
 			n.Publish(velum, "1.29", "1.29.0")
 			n.Publish(velum, "1.28.9")
 			n.rule(policy.Rule{Updates: tags.Minor})
-		}, "1.28; newest 1.29; 1.28 stays: no intermediate tag has its digest; looks newer, not understood: 4.0.0-rev1 (intermediate tag, and 1.28 is short); looks newer, not understood: 4.0.0-rev1-build1.1 (long tag, and 1.28 is short); looks newer, not understood: 4.0.0 (3 numbers, and 1.28 has 2)"},
-		"of a foreign tag":           {"latest", func(n *node) { n.Publish(velum, "latest") }, "latest; latest stays: no intermediate tag has its digest"},
+		}, "1.28; newest 1.29; 1.28 kept: no intermediate tag has its digest; looks newer, but cannot be parsed: 4.0.0-rev1 (intermediate tag, and 1.28 is short); looks newer, but cannot be parsed: 4.0.0-rev1-build1.1 (long tag, and 1.28 is short); looks newer, but cannot be parsed: 4.0.0 (3 numbers, and 1.28 has 2)"},
+		"of a tag with a suffix": {"3.0.5-alpine", func(n *node) {
+			n.Publish(velum, "3.0.5-alpine", "3.0-alpine", "3-alpine")
+			n.Publish(velum, "3.1.1-alpine")
+			n.Publish(velum, "3.1.2", "3.1.2-slim", "3.2.0-rc1-alpine")
+			n.rule(policy.Rule{Updates: tags.Minor})
+		}, "3.0.5-alpine; newest 3.1.1-alpine; looks newer, but cannot be parsed: 4.0.0-rev1 (intermediate tag, and 3.0.5-alpine is single)" +
+			"; looks newer, but cannot be parsed: 4.0.0-rev1-build1.1 (long tag, and 3.0.5-alpine is single)" +
+			"; looks newer, but cannot be parsed: 4.0.0 (another name: {version}, and 3.0.5-alpine is {version}-alpine)"},
+		"of a tag with revision and build": {"v9.33.5-rke2r1-build20250910", func(n *node) {
+			n.Publish(velum, "v9.33.5-rke2r1-build20250910")
+			n.Publish(velum, "v9.33.5-rke2r1-build20250911", "v9.33.5-rke2r1")
+			n.rule(policy.Rule{Updates: tags.Rebuild})
+		}, "v9.33.5-rke2r1-build20250910; newest v9.33.5-rke2r1-build20250911"},
+		"of a release, with pre-releases wanted": {"9.0.0", func(n *node) {
+			n.Publish(velum, "9.0.0")
+			n.Publish(velum, "9.1.0-rc.1")
+			n.rule(policy.Rule{Updates: tags.Minor, Scheme: scheme(t, "", true)})
+		}, "9.0.0; newest 9.1.0-rc.1; 9.0.0 kept: no intermediate tag has its digest"},
+		"of a placeholder, with a pattern": {"", func(n *node) {
+			n.Publish(velum, "9.0.0-alpine3.19")
+			n.Publish(velum, "9.1.0-alpine3.20", "9.1.0")
+			n.Publish(velum, "9.2.0-rc1-alpine3.20")
+			n.rule(policy.Rule{Scheme: scheme(t, "^(?P<version>.*)-alpine[0-9.]+$", false)})
+		}, "9.1.0-alpine3.20"},
+		"of an unrecognized tag":     {"latest", func(n *node) { n.Publish(velum, "latest") }, "latest; latest kept: no intermediate tag has its digest"},
 		"of a tag that is not there": {"4.0.0-rev9", func(*node) {}, "; r.io/caasp/velum: upstream registry.test: 4.0.0-rev9: not found"},
-		"a digest that is not there": {"4.0.0-rev1", func(n *node) { n.Tag(velum, "4.0.0-rev1", "sha256:gone") }, "4.0.0-rev1-build1.1; r.io/caasp/velum:4.0.0-rev1 names a digest that is not there: r.io/caasp/velum: upstream registry.test: sha256:gone: not found"},
+		"a digest that is not there": {"4.0.0-rev1", func(n *node) { n.Tag(velum, "4.0.0-rev1", "sha256:gone") }, "4.0.0-rev1-build1.1; r.io/caasp/velum:4.0.0-rev1 names a digest that the registry does not have: r.io/caasp/velum: upstream registry.test: sha256:gone: not found"},
 		"of another platform":        {"4.0.0-rev1", func(n *node) { n.OtherPlatform(n.Release(velum, "4.0.0", 1, "1.2").Digest) }, "; r.io/caasp/velum@sha256:ce39ffac5e9b42556507f6cc49743aeff49e670bebf654cb1de25d3fd5f60ef9: not for this platform"},
 		"newer of another platform": {"4.0.0-rev1", func(n *node) {
 			n.Release(velum, "4.0.0", 2, "1.1")
@@ -171,7 +223,7 @@ func TestOffers(t *testing.T) {
 		"not understood": {"4.0.0-rev1", func(n *node) {
 			n.Publish(velum, "4.0.0-rev02", "4.0.0-rev1-alpine")
 			n.rule(policy.Rule{Updates: tags.Major})
-		}, "4.0.0-rev1-build1.1; looks newer, not understood: 4.0.0-rev02 (leading zero in revision)"},
+		}, "4.0.0-rev1-build1.1; looks newer, but cannot be parsed: 4.0.0-rev02 (leading zero in revision)"},
 		"not understood, and something newer": {"4.0.0-rev1", func(n *node) { n.Publish(velum, "4.0.0-rev02"); n.Release(velum, "4.0.0", 3, "1.1") }, "4.0.0-rev1-build1.1; newest 4.0.0-rev3-build1.1"},
 		"dates and hashes": {"4.0.0-rev1", func(n *node) {
 			n.Publish(velum, "20240115", "1234567", "20240115-rev1", "4.0.0-rev20240115", "v20240115", "2024-01-15")
@@ -183,15 +235,15 @@ func TestOffers(t *testing.T) {
 			}
 			n.Release(velum, "4.0.0", 2, "1.1")
 		}, "4.0.0-rev1-build1.1; newest 4.0.0-rev2-build1.1"},
-		"without a list":               {"4.0.0-rev1", func(n *node) { n.DownLists(errors.New("away")) }, "4.0.0-rev1-build1.1; newer tags unknown: no tag list: r.io/caasp/velum: tag list: away"},
+		"without a list":               {"4.0.0-rev1", func(n *node) { n.DownLists(errors.New("away")) }, "4.0.0-rev1-build1.1; newer tags unknown, no tag list: r.io/caasp/velum: tag list: away"},
 		"without a list, for rebuilds": {"4.0.0-rev1", func(n *node) { n.DownLists(errors.New("away")); n.rule(policy.Rule{Updates: tags.Rebuild}) }, "4.0.0-rev1-build1.1"},
-		"a short tag without a list":   {"4.0.0", func(n *node) { n.DownLists(errors.New("away")) }, "4.0.0-rev1-build1.1; newer tags unknown: no tag list: r.io/caasp/velum: tag list: away"},
-		"a host without lists":         {"4.0.0-rev1", func(n *node) { n.DownLists(&release.SourceError{Host: "h", Status: 403, Err: errors.New("403")}) }, "4.0.0-rev1-build1.1; newer tags unknown: no tag list: : upstream h: 403"},
+		"a short tag without a list":   {"4.0.0", func(n *node) { n.DownLists(errors.New("away")) }, "4.0.0-rev1-build1.1; newer tags unknown, no tag list: r.io/caasp/velum: tag list: away"},
+		"a host without lists":         {"4.0.0-rev1", func(n *node) { n.DownLists(&release.SourceError{Host: "h", Status: 403, Err: errors.New("403")}) }, "4.0.0-rev1-build1.1; newer tags unknown, no tag list: : upstream h: 403"},
 		"an old list": {"4.0.0-rev1", func(n *node) {
 			n.Release(velum, "4.0.0", 2, "1.1")
 			n.ask(source.PollAll, asked(velum, "4.0.0-rev1"))
 			n.DownLists(errors.New("away"))
-		}, "4.0.0-rev1-build1.1; newest 4.0.0-rev2-build1.1; newer tags unknown: no tag list: r.io/caasp/velum: tag list: away"},
+		}, "4.0.0-rev1-build1.1; newest 4.0.0-rev2-build1.1; newer tags unknown, no tag list: r.io/caasp/velum: tag list: away"},
 		"away": {"4.0.0-rev1", func(n *node) { n.Down(agenttest.ErrRefused) }, "4.0.0-rev1-build1.1; r.io/caasp/velum: upstream registry.test: connection refused"},
 	} {
 		n, _ := newNode(t)
@@ -238,7 +290,7 @@ func TestSecondReading(t *testing.T) {
 				n.Release(velum, "4.0.0", 1, "1.3")
 			}
 		}, "4.0.0-rev1", time.Minute, 0},
-		"it moves on and on":          {rebuild, func(n *node, at int) { n.Release(velum, "4.0.0", 1, fmt.Sprint("2.", at)) }, "4.0.0-rev1-build1.1; r.io/caasp/velum:4.0.0-rev1: named another digest at each of 4 readings", 90 * time.Second, 1},
+		"it moves on and on":          {rebuild, func(n *node, at int) { n.Release(velum, "4.0.0", 1, fmt.Sprint("2.", at)) }, "4.0.0-rev1-build1.1; r.io/caasp/velum:4.0.0-rev1: named another digest each of the 4 times it was read", 90 * time.Second, 1},
 		"a newer one moves and moves": {revision, func(n *node, at int) { n.Release(velum, "4.0.0", 2, fmt.Sprint("2.", at)) }, "4.0.0-rev1-build1.1; 4.0.0-rev2 confirmAfter", 90 * time.Second, 0},
 		"the registry goes away":      {rebuild, func(n *node, _ int) { n.Down(agenttest.ErrRefused) }, "4.0.0-rev1-build1.1; r.io/caasp/velum: upstream registry.test: connection refused", 30 * time.Second, 1},
 	} {
@@ -288,7 +340,7 @@ func TestSecondReading(t *testing.T) {
 	}
 }
 
-// What an unstable tag or a failing source does, it does to no other.
+// An unstable tag or a failing source does not affect others.
 func TestSourcesOfARound(t *testing.T) {
 	t.Parallel()
 	n, q := newNode(t)
@@ -340,7 +392,7 @@ func TestSourcesOfARound(t *testing.T) {
 		&release.SourceError{Unasked: true, Cause: release.CauseUnasked, Err: errors.New("x")},
 	} {
 		n.Down(err)
-		n.askIn(t.Context(), source.PollAll, false, q) // a plan is only looked at
+		n.askIn(t.Context(), source.PollAll, false, q) // a plan only reads
 		n.ask(source.PollNone, q)
 		n.ask(source.PollAll, q)
 	}
@@ -354,7 +406,7 @@ func TestSourcesOfARound(t *testing.T) {
 	assert.Equal(t, says(o), says(n.ask(source.PollNone, foreign)[foreign]), "as the record says")
 }
 
-// Candidates are asked for one by one, and not without end.
+// Candidates are requested one by one, and limited in number.
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	n, q := newNode(t)
@@ -405,8 +457,8 @@ func TestRequests(t *testing.T) {
 	assert.Zero(t, n.Counts().Lists)
 }
 
-// The rules have changed: what they allow now is asked for soon, once, by each node at its own time.
-func TestRulesThatHaveChanged(t *testing.T) {
+// The rules have changed: tags that they now allow are requested soon, once, by each node at its own time.
+func TestChangedRules(t *testing.T) {
 	t.Parallel()
 	n, q := newNode(t)
 	n.Release(velum, "4.0.1", 1, "1.1")
@@ -450,7 +502,7 @@ func TestRulesThatHaveChanged(t *testing.T) {
 	assert.Contains(t, says(n.ask(source.PollFailed, q)[q]), "newest 4.0.0-rev2-build2.1", "a trimmed list is asked for again")
 }
 
-// The intermediate tag of a short one is looked for until it is found, and again when it has gone.
+// The intermediate tag of a short one is searched until it is found, and again after it is gone.
 func TestIntermediateTag(t *testing.T) {
 	t.Parallel()
 	n, _ := newNode(t)
@@ -491,7 +543,7 @@ func TestIntermediateTag(t *testing.T) {
 	assert.Equal(t, next.Digest, n.ask(source.PollDue, q)[q].Follow.Digest)
 }
 
-// A new tag does not do what kubeadm upgrade does: the newest patch is found, however many minor versions are above it.
+// A new tag does not replace kubeadm upgrade: the newest patch is found, however many minor versions are above it.
 func TestKubeadm(t *testing.T) {
 	t.Parallel()
 	n, _ := newNode(t)
@@ -510,14 +562,14 @@ func TestKubeadm(t *testing.T) {
 			r.Allow = []string{allowed}
 		}
 		n.rule(r)
-		for _, poll := range []source.Poll{source.PollAll, source.PollDue} { // the second answer is from the tags that were kept
+		for _, poll := range []source.Poll{source.PollAll, source.PollDue} { // the second answer comes from the kept tags
 			assert.Equal(t, want, n.ask(poll, q)[q].Newest.Tag, allowed)
 		}
 		assert.Equal(t, "v1.36.29", n.ask(source.PollDue, q)[q].Newer[0].Tag, "it is named")
 	}
 }
 
-// A host that serves no lists has not failed, and it is known since when.
+// A host that serves no lists has not failed; the time since when is recorded.
 func TestHostWithoutTagLists(t *testing.T) {
 	t.Parallel()
 	for code := 401; code <= 405; code++ {
@@ -538,7 +590,7 @@ func TestHostWithoutTagLists(t *testing.T) {
 	}
 }
 
-// A person's request interrupts a poll, whose answers count when it is resumed.
+// A person's request interrupts a poll, whose answers are reused when it is resumed.
 func TestResumedRound(t *testing.T) {
 	t.Parallel()
 	n, q := newNode(t)
@@ -570,7 +622,7 @@ func TestResumedRound(t *testing.T) {
 	rebuilt := n.Release(db, "10.0", 1, "1.2")
 	out = n.askIn(gone, source.PollDue, true, other, q)
 	assert.Equal(t, rebuilt.Digest, out[other].Follow.Digest, "a poll that is stopped keeps its answers")
-	require.NoError(t, out[q].Err, "it is nobody's failure")
+	require.NoError(t, out[q].Err, "it is no failure")
 	n.OnAsk = nil
 	n.Counts()
 	late := n.NewRound(source.PollDue, n.held, n.running)
@@ -579,7 +631,7 @@ func TestResumedRound(t *testing.T) {
 	assert.Equal(t, 2, n.Counts().Heads, "an old round does not count")
 }
 
-// New offers wait for this node's turn, unless a person asks.
+// New offers wait for this node's turn, unless a person requests them.
 func TestStageFrom(t *testing.T) {
 	t.Parallel()
 	n, q := newNode(t)

@@ -16,18 +16,18 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// keptTags bounds the tags of one form that the record keeps of a repository, and those
-// that a followed tag may move to. It makes two kilobytes of a list, however long.
+// keptTags limits the tags of one form that the record keeps of a repository, and those that a followed tag may move
+// to. It reduces any list to two kilobytes.
 const keptTags = 16
 
 // tagLists are the tag lists of a round, by repository.
 type tagLists struct {
 	asker *Asker
 	all   bool                      // all are due
-	asked map[string]bool           // at most one request a round
+	asked map[string]bool           // at most one request per round
 	tags  map[string][]tags.Tag     // newest first
 	kept  map[string]record.TagList // for the record, without tags
-	// failed is why the list of a repository did not come. An older one may serve.
+	// failed is why the list of a repository failed. An older one may be used.
 	failed map[string]error
 }
 
@@ -39,10 +39,10 @@ func newTagLists(a *Asker, poll Poll) *tagLists {
 	}
 }
 
-// list returns the SUSE tags of a repository, newest first. It lists them if the recorded
-// list is too old, a person asks, or force is set.
+// list returns the tags of a repository that have an order, newest first. It lists them if the recorded list is too
+// old, a person asks, or force is set.
 //
-// known are tags that the source has: a list without one of them is not whole.
+// known are tags that exist: a list without one of them is incomplete.
 func (l *tagLists) list(
 	ctx context.Context, repository string, from Source, known []string, force bool,
 ) ([]tags.Tag, error) {
@@ -65,12 +65,12 @@ func (l *tagLists) list(
 	if !ok || kept.Error != "" {
 		return nil, fmt.Errorf("%s: no tag list: %s", repository, kept.Error)
 	}
-	list, _, _ := parseAll(kept.Tags, a.Policy.RuleFor(repository).Dialect)
+	list, _, _ := parseAll(kept.Tags, a.Policy.RuleFor(repository).Scheme)
 	return list, nil
 }
 
-// haver is a Source that knows a list that is not whole by the tags that it lacks: see
-// registry.TagsHaving. Beside an error it may return tags that are there.
+// haver is a Source that detects an incomplete list by the tags that it lacks: see registry.TagsHaving. With an error
+// it may return existing tags.
 type haver interface {
 	TagsHaving(ctx context.Context, repository string, known []string) ([]string, error)
 }
@@ -82,8 +82,7 @@ func listTags(ctx context.Context, from Source, repository string, known []strin
 	return from.Tags(ctx, repository)
 }
 
-// fetch lists the tags of a repository. If the source fails, an older list serves, and what else
-// is known to be there.
+// fetch lists the tags of a repository. If the source fails, it returns an older list and other known tags.
 func (l *tagLists) fetch(ctx context.Context, repository string, from Source, known []string) error {
 	a := l.asker
 	end := a.Progress.Heartbeat()
@@ -96,15 +95,15 @@ func (l *tagLists) fetch(ctx context.Context, repository string, from Source, kn
 	kept, ok := a.Record.Lists[repository]
 	switch {
 	case err == nil:
-		d := a.Policy.RuleFor(repository).Dialect
-		list, foreign, malformed := parseAll(names, d)
+		s := a.Policy.RuleFor(repository).Scheme
+		list, unrecognized, malformed := parseAll(names, s)
 		if malformed > 0 {
 			a.Log.Info("malformed tags in the list", "repository", repository, "count", malformed)
 		}
 		l.tags[repository] = list
 		if _, isListed := from.(listedSource); !isListed {
 			l.kept[repository] = record.TagList{
-				At: a.Now(), Foreign: foreign, Malformed: malformed, Unread: tags.Unread(names, d, keptTags),
+				At: a.Now(), Unrecognized: unrecognized, Malformed: malformed, Unread: tags.Unread(names, s, keptTags),
 			}
 		}
 	case servesNoLists(err):
@@ -113,17 +112,17 @@ func (l *tagLists) fetch(ctx context.Context, repository string, from Source, kn
 		l.failed[repository] = listError(repository, err)
 	}
 	if ok && kept.Error == "" {
-		a.Log.Warn("tag list is old", "repository", repository, "since", kept.At, "err", err)
+		a.Log.Warn("using an old tag list", "repository", repository, "since", kept.At, "err", err)
 		names = append(names, kept.Tags...)
 	}
 	if err != nil && len(names) > 0 {
-		l.tags[repository], _, _ = parseAll(unique(names), a.Policy.RuleFor(repository).Dialect)
+		l.tags[repository], _, _ = parseAll(unique(names), a.Policy.RuleFor(repository).Scheme)
 		return nil
 	}
 	return err
 }
 
-// recordNoList records that a host serves no lists. What an older list had stays known.
+// recordNoList records that a host serves no lists. The tags of an older list are kept.
 func (l *tagLists) recordNoList(repository string, err error) {
 	a, se := l.asker, sourceError(err)
 	kept := a.Record.Lists[repository]
@@ -138,9 +137,9 @@ func (l *tagLists) recordNoList(repository string, err error) {
 	a.Record.Lists.Set(repository, kept)
 }
 
-// noList is why a repository has no tag list; nil: it has one, or it failed.
+// noList returns why a repository has no tag list; nil if it has one, or if it failed.
 func (l *tagLists) noList(repository string) *record.NoList {
-	if l.kept[repository].At.IsZero() { // else there is a new one
+	if l.kept[repository].At.IsZero() { // otherwise there is a new one
 		return l.asker.Record.Lists[repository].NoList
 	}
 	return nil
@@ -154,7 +153,7 @@ func (l *tagLists) unread(repository string) []string {
 	return l.asker.Record.Lists[repository].Unread
 }
 
-// listError is a failure of a source that is about its tag list.
+// listError returns a failure of a source that is about its tag list.
 func listError(repository string, err error) error {
 	f := sourceError(err)
 	f.Repository = cmp.Or(f.Repository, repository)
@@ -169,7 +168,7 @@ func unique(names []string) []string {
 	return slices.Compact(names)
 }
 
-// servesNoLists reports whether a host has no tag lists, or none for us.
+// servesNoLists reports whether a host serves no tag lists, or none to this node.
 func servesNoLists(err error) bool {
 	se, ok := errors.AsType[*release.SourceError](err)
 	switch {
@@ -182,15 +181,15 @@ func servesNoLists(err error) bool {
 	}
 }
 
-// trim drops what the rest of the round does not need: the lists of all repositories may
-// have a hundred thousand tags each.
+// trim drops the tags that the rest of the round does not need: the lists of all repositories may have a hundred
+// thousand tags each.
 func (l *tagLists) trim(repository string, follows []followed) {
 	if list, ok := l.tags[repository]; ok {
 		l.tags[repository] = trimTags(list, follows)
 	}
 }
 
-// save records what later polls need of the lists.
+// save records the part of the lists that later polls need.
 func (l *tagLists) save(follows map[string][]followed) {
 	for repository, list := range l.tags {
 		kept, is := l.kept[repository]
@@ -210,9 +209,8 @@ type followed struct {
 	rule policy.Rule
 }
 
-// trimTags selects from a list, newest first: the highest tags of each form, and for each
-// followed tag those that it may move to, and its own builds and revisions. So many new
-// tags do not hide the older line that a policy stays on.
+// trimTags selects from a list, newest first: the highest tags of each form, and for each followed tag those that it
+// may move to, and its builds and revisions. So many new tags do not hide the older line of a policy.
 func trimTags(list []tags.Tag, follows []followed) []tags.Tag {
 	keep := map[string]bool{}
 	choose := func(fits func(tags.Tag) bool) {
@@ -227,14 +225,14 @@ func trimTags(list []tags.Tag, follows []followed) []tags.Tag {
 			}
 		}
 	}
-	for _, form := range []tags.Form{tags.Short, tags.Intermediate, tags.Long} {
+	for _, form := range []tags.Form{tags.Short, tags.Intermediate, tags.Long, tags.Single} {
 		choose(func(t tags.Tag) bool { return t.Form() == form })
 	}
 	for _, from := range follows {
 		choose(func(t tags.Tag) bool {
 			change := tags.ChangeBetween(from.Tag, t)
 			_, refused := from.rule.RefusesTag(t, change)
-			return tags.SamePrecision(from.Tag, t) && change > tags.Same && !refused
+			return tags.InLine(from.Tag, t) && change > tags.Same && !refused
 		})
 		for _, form := range []tags.Form{tags.Intermediate, tags.Long} {
 			choose(func(t tags.Tag) bool { return t.Form() == form && t.IsBuildOf(from.Tag) })
@@ -249,21 +247,21 @@ func trimTags(list []tags.Tag, follows []followed) []tags.Tag {
 	return out
 }
 
-// parseAll parses the SUSE tags, sorts them newest first, and counts the others.
-func parseAll(names []string, d tags.Dialect) (list []tags.Tag, foreign, malformed int) {
+// parseAll parses the tags that can be ordered, sorts them newest first, and counts the others.
+func parseAll(names []string, s tags.Scheme) (list []tags.Tag, unrecognized, malformed int) {
 	for _, n := range names {
-		t, err := d.Parse(n)
+		t, err := s.Parse(n)
 		switch {
 		case err == nil:
 			list = append(list, t)
-		case tags.Classify(n) == tags.ClassMalformed:
+		case errors.Is(err, tags.ErrMalformed):
 			malformed++
 		default:
-			foreign++
+			unrecognized++
 		}
 	}
 	slices.SortFunc(list, func(x, y tags.Tag) int { return tags.Compare(y, x) })
-	return list, foreign, malformed
+	return list, unrecognized, malformed
 }
 
 // ofForm returns the tags of one form, in their order.

@@ -20,17 +20,17 @@ import (
 
 // Verifier verifies the signatures of releases.
 type Verifier interface {
-	// Verify returns the fingerprint of the key that signed a release. ErrUnsigned and ErrForged
-	// are results of a verification; with any other error there was none.
+	// Verify returns the fingerprint of the key that signed a release. ErrUnsigned and ErrForged are results of a
+	// verification; any other error means that there was none.
 	Verify(ctx context.Context, r release.Release) (key string, err error)
-	// Keys are the fingerprints of the trusted keys, sorted. When they change, refused releases
-	// are verified again at once.
+	// Keys returns the fingerprints of the trusted keys, sorted. When they change, refused releases are verified again
+	// at once.
 	Keys(ctx context.Context) ([]string, error)
 }
 
 // SignatureChecker verifies releases and stores the results in the record.
 type SignatureChecker struct {
-	Verifier Verifier // nil: nothing is verified
+	Verifier Verifier // nil: signatures are not verified
 	Policy   policy.Policy
 	Records  *record.Store
 	Log      *slog.Logger
@@ -39,8 +39,8 @@ type SignatureChecker struct {
 	Progress *status.Reporter
 }
 
-// Verify verifies a release before its layers are pulled. ErrHeld where the policy requires a
-// signature and there is none.
+// Verify verifies a release before its layers are pulled. It returns ErrHeld if the policy requires a signature and
+// there is none.
 func (s *SignatureChecker) Verify(ctx context.Context, r release.Release) error {
 	rec := &s.Records.Record
 	pol, key := s.Policy.RuleFor(r.Repository).Signatures, release.Key(r.Repository, r.Digest)
@@ -70,7 +70,7 @@ func (s *SignatureChecker) Verify(ctx context.Context, r release.Release) error 
 	return fmt.Errorf("%w: %w", release.ErrHeld, err)
 }
 
-// keys are the fingerprints of the trusted keys, separated by spaces.
+// keys returns the fingerprints of the trusted keys, separated by spaces.
 func (s *SignatureChecker) keys(ctx context.Context) string {
 	keys, err := s.Verifier.Keys(ctx)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *SignatureChecker) keys(ctx context.Context) string {
 	return strings.Join(keys, " ")
 }
 
-// DropRemovedKeys drops the signatures of keys that are not trusted any more: all of them where no key can be read.
+// DropRemovedKeys drops the signatures of keys that are no longer trusted: all of them if no key can be read.
 func (s *SignatureChecker) DropRemovedKeys(ctx context.Context) {
 	signed := s.Records.Record.Signed
 	if s.Verifier == nil || len(signed) == 0 {
@@ -88,7 +88,7 @@ func (s *SignatureChecker) DropRemovedKeys(ctx context.Context) {
 	trusted := strings.Fields(s.keys(ctx))
 	for release, by := range signed {
 		if !slices.Contains(trusted, by) {
-			s.Log.Warn("key was removed, verifying the signature again", "release", release, "key", by)
+			s.Log.Warn("signature key was removed, verifying the signature again", "release", release, "key", by)
 			signed.Delete(release)
 		}
 	}
@@ -112,7 +112,7 @@ func (s *SignatureChecker) VerifyAgain(ctx context.Context, atOnce bool) {
 	for _, key := range slices.Sorted(maps.Keys(rec.Unsigned)) {
 		wait := rec.Unsigned[key].RetryAt.Sub(now)
 		rel, known := rec.Releases[key]
-		if !known || ctx.Err() != nil || wait > 0 && wait <= policy.MaxBackoff { // a longer wait is of a wrong clock
+		if !known || ctx.Err() != nil || wait > 0 && wait <= policy.MaxBackoff { // a longer wait comes from a wrong clock
 			continue
 		}
 		if err := s.Verify(ctx, rel); err == nil && rec.Signed[key] != "" {

@@ -14,21 +14,21 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Space reserves disk space for concurrent pulls, and keeps why releases could not be staged.
-// It is safe for concurrent use.
+// Space reserves disk space for concurrent pulls, and records why releases could not be staged. It is safe for
+// concurrent use.
 type Space struct {
 	mu       sync.Mutex
-	reserved map[string]policy.SpaceNeeded // by the pulls under way, by release
-	blocked  map[string]policy.SpaceNeeded // releases without space since the last poll, and what they need
-	minSpace map[string]int64              // bytes that releases need at least, whose pull filled the disk
-	failed   map[string]error              // why releases could not be staged the last time
+	reserved map[string]policy.SpaceNeeded // by running pulls, by release
+	blocked  map[string]policy.SpaceNeeded // releases without space since the last poll, with their needs
+	minSpace map[string]int64              // minimum size in bytes of releases whose pull filled the disk
+	failed   map[string]error              // why releases could not be staged last time
 }
 
-// errCrowded: the space suffices for the pull alone, but not beside the pulls under way.
-var errCrowded = fmt.Errorf("%w: no space beside other pulls", release.ErrHeld)
+// errCrowded: the space is enough for the pull alone, but not together with the running pulls.
+var errCrowded = fmt.Errorf("%w: no space while other pulls run", release.ErrHeld)
 
-// Begin begins a cycle. A poll checks blocked releases again: layers that they share with
-// others may have been pulled since.
+// Begin begins a cycle. A poll checks blocked releases again: layers that they share with others may have been pulled
+// since.
 func (s *Space) Begin(poll bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,30 +38,29 @@ func (s *Space) Begin(poll bool) {
 	}
 }
 
-// Blocked returns the releases without space and what they need.
+// Blocked returns the releases without space and their needs.
 func (s *Space) Blocked() map[string]policy.SpaceNeeded {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.blocked)
 }
 
-// MinSpace returns what releases need at least, whose pull filled the disk. The record keeps it.
+// MinSpace returns the minimum sizes of releases whose pull filled the disk, for the record.
 func (s *Space) MinSpace() map[string]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.minSpace)
 }
 
-// Restore sets what MinSpace returned.
+// Restore restores the result of MinSpace.
 func (s *Space) Restore(minSpace map[string]int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.minSpace = maps.Clone(minSpace)
 }
 
-// reserve reserves the space for a pull; its error is a ShortageError or errCrowded. Other
-// pulls count whole, though part of them is on the disk already: overestimating delays a pull,
-// underestimating fills the disk.
+// reserve reserves the space for a pull; its error is a ShortageError or errCrowded. Other pulls count as a whole,
+// though part of them is already on disk: overestimating delays a pull, underestimating fills the disk.
 func (s *Space) reserve(key string, n policy.SpaceNeeded, fs policy.Filesystem, keep policy.Reserve) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,8 +80,8 @@ func (s *Space) reserve(key string, n policy.SpaceNeeded, fs policy.Filesystem, 
 	return nil
 }
 
-// overflowed raises the estimate of a pull that filled the disk and has cleaned up. The space
-// that is free now is too little by a tenth at least.
+// overflowed raises the estimate of a pull that filled the disk and has cleaned up: the pull needs at least a tenth
+// more than the space that is free now.
 func (s *Space) overflowed(key string, fs policy.Filesystem, keep policy.Reserve, err error) error {
 	if fs.Size == 0 {
 		return err
@@ -109,7 +108,7 @@ func (s *Space) release(key string, err error) {
 	}
 }
 
-// FilesystemOf is the image filesystem as the status shows it; zero where it is unknown.
+// FilesystemOf returns the image filesystem for the status; zero if unknown.
 func FilesystemOf(ctx context.Context, images node.ImageService, log *slog.Logger) policy.Filesystem {
 	fs, err := images.Filesystem(ctx)
 	if err != nil {
@@ -119,7 +118,7 @@ func FilesystemOf(ctx context.Context, images node.ImageService, log *slog.Logge
 	return fs
 }
 
-// SetFailure stores why a release could not be staged; nil is ignored.
+// SetFailure records why a release could not be staged; nil is ignored.
 func (s *Space) SetFailure(key string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +137,7 @@ func (s *Space) ClearFailures() {
 	s.failed = map[string]error{}
 }
 
-// Failure is why a release could not be staged the last time; nil: it was staged, or not tried.
+// Failure returns why a release could not be staged last time; nil if it was staged, or not tried.
 func (s *Space) Failure(key string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -32,7 +32,7 @@ type Stager struct {
 	CRI        node.ImageService
 	Signatures *SignatureChecker
 	Space      *Space
-	Meter      StagingMeter // nil: nothing is counted
+	Meter      StagingMeter // nil: pulls are not counted
 	Policy     policy.Policy
 	Log        *slog.Logger
 	Progress   *status.Reporter
@@ -82,15 +82,15 @@ func (s *Stager) Stage(ctx context.Context, r release.Release) error {
 	return err
 }
 
-// spacePatience is how long CRI may take to come back, and spaceInterval how often it is asked.
+// spacePatience is how long CRI may be unavailable, and spaceInterval the time between queries.
 const (
 	spacePatience = time.Minute
 	spaceInterval = time.Second
 )
 
-// filesystem asks CRI for the image filesystem until it answers: a pull outlives a restart of containerd. A filesystem
-// that the agent cannot see, since a sandbox hides it, would hold each pull for ever: it is zero, and a pull that fills
-// it cleans up after itself.
+// filesystem queries CRI for the image filesystem until it answers: a pull survives a restart of containerd. If a
+// sandbox hides the filesystem from the agent, it returns zero instead of an error that would hold each pull forever; a
+// pull that fills it cleans up after itself.
 func (s *Stager) filesystem(ctx context.Context) (policy.Filesystem, error) {
 	for end := time.Now().Add(spacePatience); ; {
 		disk, err := s.CRI.Filesystem(ctx)
@@ -122,15 +122,14 @@ func (s *Stager) pull(ctx context.Context, r release.Release) error {
 		err = s.Space.overflowed(key, FilesystemOf(ctx, s.CRI, s.Log), s.Policy.Reserve, err)
 	}
 	s.Space.release(key, err)
-	// StageAll retries a crowded pull, which counts then.
+	// StageAll retries a crowded pull, which is counted then.
 	if s.Meter != nil && ctx.Err() == nil && !errors.Is(err, errCrowded) {
 		s.Meter.Staged(err)
 	}
 	return err
 }
 
-// AwaitListed asks CRI for an image until CRI lists it or listTimeout is over, and returns the
-// image id.
+// AwaitListed queries CRI until it lists an image or listTimeout has passed, and returns the image id.
 func (s *Stager) AwaitListed(ctx context.Context, name string) (digest.Digest, error) {
 	end := time.NewTimer(listTimeout)
 	defer end.Stop()
@@ -148,7 +147,7 @@ func (s *Stager) AwaitListed(ctx context.Context, name string) (digest.Digest, e
 		case <-ctx.Done():
 			return "", fmt.Errorf("%s: cri: %w", name, ctx.Err())
 		case <-end.C:
-			return "", fmt.Errorf("%s: staged, but cri does not list it after %s", name, listTimeout)
+			return "", fmt.Errorf("%s: staged, but CRI does not list it after %s", name, listTimeout)
 		case <-tick.C:
 		}
 	}
@@ -156,6 +155,6 @@ func (s *Stager) AwaitListed(ctx context.Context, name string) (digest.Digest, e
 
 // StagingMeter counts pulls.
 type StagingMeter interface {
-	// Staged counts a pull that has ended. ErrHeld means that it waits.
+	// Staged counts a finished pull. ErrHeld means that it waits.
 	Staged(err error)
 }

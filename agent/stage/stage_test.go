@@ -34,7 +34,7 @@ var (
 	disk = policy.Filesystem{Path: "/var", Size: 10240 * mib, Free: 500 * mib}
 )
 
-// rel is a release with a number; its pull needs 300 MiB.
+// rel returns a release with a number; its pull needs 300 MiB.
 func rel(n int) release.Release {
 	name := fmt.Sprintf("1.0-rev1-build%d", n)
 	return release.Release{
@@ -51,13 +51,13 @@ type images struct {
 	mu       sync.Mutex
 	disk     policy.Filesystem
 	unknown  error                       // instead of disk
-	fails    func(release.Release) error // once the space was checked
-	unlisted int                         // CRI lists no image so many times
+	fails    func(release.Release) error // after the space check
+	unlisted int                         // number of queries in which CRI does not list the image
 	criFails error
-	config   digest.Digest // that CRI lists; empty: the release's
-	pulls    []string      // that were begun
+	config   digest.Digest // in CRI; empty: the release's
+	pulls    []string      // started ones
 	together int
-	most     int // pulls at a time
+	most     int // largest number of concurrent pulls
 	counted  []error
 	reported []status.Progress
 }
@@ -73,7 +73,7 @@ func (i *images) Stage(ctx context.Context, r release.Release, o node.StageOptio
 	i.together++
 	i.most = max(i.most, i.together)
 	i.mu.Unlock()
-	<-time.After(time.Minute) // of the bubble
+	<-time.After(time.Minute) // the bubble's time
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.together--
@@ -109,7 +109,7 @@ func (i *images) report(p status.Progress) {
 	i.reported = append(i.reported, p)
 }
 
-// stager stages on the node, in cycles.
+// stager returns a Stager for the node.
 func (i *images) stager() *stage.Stager {
 	s := &stage.Stager{
 		Images: i, CRI: i, Space: &stage.Space{}, Meter: i, Log: log, Signatures: &stage.SignatureChecker{Records: &record.Store{}},
@@ -127,11 +127,11 @@ func TestStage(t *testing.T) {
 		err     string
 		took    time.Duration
 		blocked bool
-		phase   string // that is reported last
+		phase   string // the last one reported
 	}{
 		"it comes":                {func(*images) {}, "", time.Minute, false, ""},
 		"CRI lists it later":      {func(i *images) { i.unlisted = 5 }, "", time.Minute + 2500*time.Millisecond, false, ""},
-		"CRI never lists it":      {func(i *images) { i.unlisted = 1000 }, "staged, but cri does not list it after 10s", time.Minute + 10*time.Second, false, ""},
+		"CRI never lists it":      {func(i *images) { i.unlisted = 1000 }, "staged, but CRI does not list it after 10s", time.Minute + 10*time.Second, false, ""},
 		"CRI fails":               {func(i *images) { i.criFails = refused }, "cri: connection refused", time.Minute, false, ""},
 		"CRI lists another image": {func(i *images) { i.config = "sha256:other" }, "cri lists image id sha256:other instead of sha256:", time.Minute, false, ""},
 		"the pull fails":          {func(i *images) { i.fails = func(release.Release) error { return refused } }, "connection refused", time.Minute, false, status.PhaseFailed},
@@ -173,8 +173,8 @@ func TestStage(t *testing.T) {
 	})
 }
 
-// What has no space beside the pulls under way is pulled after them.
-func TestPullsAtATime(t *testing.T) {
+// A pull without space next to the running ones follows them.
+func TestConcurrentPulls(t *testing.T) {
 	t.Parallel()
 	for title, c := range map[string]struct {
 		together, most int
@@ -204,8 +204,8 @@ func TestPullsAtATime(t *testing.T) {
 	assert.Empty(t, i.pulls)
 }
 
-// A pull that filled the disk needs twice as much as was thought, and more than was free, until it comes. A poll checks
-// blocked pulls again.
+// A pull that filled the disk needs at least twice its estimate and more than the free space, until it succeeds. A poll
+// checks blocked pulls again.
 func TestSpaceThatAPullNeeds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestSpaceThatAPullNeeds(t *testing.T) {
 	require.NoError(t, s.Failure("a"))
 }
 
-// keys verifies the releases that were signed by a trusted key.
+// keys verifies releases signed by a trusted key.
 type keys struct {
 	trusted []string
 	err     error // of a verification
@@ -318,7 +318,7 @@ func TestVerify(t *testing.T) {
 	assert.Empty(t, s.Records.Record.Unsigned, "an interruption is no answer")
 }
 
-// What was not signed is verified again: after a back-off, under other keys, or for a person.
+// An unsigned release is verified again: after a back-off, with other keys, or for a person.
 func TestVerifyAgain(t *testing.T) {
 	t.Parallel()
 	for title, c := range map[string]struct {

@@ -2,26 +2,26 @@
 
 package status
 
-// Activity is what the daemon does now, beside the state of the node.
+// Activity is the current work of the daemon, in addition to the state of the node.
 type Activity string
 
 // The activities.
 const (
 	ActivityNone     Activity = ""
-	ActivityChecking Activity = "checking" // sources are asked
-	ActivityStaging  Activity = "staging"  // releases are pulled
-	ActivityApplying Activity = "applying" // pods are restarted and proved
+	ActivityChecking Activity = "checking" // asking sources
+	ActivityStaging  Activity = "staging"  // pulling releases
+	ActivityApplying Activity = "applying" // restarting and verifying pods
 )
 
-// activities by the phase of a progress. Other phases end work, and say nothing of what follows.
+// activities by the phase of a progress. Other phases end work, and do not say what follows.
 var activities = map[string]Activity{
 	PhaseAsking: ActivityChecking, PhaseConfirming: ActivityChecking,
 	PhaseResolving: ActivityStaging, PhaseDownloading: ActivityStaging, PhaseUnpacking: ActivityStaging,
 	PhaseChanging: ActivityApplying, PhaseReturning: ActivityApplying, PhaseWaiting: ActivityApplying,
-	PhaseLocking: ActivityApplying, PhaseProving: ActivityApplying,
+	PhaseLocking: ActivityApplying, PhaseVerifying: ActivityApplying,
 }
 
-// Activity is what the daemon does; false: the progress does not say.
+// Activity returns the daemon's activity; false if the progress does not show it.
 func (p Progress) Activity() (Activity, bool) {
 	a, ok := activities[p.Phase]
 	return a, ok

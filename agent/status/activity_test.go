@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// TestEveryPhaseOfWorkHasAnActivity: a phase without one would let the daemon look idle.
+// TestEveryPhaseOfWorkHasAnActivity: in a phase without one the daemon would look idle.
 func TestEveryPhaseOfWorkHasAnActivity(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("progress.go")

@@ -7,21 +7,21 @@ import (
 	"fmt"
 )
 
-// The kinds of actors. A hold is of ByPerson or ByConfiguration.
+// The kinds of actors. A hold is by ByPerson or ByConfiguration.
 const (
 	ByPerson        = "person"
 	ByConfiguration = "configuration"
 	ByAuto          = "auto"    // apply.mode: auto
-	ByAgent         = "agent"   // a rollback of what did not come up
-	ByKubelet       = "kubelet" // a start that no person approved
+	ByAgent         = "agent"   // a rollback after a failure
+	ByKubelet       = "kubelet" // a start without an approval
 )
 
 // Actor is who approved or did something.
 type Actor struct {
 	Kind string  `json:"kind" dbus:"by"`             // ByPerson ...
-	Via  string  `json:"via,omitempty" dbus:"via"`   // of a person: ViaSocket or ViaBus; empty: not known
-	UID  *uint32 `json:"uid,omitempty" dbus:"uid"`   // of a person; nil: not known
-	User string  `json:"user,omitempty" dbus:"user"` // the name of UID; empty: not known
+	Via  string  `json:"via,omitempty" dbus:"via"`   // of a person: ViaSocket or ViaBus; empty if unknown
+	UID  *uint32 `json:"uid,omitempty" dbus:"uid"`   // of a person; nil if unknown
+	User string  `json:"user,omitempty" dbus:"user"` // the name of UID; empty if unknown
 }
 
 // How a person's request reaches the daemon.
@@ -30,7 +30,7 @@ const (
 	ViaBus    = "bus"
 )
 
-// String is the actor for people, as in "alice (uid 1000, bus)".
+// String returns the actor for people, as in "alice (uid 1000, bus)".
 func (a Actor) String() string {
 	switch {
 	case a.Kind == ByAuto:

@@ -9,10 +9,10 @@ import (
 
 // Down describes a followed container that does not run.
 type Down struct {
-	// Since is when it ended; if it was never started, when that was first observed.
+	// Since is when it ended; if it never started, when that was first observed.
 	Since time.Time `json:"since"`
-	// Starting: kubelet has not started it yet, and may still pull or run init containers.
-	// After five minutes it counts as down.
+	// Starting: kubelet has not started it yet, and may still pull or run init containers. After five minutes it counts
+	// as down.
 	Starting bool   `json:"starting"`
 	ExitCode int32  `json:"exitCode"`
 	Reason   string `json:"reason"`  // from CRI or kubelet: Error, OOMKilled, CrashLoopBackOff, ErrImagePull; or empty
@@ -21,12 +21,12 @@ type Down struct {
 	Absent bool `json:"absent,omitempty"`
 }
 
-// String describes it in one sentence.
+// String describes the container in one sentence.
 func (d Down) String() string {
-	text := "does not run"
+	text := "is not running"
 	switch {
 	case d.Starting:
-		text = "is not started yet"
+		text = "has not started yet"
 	case d.Absent:
 		text = "was not started"
 	default:

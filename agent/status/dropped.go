@@ -13,15 +13,14 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// Bounds of the record and of the status as indented JSON, in bytes: larger files are not
-// read. A repository needs some kilobytes.
+// Limits of the record and of the status as indented JSON, in bytes: larger files are not read. A container needs 2 kB
+// of each, and a kubelet runs at most some hundred pods.
 const (
 	MaxRecord = 16 << 20
-	MaxStatus = 4 << 20
+	MaxStatus = 16 << 20
 )
 
-// Dropped is an entry of the record or the status that was left out because it could not be
-// written.
+// Dropped is an entry of the record or the status that was dropped because it could not be written.
 type Dropped struct {
 	Entry  string `json:"entry"` // as in "record: releases registry.suse.com/caasp/v4/velum@sha256:..."
 	Reason string `json:"reason"`
@@ -31,13 +30,13 @@ type Dropped struct {
 type entry struct {
 	name  string
 	size  int
-	spare bool // it goes first
+	spare bool // dropped first
 	err   error
 	drop  func()
 }
 
-// DropFrom removes entries of a document that JSON cannot write, and then the largest until
-// it has at most limit bytes. spare are the fields whose entries go first.
+// DropFrom removes entries of a document that JSON cannot represent, and then the largest until it has at most limit
+// bytes. Entries of the fields in spare go first.
 func DropFrom(document any, name string, limit int, spare []string) []Dropped {
 	var out []Dropped
 	v := reflect.ValueOf(document).Elem()
@@ -65,7 +64,8 @@ func DropFrom(document any, name string, limit int, spare []string) []Dropped {
 		return cmp.Compare(b.size, a.size)
 	})
 	for total := len(text); total > limit && len(whole) > 0; whole = whole[1:] {
-		leave(whole[0], fmt.Sprintf("of %d bytes, in a %s of %d, at most %d", whole[0].size, name, total, limit))
+		leave(whole[0], fmt.Sprintf("too large: %d bytes, in a %s of %d bytes with a limit of %d", whole[0].size, name,
+			total, limit))
 		total -= whole[0].size
 	}
 	compact(v)
@@ -94,7 +94,7 @@ func entriesOf(v reflect.Value, spare []string) []entry {
 			e.spare = slices.Contains(spare, field.Name)
 			e.drop = func() { values.SetMapIndex(key, reflect.Value{}) }
 			if kind == reflect.Slice {
-				e.drop = func() { values.Index(int(key.Int())).SetZero() } // compact takes it out
+				e.drop = func() { values.Index(int(key.Int())).SetZero() } // compact removes it
 			}
 			out = append(out, e)
 		}
@@ -137,7 +137,7 @@ func (s *Status) ReportDropped(dropped []Dropped) {
 	}
 	s.Dropped = slices.Clone(dropped)
 	first := dropped[0]
-	text := fmt.Sprintf("not kept: %s: %s", first.Entry, first.Reason)
+	text := fmt.Sprintf("entry dropped: %s: %s", first.Entry, first.Reason)
 	if more := len(dropped) - 1; more > 0 {
 		text += fmt.Sprintf(" (and %d more)", more)
 	}

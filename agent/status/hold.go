@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// The names of holds. They are part of the machine interface; holdKinds has what each of them means.
+// The names of holds. They are part of the machine interface; holdKinds explains each of them.
 const (
-	HoldWithheld      = "withheld"
+	HoldUnresolved    = "unresolved"
 	HoldBusy          = "busy"
 	HoldRequested     = "hold"
 	HoldFreeze        = "freeze"
 	HoldRefused       = "refused"
 	HoldDisk          = "disk"
 	HoldUnmanaged     = "unmanaged"
+	HoldDistribution  = "distribution"
 	HoldEdited        = "edited"
 	HoldDuplicate     = "duplicate"
 	HoldReboot        = "reboot"
@@ -34,77 +35,105 @@ const (
 	HoldRollout       = "rollout"
 )
 
-// HoldKind is one row of the table of holds. Every face reads it: the status, the manual page, docs/operations.md
-// (make holds), the metrics and the page in Cockpit.
+// HoldKind is one row of the table of holds. All outputs use it: the status, the manual page (make tables), the
+// metrics and the page in Cockpit.
 type HoldKind struct {
-	Name    string
+	Name string
+	// Summary says in one sentence what the hold is, from its fields, and whether that is all, with its date: else its
+	// reason has the details. A field's value follows ": ", so that the page in Cockpit translates the text before it.
+	Summary func(Hold) (text string, all bool)
 	Meaning string // for people, in Markdown
-	// OnlyAuto: only automatic applies wait for it. A person may apply.
+	// OnlyAuto: it delays only automatic applies. A person may still apply.
 	OnlyAuto bool
-	// Remedy returns what ends the hold, from its fields. "; " divides its parts; a value of a field stands in a part
-	// behind ": ", so that the page in Cockpit translates what is before it.
+	// Remedy returns how to end the hold, from its fields. "; " separates its parts; a field's value follows ": " in a
+	// part, so that the page in Cockpit translates the text before it.
 	Remedy func(Hold) string
 }
 
-// HoldKinds is the table of holds, those that bind everybody first.
+// HoldKinds returns the table of holds, those that also bind people first.
 func HoldKinds() []HoldKind { return slices.Concat(holdsOfAll(), holdsOfAuto()) }
 
 func holdsOfAll() []HoldKind { //nolint:funlen // a table
 	return []HoldKind{
 		{
-			HoldWithheld, "an image of the pod is unresolved, so nothing of the pod is offered", false,
-			always("the registry has to answer for all its images: image-update-agent doctor"),
+			HoldUnresolved, leads("The source does not answer for the image."),
+			"the agent has no answer for an image of the pod, so it offers nothing for the pod", false,
+			always("check why the registry does not answer: image-update-agent doctor"),
 		},
 		{
-			HoldBusy, "a grain says that the node is updated, migrated or removed, or the grains cannot be read", false,
+			HoldBusy, busy,
+			"a grain says that the node is being updated, migrated or removed, or the agent cannot read the " +
+				"grains", false,
 			notBusy,
 		},
-		{HoldRequested, "a person or the configuration holds the image", false, unhold},
 		{
-			HoldFreeze, "the configuration applies nothing before a date (`apply.freeze`), not even by hand", false,
-			always("wait for the date; or another apply.freeze and a reload"),
+			HoldRequested, requested,
+			"a person or the configuration holds the image", false,
+			resume,
 		},
 		{
-			HoldRefused, "the pod would restart, and kubelet would pull what a rule refuses for another of its images", false,
-			always("another release, or another rule: image-update-agent plan names it"),
+			HoldFreeze, whole("The configuration applies nothing before a date."),
+			"the configuration applies nothing before a date (`apply.freeze`)", false,
+			always("wait for the date; or change apply.freeze and reload"),
 		},
 		{
-			HoldDisk, "the image file system has too little space for the pull; the reason has the figures", false,
-			always("make space where the images are; or a smaller disk.reserve or prune.keep"),
+			HoldRefused, leads("A restart would pull a refused release of another image."),
+			"the pod would restart, and kubelet would then pull a refused release for another of its " +
+				"images", false,
+			always("wait for another release, or change the rule that the plan shows: image-update-agent plan"),
 		},
 		{
-			HoldUnmanaged, "the pod manifest has no template, is the control plane's, or must not be written, as a " +
-				"symlink; the node is held by it only where something newer is staged for it and nothing else waits for " +
-				"approval", false,
-			always("none is needed; to have it applied list it under `manage`, and systemctl reload image-update-agent"),
+			HoldDisk, leads("The image filesystem has too little space."),
+			"the image filesystem has too little space for the pull", false,
+			always("free space on the image filesystem; or lower disk.reserve or prune.keep"),
 		},
 		{
-			HoldEdited, "the pod manifest has no template any more, and was edited since the agent wrote it", false,
+			HoldUnmanaged, leads("The agent may not change this pod manifest."),
+			"the agent may not change the pod manifest: it has no template and is not listed under " +
+				"`manage`, or it belongs to the control plane, or it is a symlink; the node is held by it only if no " +
+				"other update waits for approval", false,
+			always("nothing to do; to let the agent update it, list it under `manage` and run systemctl " +
+				"reload image-update-agent"),
+		},
+		{
+			HoldDistribution, leads("The Kubernetes distribution writes this pod manifest."),
+			"the Kubernetes distribution writes the pod manifest at each start (the control plane of " +
+				"RKE2), so the agent only shows what is newer; the node is not held by it", false,
+			always("nothing to do: an upgrade of the distribution brings newer images"),
+		},
+		{
+			HoldEdited, whole("Its template is gone, but the file was edited since the agent wrote it."),
+			"the template of the pod manifest is gone, and the file was edited since the agent wrote it", false,
 			always("remove the file, or list it under `manage`"),
 		},
 		{
-			HoldDuplicate, "another file of kubelet's directory defines the same pod, or cannot be read and may define it; " +
-				"kubelet reads every file without a leading dot, and runs the one that it read last, so neither is written, " +
-				"applied or rolled back", false,
+			HoldDuplicate, leads("Another file defines the same pod."),
+			"another file in kubelet's directory defines the same pod, or cannot be read and may define it; " +
+				"kubelet runs the one that it read last", false,
 			always("move all but one of the files out of kubelet's directory, or give them a leading dot"),
 		},
 		{
-			HoldReboot, "a reboot or shutdown of the node is requested or scheduled", false,
-			always("wait for the reboot; or shutdown -c, rebootmgrctl cancel; or remove /run/reboot-required, " +
-				"/run/reboot-needed"),
+			HoldReboot, leads("A reboot of the node is planned."),
+			"a reboot or shutdown of the node is requested or scheduled", false,
+			always("wait for the reboot; or cancel it with shutdown -c or rebootmgrctl cancel; or remove " +
+				"/run/reboot-required or /run/reboot-needed"),
 		},
 		{
-			HoldSnapshot, "the next boot is into another snapshot of the system", false,
-			always("reboot into the other snapshot; or transactional-update rollback to the running one"),
+			HoldSnapshot, leads("The next boot uses another snapshot of the system."),
+			"the next boot uses another snapshot of the system", false,
+			always("reboot into the other snapshot; or run transactional-update rollback to keep the current one"),
 		},
 		{
-			HoldKubelet, "kubelet's unit is not active, or for less than a minute", false,
-			always("wait a minute; else systemctl status kubelet"),
+			HoldKubelet, leads("kubelet is not ready."),
+			"kubelet's unit is not active, or has been for less than a minute; or the agent cannot read a " +
+				"file of k3s or RKE2 that names kubelet's directory", false,
+			always("wait a minute; if the hold stays, see systemctl status kubelet, or repair the named file"),
 		},
 		{
-			HoldSet, "another image of the same set is not staged, was withdrawn, or waits; or not all pods of the set " +
-				"were named",
-			false, always("all of the set has to be ready: image-update-agent status says what holds it"),
+			HoldSet, leads("The other releases of its set cannot be applied yet."),
+			"another image of the set is not staged, was withdrawn or waits, or not all pods of the set were " +
+				"named", false,
+			always("check what blocks the rest of the set: image-update-agent status"),
 		},
 	}
 }
@@ -112,66 +141,106 @@ func holdsOfAll() []HoldKind { //nolint:funlen // a table
 func holdsOfAuto() []HoldKind {
 	return []HoldKind{
 		{
-			HoldLock, "another node has the lock of the fleet (`apply.lock`), or its server does not answer; an apply by " +
-				"hand asks for it anew, and is held where it does not get it", true,
-			always("wait for the holder; if it is gone for good, its lock has to be released at the lock server: " +
-				"image-update-agent lock show"),
+			HoldLock, leads("It waits for the lock of the fleet."),
+			"another node has the lock of the fleet (`apply.lock`), or the lock server does not answer; an " +
+				"apply by hand asks again", true,
+			always("wait for the holder; if it is gone for good, release its lock on the lock server; " +
+				"to see the holder: image-update-agent lock show"),
 		},
 		{
-			HoldQuorum, "another member of etcd, or another API server, is not healthy or not known (`apply.quorum`); an " +
-				"apply by hand asks them anew, and is held where that is still so", true,
-			always("mend the member that is named; or turn apply.quorum off, where a person makes sure of the rest"),
+			HoldQuorum, leads("The rest of the control plane is not known to be healthy."),
+			"another member of etcd or another API server is not healthy or not known (`apply.quorum`); an " +
+				"apply by hand asks again", true,
+			always("repair the named member; or set apply.quorum to off if you check the control plane yourself"),
 		},
 		{
-			HoldWindow, "no maintenance window is open (`apply.windows`)", true,
-			always("wait for the window; or by hand, at any time: image-update-agent apply"),
+			HoldWindow, whole("No maintenance window is open."),
+			"no maintenance window is open (`apply.windows`)", true,
+			always("wait for the window; or apply now: image-update-agent apply"),
 		},
 		{
-			HoldControlPlane, "without a lock of the fleet, etcd and kube-apiserver are for a person, node by node; and " +
-				"what must not be newer waits for kube-apiserver", true,
-			always("a person, node by node: image-update-agent apply"),
+			HoldControlPlane, leads("This part of the control plane waits for a person."),
+			"etcd and kube-apiserver wait for a person unless the fleet has a lock; " +
+				"kube-controller-manager and kube-scheduler do not get a newer minor version than kube-apiserver", true,
+			always("apply node by node: image-update-agent apply"),
 		},
 		{
-			HoldContradiction, "the release has a higher tag than what runs and was created earlier, or a lower one and " +
-				"later; times before Docker, as 1970 or 1980 of reproducible builds, say nothing, and an image of a release " +
-				"catalog does not wait", true,
-			always("a person decides which one is newer: image-update-agent apply; or `deny` for the tag; or `older` for " +
-				"the image, where its times say nothing"),
+			HoldContradiction, leads("Tag and time of creation disagree on which release is newer."),
+			"the release has a higher tag than the running one but was created earlier, or a lower " +
+				"tag but was created later", true,
+			always("decide which release is newer, and apply it: image-update-agent apply; or `deny` its tag; or set " +
+				"`older` for the image if its creation times mean nothing"),
 		},
 		{
-			HoldFailed, "it was tried, did not come up, and could not be rolled back", true,
-			always("wait for a newer release; or image-update-agent apply --retry when the cause is gone"),
+			HoldFailed, leads("The release did not become healthy and could not be rolled back."),
+			"the release did not become healthy and could not be rolled back", true,
+			always("wait for a newer release; or, when the cause is fixed: image-update-agent apply --retry"),
 		},
 		{
-			HoldCatalog, "the release catalog has expired", true,
-			always("the publisher has to refresh the catalog (image-catalog refresh); or by hand: image-update-agent apply"),
+			HoldCatalog, leads("The release catalog has expired."),
+			"the release catalog has expired", true,
+			always("the publisher must refresh the catalog (image-catalog refresh); or apply now: image-update-agent apply"),
 		},
 		{
-			HoldRollout, "this node's time in the release's rollout has not come", true,
-			always("wait for this node's time; or by hand, at any time: image-update-agent apply"),
+			HoldRollout, rollout,
+			"the rollout of the release has not reached this node yet", true,
+			always("wait for this node's time; or apply now: image-update-agent apply"),
 		},
 	}
+}
+
+func leads(text string) func(Hold) (string, bool) {
+	return func(Hold) (string, bool) { return text, false }
+}
+
+func whole(text string) func(Hold) (string, bool) {
+	return func(Hold) (string, bool) { return text, true }
+}
+
+func busy(h Hold) (string, bool) {
+	if h.Grain == "" {
+		return "The grains cannot be read.", false
+	}
+	return "Another operation works on the node. Its grain: " + h.Grain, false
+}
+
+func requested(h Hold) (string, bool) {
+	switch {
+	case h.Note != "":
+		return h.Note, true
+	case h.By == ByConfiguration:
+		return "The configuration holds it.", true
+	default:
+		return "A person holds it.", true
+	}
+}
+
+func rollout(h Hold) (string, bool) {
+	if h.Until.IsZero() {
+		return "The publisher has paused the rollout.", true
+	}
+	return "The rollout has not reached this node yet.", true
 }
 
 func always(text string) func(Hold) string { return func(Hold) string { return text } }
 
 func notBusy(h Hold) string {
 	if h.Grain == "" {
-		return "repair the file: without it the agent cannot tell which operation owns the node"
+		return "repair the grains file: without it the agent cannot tell which operation owns the node"
 	}
-	return "wait for that operation; or, if it has left its grain: salt-call --local grains.delkey " + h.Grain
+	return "wait until that operation ends; or, if it left its grain behind: salt-call --local grains.delkey " + h.Grain
 }
 
-func unhold(h Hold) string {
+func resume(h Hold) string {
 	if h.By == ByConfiguration {
-		return "take its `hold` out of the configuration, and systemctl reload image-update-agent"
+		return "remove its `hold` from the configuration and run systemctl reload image-update-agent"
 	}
-	cure := "image-update-agent unhold " + path.Base(cmp.Or(h.Image, "IMAGE"))
+	cure := "image-update-agent resume " + path.Base(cmp.Or(h.Image, "IMAGE"))
 	if h.Image == "*" {
-		cure = "image-update-agent unhold --all"
+		cure = "image-update-agent resume --all"
 	}
 	if !h.Until.IsZero() {
-		cure += "; or wait for its end"
+		cure += "; or wait until it ends"
 	}
 	return cure
 }
@@ -187,33 +256,44 @@ func HoldNames() []string {
 
 // Hold is a named reason not to apply now.
 type Hold struct {
-	Name   string `json:"name" dbus:"name"`     // HoldWithheld ...
+	Name   string `json:"name" dbus:"name"`     // HoldUnresolved ...
 	Reason string `json:"reason" dbus:"reason"` // for people
-	// OnlyAuto: only automatic applies wait for it. See Explained.
+	// OnlyAuto: it delays only automatic applies. See Explained.
 	OnlyAuto bool   `json:"onlyAuto"`
-	Remedy   string `json:"remedy"` // what ends it, for people. See Explained.
-	// Until is when it ends by itself; zero: not known.
+	Remedy   string `json:"remedy"` // how to end it, for people. See Explained.
+	// Summary is one sentence about it, and Details what only Reason says. See Explained.
+	Summary string `json:"summary,omitempty"`
+	Details string `json:"details,omitempty"`
+	// Until is when it ends on its own; zero if unknown.
 	Until time.Time `json:"until,omitzero" dbus:"until"`
-	// Image is the repository that HoldRequested, HoldWithheld, HoldRefused and HoldContradiction are about; "*": all
-	// of them.
+	// Image is the repository of HoldRequested, HoldUnresolved, HoldRefused and HoldContradiction; "*": all of them.
 	Image string `json:"image,omitempty"`
+	// Note is what the person or the configuration gave as the reason of HoldRequested.
+	Note string `json:"note,omitempty"`
 	// By is who set HoldRequested: ByPerson or ByConfiguration.
 	By string `json:"by,omitempty" dbus:"by"`
-	// Grain is the grain of HoldBusy; empty: the grains could not be read.
+	// Grain is the grain of HoldBusy; empty if the grains could not be read.
 	Grain string `json:"grain,omitempty"`
 }
 
-// Explained returns the hold with what its row of the table says. A remedy that a newer or older daemon gave stays.
+// IsUnmanaged reports whether the hold only means that the agent does not manage the pod manifest.
+func (h Hold) IsUnmanaged() bool { return h.Name == HoldUnmanaged || h.Name == HoldDistribution }
+
+// Explained returns the hold with the data of its row in the table. A remedy from a newer or older daemon stays.
 func (h Hold) Explained() Hold {
 	for _, kind := range HoldKinds() {
 		if kind.Name == h.Name && h.Remedy == "" {
 			h.OnlyAuto, h.Remedy = h.OnlyAuto || kind.OnlyAuto, kind.Remedy(h)
+			summary, isAll := kind.Summary(h)
+			if h.Summary = summary; !isAll {
+				h.Details = h.Reason
+			}
 		}
 	}
 	return h
 }
 
-// Explained returns holds with what the table says about them, in one list; never nil.
+// Explained returns holds with the data of the table, in one list; never nil.
 func Explained(lists ...[]Hold) []Hold {
 	out := []Hold{}
 	for _, h := range slices.Concat(lists...) {

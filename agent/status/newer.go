@@ -18,7 +18,7 @@ type NotAllowed struct {
 	Key   string `json:"key" dbus:"key"`   // the setting that would allow it, as in "updates: minor"
 }
 
-// maxNamed bounds the items in a sentence.
+// maxNamed limits the items in a sentence.
 const maxNamed = 3
 
 func few(names []string) string {
@@ -31,10 +31,10 @@ func few(names []string) string {
 // LastPart returns the last path element of a repository.
 func LastPart(repository string) string { return repository[strings.LastIndex(repository, "/")+1:] }
 
-// Announcement is what the salt grain reports to the admin's UI.
+// Announcement is the content of the salt grain for the admin's UI.
 type Announcement struct {
 	State      string
-	Reason     string // why a pod did not come up; empty: none failed
+	Reason     string // why a pod did not come up; empty if none failed
 	Updates    []AnnouncedUpdate
 	NotAllowed []NotAllowed
 }
@@ -43,13 +43,13 @@ type Announcement struct {
 type AnnouncedUpdate struct {
 	Image  string        `json:"image" dbus:"image"` // repository
 	Change string        `json:"change" dbus:"change"`
-	From   string        `json:"from" dbus:"from"` // what runs, by its best name; "": not known
+	From   string        `json:"from" dbus:"from"` // the running release by its best name; "" if unknown
 	To     string        `json:"to" dbus:"to"`
 	Digest digest.Digest `json:"digest" dbus:"digest"` // of To
 }
 
 // Sentence explains why the pod is not updated, and what ends that.
 func (b RolledBack) Sentence(file string) string {
-	return fmt.Sprintf("%s was rolled back to %s and %s is denied, until apply --retry %s or a newer release",
+	return fmt.Sprintf("%s was rolled back to %s; %s is denied until apply --retry %s or a newer release",
 		file, few(b.Runs), few(b.Denied), file)
 }

@@ -8,19 +8,20 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Result is how an apply or a rollback of a pod manifest ended.
+// Result is the result of an apply or a rollback of a pod manifest.
 type Result string
 
 // The results.
 const (
 	ResultApplied    Result = "applied" // CRI shows the offer running
-	ResultNothing    Result = "nothing" // there was nothing to apply, or no rollback target
+	ResultNothing    Result = "nothing" // nothing to apply, or no rollback target
 	ResultHeld       Result = "held"    // there is a hold
 	ResultFailed     Result = "failed"  // the pod did not come up
 	ResultRolledBack Result = "rolled back"
-	ResultCanceled   Result = "canceled"  // the caller left before it began, and its approval with it
-	ResultContinues  Result = "continues" // the caller left; it had begun, and goes on
-	ResultAdopted    Result = "adopted"   // in the history: kubelet started it, and it was proved
+	ResultWouldApply Result = "would apply" // of a dry run: an apply would restart the pod
+	ResultCanceled   Result = "canceled"    // the caller left before the restart, which ended its approval
+	ResultContinues  Result = "continues"   // the caller left after the restart began; the restart continues
+	ResultPickedUp   Result = "picked up"   // in the history: kubelet started it, and it passed its health check
 )
 
 // ChangeRollback is the change of a rollback.
@@ -28,18 +29,18 @@ const ChangeRollback = "rollback"
 
 // Outcome is the result of an apply or a rollback of one pod manifest.
 type Outcome struct {
-	PodManifest string `json:"podManifest"`
-	Change      string `json:"change"`
-	Result      Result `json:"result"`
-	Reason      string `json:"reason"`
-	// Hold is the name of the hold, ErrorKind the kind of the error; empty: there is none.
-	Hold      string    `json:"hold"`
-	ErrorKind ErrorKind `json:"errorKind"`
+	PodManifest string `json:"podManifest" dbus:"podManifest"`
+	Change      string `json:"change" dbus:"change"`
+	Result      Result `json:"result" dbus:"result"`
+	Reason      string `json:"reason" dbus:"reason,long"`
+	// Hold is the name of the hold, ErrorKind the kind of the error; empty if there is none.
+	Hold      string    `json:"hold" dbus:"hold"`
+	ErrorKind ErrorKind `json:"errorKind" dbus:"errorKind"`
 	// Edits are the planned changes of the pod manifest.
 	Edits []Edit `json:"edits,omitempty"`
 }
 
-// SetError sets the result of an error: held if it only has to wait, else failed.
+// SetError sets the result for an error: held if it only has to wait, else failed.
 func (o *Outcome) SetError(err error) {
 	o.Result, o.Reason, o.ErrorKind = ResultFailed, err.Error(), ErrorKindOf(err)
 	if release.IsWaiting(err) {
@@ -60,6 +61,6 @@ const (
 type Edit struct {
 	Container string `json:"container"`
 	Field     string `json:"field"` // EditImage or EditPullPolicy
-	From      string `json:"from"`  // of an image, its release; "": absent
+	From      string `json:"from"`  // for an image, its release; "" if absent
 	To        string `json:"to"`
 }

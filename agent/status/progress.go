@@ -5,6 +5,7 @@ package status
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 )
@@ -21,7 +22,7 @@ const (
 	PhaseReturning = "returning"
 	PhaseLocking   = "locking"
 	PhaseWaiting   = "waiting"
-	PhaseProving   = "proving"
+	PhaseVerifying = "verifying"
 
 	PhaseDone        = "done"
 	PhaseFailed      = "failed"
@@ -31,17 +32,26 @@ const (
 // Progress is the progress of long work.
 type Progress struct {
 	Reference string `json:"reference" dbus:"reference"`
-	// Phase is, of a poll, asking or confirming; of an apply changing and of a rollback
-	// returning, with Edits, then locking, waiting or proving; of a pull resolving, downloading or
-	// unpacking. The last report of a reference is done, failed or interrupted.
+	// Phase of a poll: asking or confirming; of an apply: changing, and of a rollback: returning, with Edits, then
+	// locking, waiting or verifying; of a pull: resolving, downloading or unpacking. The last report of a reference is
+	// done, failed or interrupted.
 	Phase string `json:"phase" dbus:"phase"`
-	// Ended is the phase that has ended so; empty for a pull.
+	// Ended is the phase that has ended; empty for a pull.
 	Ended       string `json:"ended,omitempty" dbus:"ended"`
 	PodManifest string `json:"podManifest,omitempty" dbus:"podManifest"` // of an apply or a rollback
 	Done        int64  `json:"done,omitempty" dbus:"done"`               // bytes
-	Total       int64  `json:"total,omitempty" dbus:"total"`             // bytes; 0: not known
+	Total       int64  `json:"total,omitempty" dbus:"total"`             // bytes; 0 if unknown
 	Edits       []Edit `json:"edits,omitempty"`                          // of the pod manifest
-	// Lock is the lock of the fleet from now on; nil: as before.
+	// Number and Count: the pod manifest is number Number of the Count that restart; 0 if that is not known.
+	Number int `json:"number,omitempty" dbus:"number"`
+	Count  int `json:"count,omitempty" dbus:"count"`
+	// The health check began at Since. It fails at Deadline, and succeeds at HealthyAt if the pod keeps running.
+	Since     time.Time `json:"since,omitzero" dbus:"since"`
+	Deadline  time.Time `json:"deadline,omitzero" dbus:"deadline"`
+	HealthyAt time.Time `json:"healthyAt,omitzero" dbus:"healthyAt"`
+	// Reason says why the pod does not run yet, in the words of kubelet or CRI; empty if it runs.
+	Reason string `json:"reason,omitempty" dbus:"reason"`
+	// Lock is the fleet lock from now on; nil if unchanged.
 	Lock *fleet.LockStatus `json:"-"`
 }
 

@@ -15,10 +15,10 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Kind is what a reason is about. Kinds are part of the machine interface.
+// Kind is the kind of a reason. Kinds are part of the machine interface.
 type Kind string
 
-// The kinds, by the state that they explain.
+// The kinds, by state.
 const (
 	// Of the state applying.
 	KindApplying Kind = "applying" // pods are being restarted
@@ -27,41 +27,41 @@ const (
 	// Of failed.
 	KindNode     Kind = "node"         // the node could not be observed
 	KindRecord   Kind = "record"       // the record could not be written
-	KindDropped  Kind = "dropped"      // entries of the record or the status were left out
+	KindDropped  Kind = "dropped"      // entries of the record or the status were dropped
 	KindManifest Kind = "pod-manifest" // it could not be read or rendered: podManifest
-	KindTagGone  Kind = "tag-gone"     // the registry does not have a followed tag any more: podManifest, image, tag
-	// KindTagNotFound: the registry does not have a followed tag, and was never seen to have it: the same.
-	KindTagNotFound Kind = "tag-not-found"
-	KindRolledBack  Kind = "rolled-back" // a pod did not come up, or a person rolled it back: podManifest
-	KindNotUp       Kind = "not-up"      // a pod did not come up and was not rolled back: podManifest
-	KindCatalog     Kind = "catalog"     // the catalog was refused (failed), or has expired (stale): image is its name
-	KindWithdrawn   Kind = "withdrawn"   // what runs was withdrawn, and nothing is offered: podManifest, image, tag
-	KindLock        Kind = "lock"        // the lock of the fleet is kept for a pod that failed: podManifest, since
-	KindOwnHost     Kind = "own-host"    // containerd does not ask the own host, which was enabled: host is the registry
-	KindUnlock      Kind = "unlock"      // the lock server does not take the lock back: host, httpStatus, since, retryAt
-	// Of failed, or of held where it only waits.
+	KindTagGone  Kind = "tag-gone"     // the registry no longer has a followed tag: podManifest, image, tag
+	// KindTagNotFound: the registry does not have a followed tag, which is not known to have existed: same fields.
+	KindTagNotFound   Kind = "tag-not-found"
+	KindRolledBack    Kind = "rolled-back"    // a pod did not come up, or a person rolled it back: podManifest
+	KindNotUp         Kind = "not-up"         // a pod did not come up and was not rolled back: podManifest
+	KindCatalog       Kind = "catalog"        // the catalog was refused (failed) or has expired (stale): image is its name
+	KindWithdrawn     Kind = "withdrawn"      // a running release was withdrawn, no replacement: podManifest, image, tag
+	KindLock          Kind = "lock"           // a failed pod keeps the fleet lock: podManifest, since
+	KindLocalRegistry Kind = "local-registry" // containerd does not ask the enabled local registry: host is the registry
+	KindUnlock        Kind = "unlock"         // the lock server rejects the unlock: host, httpStatus, since, retryAt
+	// Of failed, or of held if it only waits.
 	KindStep Kind = "step" // the agent's own work: errorKind; podManifest, or image and digest
 	// Of any state.
-	KindDenied Kind = "denied" // what runs is denied on this node: podManifest, container, image, tag, digest, since
+	KindDenied Kind = "denied" // a running release is denied here: podManifest, container, image, tag, digest, since
 	// Of held.
 	KindHold    Kind = "hold"  // see holds: hold, until; podManifest or image
-	KindAwaited Kind = "await" // something newer is expected: rule, image, tag
+	KindAwaited Kind = "await" // a newer release is expected: rule, image, tag
 	// Of stale.
 	KindSource Kind = "source" // a source does not answer: image, host, cause, httpStatus, since, retryAt
 	// Of unchecked.
 	KindStarting Kind = "starting"  // the daemon has not observed the node yet
-	KindUnasked  Kind = "not-asked" // no source was asked yet: podManifest or image
-	// Of staged, and behind the reasons of other states.
-	// KindApproval: an offer waits for approval: podManifest, change; if its last apply was held: held, errorKind, since.
+	KindUnasked  Kind = "not-asked" // no source has been asked yet: podManifest or image
+	// Of staged, and after the reasons of other states. KindApproval: an offer waits for approval: podManifest, change;
+	// if its last apply was held: held, errorKind, since.
 	KindApproval Kind = "approval"
 	// Of current.
 	KindNone         Kind = "none"          // there is nothing to do
 	KindNoTagList    Kind = "no-tag-list"   // no tag list is served (401 to 405): image, host, cause, httpStatus, since
-	KindNotAllowed   Kind = "not-allowed"   // something newer that the configuration refuses: image, tag, rule
-	KindRebuildsOnly Kind = "rebuilds-only" // the followed tag cannot be parsed: image, tag
+	KindNotAllowed   Kind = "not-allowed"   // a newer release that the configuration refuses: image, tag, rule
+	KindRebuildsOnly Kind = "rebuilds-only" // the followed tag cannot be ordered: image, tag
 )
 
-// MustNotRun reports whether a reason is about what runs and must not run any more.
+// MustNotRun reports whether a reason is about a running release that must not run any more.
 func (k Kind) MustNotRun() bool { return k == KindWithdrawn || k == KindDenied }
 
 // Reason is one reason for the node's state. Programs read the kind and its fields; Text is
@@ -94,7 +94,7 @@ type ErrorKind string
 const (
 	ErrorDisk     ErrorKind = "disk"      // the image filesystem is too full
 	ErrorUnsigned ErrorKind = "unsigned"  // the release has no signature (yet)
-	ErrorForged   ErrorKind = "forged"    // it has signatures, and none is valid
+	ErrorForged   ErrorKind = "forged"    // it has signatures, but none is valid
 	ErrorNotFound ErrorKind = "not-found" // the source has no such tag, digest or repository
 	ErrorPlatform ErrorKind = "platform"  // the image is not for this node's platform
 	ErrorSource   ErrorKind = "source"    // the source does not answer
@@ -103,11 +103,11 @@ const (
 	ErrorNotAsked ErrorKind = "not-asked" // no poll has asked for it yet
 	ErrorNotUp    ErrorKind = "not-up"    // the pod was observed not to come up
 	ErrorConflict ErrorKind = "conflict"  // the file was changed meanwhile
-	ErrorHeld     ErrorKind = "held"      // it has to wait
+	ErrorHeld     ErrorKind = "held"      // it must wait
 	ErrorOther    ErrorKind = "other"
 )
 
-// ErrorKindOf returns the most specific kind of an error; empty: there is no error.
+// ErrorKindOf returns the most specific kind of an error; empty if there is no error.
 func ErrorKindOf(err error) ErrorKind {
 	_, isShort := errors.AsType[*policy.ShortageError](err)
 	_, isSource := errors.AsType[*release.SourceError](err)
@@ -143,11 +143,11 @@ func ErrorKindOf(err error) ErrorKind {
 	}
 }
 
-// item returns the part of a sentence for a reason. Reasons of one kind share the lead.
+// item returns a reason's part of a sentence. Reasons of one kind share the lead.
 func (r Reason) item() (lead, item string) {
 	switch r.Kind {
 	case KindUnasked:
-		return "no registry was asked yet for ", cmp.Or(r.PodManifest, r.Image)
+		return "no registry has been asked yet for ", cmp.Or(r.PodManifest, r.Image)
 	case KindApproval:
 		held := ""
 		if r.Held != "" {
@@ -155,7 +155,7 @@ func (r Reason) item() (lead, item string) {
 		}
 		return "waiting for approval: ", r.PodManifest + " (" + r.Change + held + ")"
 	case KindNotAllowed:
-		return "newer, not allowed: ", LastPart(r.Image) + " " + r.Tag + " (" + r.Rule + ")"
+		return "newer but not allowed: ", LastPart(r.Image) + " " + r.Tag + " (" + r.Rule + ")"
 	case KindRebuildsOnly:
 		return "rebuilds only: ", LastPart(r.Image) + " " + r.Tag
 	default:
@@ -170,7 +170,7 @@ func WithText(r Reason) Reason {
 	return r
 }
 
-// SentenceOf returns reasons as text for people, those of one kind in one list.
+// SentenceOf returns reasons as text for people, with reasons of one kind in one list.
 func SentenceOf(reasons []Reason) string {
 	var out []string
 	for n := 0; n < len(reasons); {
@@ -195,7 +195,7 @@ func Sorted(reasons []Reason) []Reason {
 	return slices.CompactFunc(reasons, func(x, y Reason) bool { return x.Text == y.Text })
 }
 
-// OfAnyState are the reasons that are said whatever the state is: what runs and must not run, and what waits for
+// OfAnyState returns the reasons reported in every state: running releases that must not run, and offers that wait for
 // approval.
 func OfAnyState(reasons []Reason) []Reason {
 	return slices.DeleteFunc(slices.Clone(reasons), func(r Reason) bool {
@@ -203,7 +203,7 @@ func OfAnyState(reasons []Reason) []Reason {
 	})
 }
 
-// AddReason adds a reason behind what runs and must not run, and before all others.
+// AddReason inserts a reason after the running releases that must not run, and before all others.
 func AddReason(reasons []Reason, r Reason) []Reason {
 	at := 0
 	for at < len(reasons) && reasons[at].Kind.MustNotRun() {
@@ -212,7 +212,7 @@ func AddReason(reasons []Reason, r Reason) []Reason {
 	return slices.Insert(slices.Clone(reasons), at, r)
 }
 
-// SetFailed sets the state to failed. The reason is the first but for what runs and must not run.
+// SetFailed sets the state to failed. The reason comes first, except for running releases that must not run.
 func (s *Status) SetFailed(r Reason) {
 	s.State = StateFailed
 	s.Reasons = AddReason(s.Reasons, r)

@@ -16,7 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// The most exact kind that is true of an error.
+// The most specific kind of an error.
 func TestKindsOfErrors(t *testing.T) {
 	t.Parallel()
 	source := &release.SourceError{Repository: "r.io/a", Err: errors.New("x")}
@@ -29,9 +29,9 @@ func TestKindsOfErrors(t *testing.T) {
 		status.ErrorUnlisted: {release.ErrUnlisted},
 		status.ErrorCatalog:  {release.ErrCatalog},
 		status.ErrorNotAsked: {release.ErrNotAsked},
-		status.ErrorNotUp:    {&release.ProofError{}},
+		status.ErrorNotUp:    {&release.UnhealthyError{}},
 		status.ErrorPlatform: {release.ErrPlatform},
-		status.ErrorSource:   {source, fmt.Errorf("%w: registry away: %w", release.ErrHeld, source)},
+		status.ErrorSource:   {source, fmt.Errorf("%w: registry does not answer: %w", release.ErrHeld, source)},
 		status.ErrorConflict: {release.ErrConflict},
 		status.ErrorHeld:     {release.ErrHeld},
 		status.ErrorOther:    {errors.New("x")},
@@ -50,14 +50,14 @@ func TestSentenceOf(t *testing.T) {
 	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	for want, reasons := range map[string][]status.Reason{
 		"": nil,
-		"no registry was asked yet for a.yaml, r.io/velum": {
+		"no registry has been asked yet for a.yaml, r.io/velum": {
 			{Kind: status.KindUnasked, PodManifest: "a.yaml"}, {Kind: status.KindUnasked, Image: "r.io/velum"},
 		},
 		"waiting for approval: a.yaml (rebuild), b.yaml (minor; the apply of 2026-05-01T12:00:00Z was held: busy)": {
 			{Kind: status.KindApproval, PodManifest: "a.yaml", Change: "rebuild"},
 			{Kind: status.KindApproval, PodManifest: "b.yaml", Change: "minor", Held: "busy", Since: at},
 		},
-		"x; y; newer, not allowed: velum v1 (updates), velum v2 (updates), velum v3 (updates), and more": {
+		"x; y; newer but not allowed: velum v1 (updates), velum v2 (updates), velum v3 (updates), and more": {
 			{Kind: status.KindHold, Text: "x"}, {Kind: status.KindHold, Text: "y"}, newer(1), newer(2), newer(3), newer(4),
 		},
 		"rebuilds only: velum latest": {{Kind: status.KindRebuildsOnly, Image: "r.io/velum", Tag: "latest"}},
@@ -66,10 +66,10 @@ func TestSentenceOf(t *testing.T) {
 	}
 	assert.Equal(t, "rebuilds only: velum latest", status.WithText(status.Reason{Kind: status.KindRebuildsOnly, Image: "r.io/velum", Tag: "latest"}).Text)
 	back := status.RolledBack{Runs: []string{"1"}, Denied: []string{"2", "3", "4", "5"}}
-	assert.Equal(t, "a.yaml was rolled back to 1 and 2, 3, 4, and more is denied, until apply --retry a.yaml or a newer release", back.Sentence("a.yaml"))
+	assert.Equal(t, "a.yaml was rolled back to 1; 2, 3, 4, and more is denied until apply --retry a.yaml or a newer release", back.Sentence("a.yaml"))
 }
 
-// What runs and must not run comes first, whatever else is said.
+// Running releases that must not run come first.
 func TestOrderOfReasons(t *testing.T) {
 	t.Parallel()
 	of := func(kinds ...status.Kind) (out []status.Reason) {
@@ -95,15 +95,16 @@ func TestOrderOfReasons(t *testing.T) {
 func TestRebuildsOnlyOf(t *testing.T) {
 	t.Parallel()
 	for tag, want := range map[string]*status.RebuildsOnly{
-		"3.6.4-0":       {Tag: "3.6.4-0", Dialect: "hyphen"},
-		"1.28.0-alpine": {Tag: "1.28.0-alpine"}, // 1.28.0 would be another image
-		"v3.0-alpine":   {Tag: "v3.0-alpine"},
-		"3.0_slim":      {Tag: "3.0_slim"},
-		"1.28.0_1":      {Tag: "1.28.0_1", Follow: "1.28.0"},
-		"latest":        {Tag: "latest"},
-		"1.28.0":        nil,
-		"":              nil,
+		"2.2.0-c558096-cap": {
+			Tag: "2.2.0-c558096-cap", Reason: "a hash in it, which has no order", Pattern: "^(?P<version>[0-9.]+)-[0-9a-f]+-cap$",
+		},
+		"1.5.4-rev5-build": {Tag: "1.5.4-rev5-build", Reason: "empty build"},
+		"latest":           {Tag: "latest", Reason: "no version in it"},
+		"3.6.4-0":          nil,
+		"1.28.0-alpine":    nil,
+		"1.28.0":           nil,
+		"":                 nil,
 	} {
-		assert.Equal(t, want, status.RebuildsOnlyOf(tag, tags.Core), tag)
+		assert.Equal(t, want, status.RebuildsOnlyOf(tag, tags.Scheme{}), tag)
 	}
 }

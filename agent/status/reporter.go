@@ -16,8 +16,16 @@ const heartbeatInterval = 10 * time.Second
 type Reporter struct {
 	To func(Progress) // nil: no reports; called by one goroutine at a time
 
-	mu   sync.Mutex
-	last Progress
+	mu            sync.Mutex // guards the fields below
+	last          Progress
+	number, count int
+}
+
+// Number has the reports of pods say that theirs is the one of that number among count.
+func (r *Reporter) Number(number, count int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.number, r.count = number, count
 }
 
 // Report reports progress.
@@ -27,6 +35,9 @@ func (r *Reporter) Report(p Progress) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if p.PodManifest != "" {
+		p.Number, p.Count = r.number, r.count
+	}
 	r.last = p
 	r.To(p)
 }
@@ -58,7 +69,7 @@ func (r *Reporter) Heartbeat() (stop func()) {
 	return func() { close(done); beat.Wait() }
 }
 
-// End reports that the work of a progress has ended, with the error that it ended with.
+// End reports the end of the work of a progress, with its error.
 func (r *Reporter) End(p Progress, err error) {
 	p.Ended, p.Phase = p.Phase, PhaseDone
 	switch {
@@ -70,11 +81,11 @@ func (r *Reporter) End(p Progress, err error) {
 	r.Report(p)
 }
 
-// WhileWaiting runs work on a pod with heartbeats. The first of them reports PhaseWaiting, so
-// that short work reports nothing.
+// WhileWaiting runs work on a pod with heartbeats. The first heartbeat reports PhaseWaiting, so short work reports
+// nothing.
 func (r *Reporter) WhileWaiting(file, pod string, work func() error) error {
 	r.mu.Lock()
-	r.last = Progress{Reference: pod, Phase: PhaseWaiting, PodManifest: file}
+	r.last = Progress{Reference: pod, Phase: PhaseWaiting, PodManifest: file, Number: r.number, Count: r.count}
 	r.mu.Unlock()
 	defer r.Heartbeat()()
 	return work()

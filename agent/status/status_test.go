@@ -34,19 +34,19 @@ func TestTextsOfAStatus(t *testing.T) {
 	}
 	assert.Equal(t, status.Actor{Kind: status.ByPerson}, status.ActorOf(t.Context()))
 	for want, d := range map[string]status.Down{
-		"is not started yet: ErrImagePull: no such host": {Starting: true, Reason: "ErrImagePull", Message: "no such host"},
-		"was not started":                         {Absent: true},
-		"does not run (exit code 137): OOMKilled": {ExitCode: 137, Reason: "OOMKilled"},
+		"has not started yet: ErrImagePull: no such host": {Starting: true, Reason: "ErrImagePull", Message: "no such host"},
+		"was not started": {Absent: true},
+		"is not running (exit code 137): OOMKilled": {ExitCode: 137, Reason: "OOMKilled"},
 	} {
 		assert.Equal(t, want, d.String())
 	}
 	down := status.Down{ExitCode: 1, Since: next}
 	assert.Equal(t, status.Reason{
-		Kind: status.KindDown, PodManifest: "a.yaml", Container: "a", Image: "r.io/a", Since: next.UTC(), Text: "a.yaml: a does not run (exit code 1)",
+		Kind: status.KindDown, PodManifest: "a.yaml", Container: "a", Image: "r.io/a", Since: next.UTC(), Text: "a.yaml: a is not running (exit code 1)",
 	}, down.AsReason("a.yaml", "a", "r.io/a"))
 }
 
-// What ran before a boot says nothing about what runs now.
+// Releases that ran before a boot may not run now.
 func TestBeforeBoot(t *testing.T) {
 	t.Parallel()
 	was := status.Status{
@@ -82,14 +82,14 @@ func TestOutcomeOfAnError(t *testing.T) {
 	}
 }
 
-func TestPullsUnderWay(t *testing.T) {
+func TestRunningPulls(t *testing.T) {
 	t.Parallel()
 	at := func(reference, phase string) status.Progress {
 		return status.Progress{Reference: reference, Phase: phase}
 	}
 	pulls := status.UpdatePulls(nil, at("b", status.PhaseResolving))
 	pulls = status.UpdatePulls(pulls, at("a", status.PhaseUnpacking))
-	pulls = status.UpdatePulls(pulls, at("c", status.PhaseProving))
+	pulls = status.UpdatePulls(pulls, at("c", status.PhaseVerifying))
 	pulls = status.UpdatePulls(pulls, at("b", status.PhaseDownloading))
 	assert.Equal(t, []status.Progress{at("a", status.PhaseUnpacking), at("b", status.PhaseDownloading)}, pulls)
 	for _, end := range []string{status.PhaseDone, status.PhaseFailed, status.PhaseInterrupted} {
@@ -132,7 +132,7 @@ func TestStandingHoldHasARemedy(t *testing.T) {
 	}
 }
 
-// document has what a record and a status have: maps and lists.
+// document has maps and lists, as a record and a status do.
 type document struct {
 	Spare map[string]string `json:"spare"`
 	Kept  map[string]any    `json:"kept"`
@@ -144,7 +144,8 @@ type entry struct {
 	At   time.Time `json:"at"`
 }
 
-// What JSON cannot write costs its entry alone, and what is too large goes until the rest fits: first what is spare.
+// An entry that JSON cannot represent does not affect others, and a document that is too large loses entries until it
+// fits: spare ones first.
 func TestDropFrom(t *testing.T) {
 	t.Parallel()
 	bad := time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -160,7 +161,7 @@ func TestDropFrom(t *testing.T) {
 	dropped = status.DropFrom(&d, "record", 650, []string{"Spare"})
 	assert.Len(t, dropped, 1)
 	assert.Equal(t, "record: spare b", dropped[0].Entry)
-	assert.Contains(t, dropped[0].Reason, "at most 650")
+	assert.Contains(t, dropped[0].Reason, "a limit of 650")
 	assert.Len(t, status.DropFrom(&d, "record", 10, []string{"Spare"}), 2)
 	assert.Empty(t, d.Kept)
 	var s status.Status
@@ -168,6 +169,6 @@ func TestDropFrom(t *testing.T) {
 	assert.Empty(t, s.State)
 	for range 2 {
 		s.ReportDropped([]status.Dropped{{Entry: "record: a", Reason: "large"}, {Entry: "record: b"}})
-		assert.Equal(t, "not kept: record: a: large (and 1 more)", s.Reason, "it is said once")
+		assert.Equal(t, "entry dropped: record: a: large (and 1 more)", s.Reason, "it is said once")
 	}
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch knows which containers of the node must run. It turns runtime events into
-// observations, and adds to the status the containers that have ended during a cycle.
+// Package watch tracks which containers of the node must run. It turns runtime events into observations, and adds
+// containers that ended during a cycle to the status.
 package watch

@@ -7,8 +7,7 @@ import "context"
 // RuntimeEvents reports when containers start and end. An event is only a reason to observe the
 // node.
 type RuntimeEvents interface {
-	// Watch calls handle from one goroutine until ctx ends. After an outage of the runtime it
-	// continues.
+	// Watch calls handle from one goroutine until ctx ends. It continues after an outage of the runtime.
 	Watch(ctx context.Context, handle func(RuntimeEvent))
 }
 

@@ -16,33 +16,33 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
-// eventDelay is the time from an event to the observation. kubelet restarts a container within
-// a second, and events come in bursts. So events cause at most one observation a second.
+// eventDelay is the time from an event to the observation. kubelet restarts a container within a second, and events
+// come in bursts, so events cause at most one observation per second.
 const eventDelay = time.Second
 
-// Watched holds the followed containers that run, and those that should. The nil Watched, of
-// an agent without a loop, holds none.
+// Watched holds the followed containers that run, and those that should. A nil Watched, of an agent without a loop,
+// holds none.
 type Watched struct {
 	mu       sync.Mutex
-	busy     bool            // a cycle runs
-	acting   bool            // the agent restarts a pod
+	busy     bool            // a cycle is running
+	acting   bool            // the agent is restarting a pod
 	ids      map[string]bool // CRI's, of followed containers
 	down     bool            // a followed container does not run
 	expected []follow.Expected
 	names    []string
 	node     string          // see Inventory.NodeName
 	seen     map[string]seen // by file/container, observed during a cycle
-	due      bool            // an event was of a followed container
-	started  map[string]bool // other containers that were started, which may be of a new pod
+	due      bool            // an event was about a followed container
+	started  map[string]bool // other started containers, which may belong to a new pod
 }
 
-// seen is a container as it was observed during a cycle.
+// seen is a container observed during a cycle.
 type seen struct {
 	down *status.Down
-	runs *node.Container // nil: it does not
+	runs *node.Container // nil if it does not run
 }
 
-// maxStarted bounds the containers that are remembered until the next list of containers.
+// maxStarted limits the containers kept until the next list of containers.
 const maxStarted = 1024
 
 // WatchEvents calls observe after a followed container or one of a new static pod has started, or a followed one has
@@ -76,7 +76,7 @@ func (w *Watched) WatchEvents(
 	return func() { cancel(); group.Wait() }
 }
 
-// nextEvents waits for an event, and for those that follow within eventDelay; false: the end.
+// nextEvents waits for an event, and for those that follow within eventDelay; false when ctx ends.
 func nextEvents(ctx context.Context, due <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
@@ -91,7 +91,7 @@ func nextEvents(ctx context.Context, due <-chan struct{}) bool {
 	return true
 }
 
-// note notes an event. It reports whether the event may be of a followed container, or of a new pod.
+// note records an event. It reports whether the event may be about a followed container, or a new pod.
 func (w *Watched) note(e RuntimeEvent) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,7 +109,7 @@ func (w *Watched) note(e RuntimeEvent) bool {
 	return true
 }
 
-// isDue reports whether an event since the last call was of a followed container, or of a static pod that the last
+// isDue reports whether an event since the last call was about a followed container, or a static pod that the last
 // cycle did not see.
 func (w *Watched) isDue(ctx context.Context, pods node.ContainerLister) bool {
 	w.mu.Lock()
@@ -124,14 +124,14 @@ func (w *Watched) isDue(ctx context.Context, pods node.ContainerLister) bool {
 		slices.ContainsFunc(containers, func(c node.Container) bool { return started[c.ID] })
 }
 
-// SetBusy sets whether a cycle runs.
+// SetBusy sets whether a cycle is running.
 func (w *Watched) SetBusy(busy bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy = busy
 }
 
-// IsBusy reports whether a cycle runs.
+// IsBusy reports whether a cycle is running.
 func (w *Watched) IsBusy() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -148,8 +148,7 @@ func (w *Watched) Forget() {
 	w.seen = nil
 }
 
-// Restart begins a restart by the agent: containers that end before end is called are expected
-// to.
+// Restart begins a restart by the agent: containers may end until end is called.
 func (w *Watched) Restart() (end func()) {
 	if w == nil {
 		return func() {}
@@ -185,7 +184,7 @@ func (w *Watched) Update(p plan.Plan, inv node.Inventory) {
 	w.ids, w.down, w.expected, w.names, w.node = ids, p.IsDown(), all, p.Names, inv.NodeName
 }
 
-// Note stores which of the expected containers do not run.
+// Note records which of the expected containers do not run.
 func (w *Watched) Note(containers []node.Container, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -193,10 +192,10 @@ func (w *Watched) Note(containers []node.Container, now time.Time) {
 		return
 	}
 	w.seen = map[string]seen{}
-	inv := node.Inventory{Containers: containers, NodeName: w.node}
+	pods := node.Inventory{Containers: containers, NodeName: w.node}.ByPod(w.names)
 	for _, e := range w.expected {
-		is := seen{down: e.Down(inv, w.names, now)}
-		if c := e.Find(inv, w.names); c != nil && c.Running && len(c.Digests) > 0 {
+		is := seen{down: e.Down(pods, now)}
+		if c := e.Find(pods); c != nil && c.Running && len(c.Digests) > 0 {
 			is.runs = c
 		}
 		w.seen[record.GoodKey(e.File, e.Container)] = is
@@ -204,8 +203,8 @@ func (w *Watched) Note(containers []node.Container, now time.Time) {
 	}
 }
 
-// Correct adds the containers that have ended or started since to a cycle's status. That a container has ended is a
-// failure; else the state and its reasons stay.
+// Correct adds the containers that have ended or started since to a cycle's status. An ended container is a failure;
+// otherwise state and reasons stay.
 func (w *Watched) Correct(s status.Status) status.Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -235,7 +234,7 @@ func (w *Watched) Correct(s status.Status) status.Status {
 	return s
 }
 
-// withFailure adds a failure before what waits for approval.
+// withFailure inserts a failure before the offers that wait for approval.
 func withFailure(reasons []status.Reason, why status.Reason) []status.Reason {
 	at := slices.IndexFunc(reasons, func(r status.Reason) bool { return r.Kind == status.KindApproval })
 	if at < 0 {
@@ -244,9 +243,9 @@ func withFailure(reasons []status.Reason, why status.Reason) []status.Reason {
 	return slices.Insert(slices.Clone(reasons), at, why)
 }
 
-// running names what a container runs.
+// running returns a container's running release.
 func running(i status.ImageStatus, c node.Container) *status.Named {
-	for _, known := range []*status.Named{i.Running, i.Offered, i.LastGood, i.Previous} {
+	for _, known := range []*status.Named{i.Running, i.Offered, i.LastKnownGood, i.Previous} {
 		if known != nil && slices.Contains(c.Digests, known.Digest) {
 			return known
 		}

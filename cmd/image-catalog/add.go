@@ -21,23 +21,25 @@ func (a *app) addCommand() *cobra.Command {
 	var on []string
 	cmd := &cobra.Command{
 		Use:   "add CHANNEL [IMAGE...]",
-		Short: "List new builds of images",
-		Long: `add lists builds, each by a tag that stays: REPOSITORY:TAG, or REPOSITORY:TAG@DIGEST, which
-also demands that the tag names this digest. A tag that moves is refused: a name as latest,
-one that a longer tag of the same image extends, as 1.25 beside 1.25.3, and one that moves
-while it is read. Each image must be in its registry, and for all platforms. What is listed
-already stays as it is, but for its set: with --set it belongs to that one from then on, and
-stays a part of an earlier one, which wants it.
+		Short: "Add new builds to a channel",
+		Long: `add lists builds in a channel. An IMAGE is REPOSITORY:TAG, or REPOSITORY:TAG@DIGEST, which also
+checks that the tag names this digest. The tag must name one build for good. add refuses a
+name such as latest, a tag that a longer tag of the same image extends (1.25 beside 1.25.3),
+and a tag that moves while it is read. The registry must have the image for all platforms.
+A build that the channel lists already stays as it is; --set also puts it into the set.
 
-A batch has an image in each line, and behind it the name of a set, if it is in one. One
-bad line, and nothing is added; all bad lines are named.
+A batch has one image in each line, and behind it the name of its set, if it has one. If one
+line is wrong, add publishes nothing and names all lines that are wrong.
 
-Exit status: 0 published, 3 all of it is listed already.`,
+Exit status: 0 published, 3 the channel lists all of it already.`,
 		Example: `  image-catalog add stage registry.example.com/velum:4.0.0-rev2-build1.5 --key ci.key
   image-catalog add stage --set caasp-4.5.2 --batch builds.txt --key ci.key
   image-catalog add stage --batch builds.txt --dry-run`,
 		Args: wantArgs(true, "CHANNEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := publish.CheckChannel(args[0]); err != nil {
+				return err
+			}
 			wanted, err := a.wanted(args[1:], batch, set)
 			if err != nil {
 				return err
@@ -57,14 +59,14 @@ Exit status: 0 published, 3 all of it is listed already.`,
 			return a.change(cmd.Context(), p, publish.Request{Channel: args[0], Do: catalog.ActionAdd, Changes: changes})
 		},
 	}
-	cmd.Flags().StringVar(&batch, "batch", "", "read images from this file; - is the standard input")
-	cmd.Flags().StringVar(&set, "set", "", "the set of images that nodes apply together or not at all")
-	cmd.Flags().StringArrayVar(&on, "platform", []string{"linux/amd64"}, "a platform that images must be for (repeatable)")
+	cmd.Flags().StringVar(&batch, "batch", "", "also add the images of this file; - is the standard input")
+	cmd.Flags().StringVar(&set, "set", "", "put the images into this set, which nodes apply as a whole")
+	cmd.Flags().StringArrayVar(&on, "platform", []string{"linux/amd64"}, "platform that images must support (repeatable)")
 	_ = cmd.MarkFlagFilename("batch") // just defined
 	return a.withOut(cmd)
 }
 
-// wanted are the images of the arguments and of a batch.
+// wanted returns the images of the arguments and of a batch.
 func (a *app) wanted(args []string, batch, set string) ([]publish.Wanted, error) {
 	all, err := a.batch(batch)
 	if err != nil {
@@ -75,7 +77,7 @@ func (a *app) wanted(args []string, batch, set string) ([]publish.Wanted, error)
 		all = append(all, publish.Wanted{Text: text, Image: image, Err: err})
 	}
 	if len(all) == 0 {
-		return nil, cli.Usage(errors.New("want an IMAGE, or --batch FILE with some"))
+		return nil, cli.Usage(errors.New("want IMAGE... or --batch FILE"))
 	}
 	for n := range all {
 		if all[n].Set == "" {
@@ -85,7 +87,7 @@ func (a *app) wanted(args []string, batch, set string) ([]publish.Wanted, error)
 	return all, nil
 }
 
-// batch are the images of a batch, also those that cannot be read: so all that are wrong are named.
+// batch returns the images of a batch, also those that cannot be read, so that one error names all that are wrong.
 func (a *app) batch(file string) ([]publish.Wanted, error) {
 	from := a.in
 	switch file {

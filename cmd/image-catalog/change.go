@@ -5,14 +5,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
-// change carries a request out and prints what became of it.
+// change carries a request out and prints the result.
 func (a *app) change(ctx context.Context, p *publish.Publisher, r publish.Request) error {
 	r.DryRun, r.Out = a.flags.dryRun, a.flags.out
 	got, err := p.Change(ctx, r)
@@ -22,7 +21,7 @@ func (a *app) change(ctx context.Context, p *publish.Publisher, r publish.Reques
 	return a.printResult(got)
 }
 
-// printResult prints a result. Where nothing was to do, the program ends with that code.
+// printResult prints a result. If there was nothing to do, it returns exitNothing.
 func (a *app) printResult(r publish.Result) error {
 	if err := a.print(r, func(page *terminal.Page) { a.writeResult(page, r) }); err != nil {
 		return err
@@ -52,30 +51,21 @@ func (a *app) writeResult(page *terminal.Page, r publish.Result) {
 	case a.flags.dryRun:
 		page.Line(fmt.Sprintf("Would publish %s, version %d.", r.Channel, r.Version))
 	case a.flags.out != "":
-		page.Line(fmt.Sprintf("Wrote %s, version %d, to %s: sign %s, then image-catalog publish.",
+		page.Line(fmt.Sprintf("Wrote %s, version %d, to %s: sign %s, then run image-catalog publish.",
 			r.Channel, r.Version, a.flags.out, publish.PayloadFile))
 	default:
 		page.Line(fmt.Sprintf("Published %s, version %d, %s.", r.Channel, r.Version, r.Digest))
-		if a.flags.key == "" && len(a.flags.trust) == 0 {
-			page.Line("It is not signed: nodes that want signatures refuse it.")
+		if len(a.flags.keys) == 0 && len(a.flags.trust) == 0 {
+			page.Line("It is not signed: nodes refuse it unless they set catalog.signatures: off.")
 		}
 	}
 	if r.Expires != nil {
 		page.Line("It expires at " + page.Next(*r.Expires) + ".")
 	}
+	if r.Frozen != nil && a.now().Before(*r.Frozen) {
+		page.Line("It is frozen until " + page.Next(*r.Frozen) + ".")
+	}
 	for _, w := range r.Waiting {
-		page.Line(fmt.Sprintf("%s is not folded: %s", w.Op, w.Why))
+		page.Line(fmt.Sprintf("Not published yet: %s: %s", w.Op, w.Why))
 	}
-}
-
-// expiry reads --expires: a duration, or "never".
-func (a *app) expiry(text string) (time.Time, error) {
-	if text == "never" {
-		return time.Time{}, nil
-	}
-	d, err := parseSpan("expires", text)
-	if err != nil {
-		return time.Time{}, err
-	}
-	return a.now().UTC().Add(d).Truncate(time.Second), nil
 }

@@ -95,7 +95,7 @@ func TestFromBuildToWithdrawal(t *testing.T) {
 	s := newShop(t)
 	s.push("caasp/velum", "4.0.0-rev1-build1.1", "4.0.0-rev1-build1.2")
 	s.push("caasp/etcd", "3.4-rev1-build1.1")
-	s.does("init", "stage", "prod", "--expires", "30d", "--unsigned")
+	s.does("init", "stage", "prod", "--expires", "30d", "--unsigned", "--by", "ci-bot")
 	batch := filepath.Join(t.TempDir(), "builds.txt")
 	require.NoError(t, os.WriteFile(batch, []byte(
 		s.host+"/caasp/velum:4.0.0-rev1-build1.2\n"+s.host+"/caasp/etcd:3.4-rev1-build1.1\n"), 0o600))
@@ -120,7 +120,7 @@ $`, out)
 	out = s.does("inspect", "prod", "velum")
 	assert.Regexp(t, `set caasp-4.5; rollout from 2026-11-22 .* for 48 h`, out)
 
-	out = s.does("withdraw", "prod", "velum:4.0.0-rev1-build1.2", "--reason", "bsc#1: bad")
+	out = s.does("withdraw", "prod", "velum:4.0.0-rev1-build1.2", "--reason", "bsc#1: bad", "--by", "ci-bot")
 	assert.Regexp(t, `^- HOST/caasp/velum:4.0.0-rev1-build1.2 +withdrawn: bsc#1: bad
 Published prod, version 3`, out, "a withdrawal adds nothing")
 	_, _, code = s.run("withdraw", "prod", "velum:4.0.0-rev1-build1.2", "--reason", "bsc#1: bad")
@@ -131,8 +131,8 @@ Published prod, version 3`, out, "a withdrawal adds nothing")
 	assert.EqualValues(t, 3, shown.Version)
 	assert.Len(t, shown.History, 3)
 	assert.Len(t, shown.Images, 2)
-	assert.Contains(t, s.does("inspect", "prod", "--history"), "VERSION")
-	assert.Contains(t, s.does("verify", "--images", "--unsigned"), "2 channels checked but for signatures, all is well.")
+	assert.Contains(t, s.does("inspect", "prod", "--history"), ": ci-bot withdrew 1 release\n")
+	assert.Contains(t, s.does("verify", "--images", "--unsigned"), "2 channels checked except for signatures, no problems found.")
 	out, _, code = s.run("prune", "prod", "--keep", "1")
 	assert.Equal(t, exitNothing, code, "all of it is of today")
 	assert.Contains(t, out, "Deleted 0 tags.")
@@ -191,24 +191,27 @@ func TestSignedElsewhereByFiles(t *testing.T) {
 	require.NoError(t, os.WriteFile(key, private, 0o600))
 	require.NoError(t, os.WriteFile(pub, public, 0o600))
 	text := s.does("init", "prod", "--out", out, "--trust", pub)
-	assert.Contains(t, text, "Wrote prod, version 1, to "+out+": sign payload.json, then image-catalog publish.")
+	assert.Contains(t, text, "Wrote prod, version 1, to "+out+": sign payload.json, then run image-catalog publish.")
 	require.NoError(t, os.WriteFile(sig, sign(t, private, filepath.Join(out, publish.PayloadFile)), 0o600))
-	text, errs, code := run(t, "publish", out, "--signature", sig, "--trust", pub)
+	text, errs, code := run(t, "publish", out, "--signature", sig, "--trust", pub, "--dry-run")
+	require.Zero(t, code, errs)
+	assert.Contains(t, text, "Would publish prod, version 1.")
+	text, errs, code = run(t, "publish", out, "--signature", sig, "--trust", pub)
 	require.Zero(t, code, errs)
 	assert.Contains(t, text, "Published prod, version 1")
 	_, _, code = run(t, "publish", out, "--signature", sig, "--trust", pub)
 	assert.Equal(t, exitNothing, code)
 	_, errs, code = s.run("refresh", "prod", "--expires", "30d")
 	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, errs, "hint: give --key FILE, or write the version out with --out DIR and sign it elsewhere")
+	assert.Contains(t, errs, "hint: use --key FILE, or write the version with --out DIR and sign it elsewhere")
 	s.does("refresh", "prod", "--expires", "30d", "--key", key)
 	_, errs, code = run(t, "publish", out, "--signature", sig, "--trust", pub)
 	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, errs, "hint: make the directory anew")
+	assert.Contains(t, errs, "hint: write the directory again")
 	_, errs, code = run(t, "publish", out, "--signature", sig)
 	assert.Equal(t, exitUsage, code)
 	assert.Contains(t, errs, "--trust FILE is missing")
-	assert.Contains(t, s.does("verify", "--trust", pub), "1 channel checked, all is well.")
+	assert.Contains(t, s.does("verify", "--trust", pub), "1 channel checked, no problems found.")
 }
 
 // Nothing is said to be well that was not checked.
@@ -217,16 +220,16 @@ func TestVerifySaysWhatItDidNotVerify(t *testing.T) {
 	s := newShop(t)
 	_, errs, code := s.run("verify", "--unsigned")
 	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, errs, "HOST/catalog: there is no channel")
+	assert.Contains(t, errs, "HOST/catalog: the catalog has no channel")
 	text := s.does("init", "stage", "--unsigned")
-	assert.Contains(t, text, "It is not signed: nodes that want signatures refuse it.")
+	assert.Contains(t, text, "It is not signed: nodes refuse it unless they set catalog.signatures: off.")
 	text, _, code = s.run("verify")
 	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, text, " its signature was not checked: --trust FILE is missing")
-	assert.NotContains(t, text, "well")
+	assert.Contains(t, text, " signature not checked: --trust FILE is missing")
+	assert.NotContains(t, text, "no problems")
 	text, _, code = s.run("verify", "--output", "json")
 	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, text, "its signature was not checked")
+	assert.Contains(t, text, "signature not checked")
 	_, errs, code = s.run("verify", "prod", "--unsigned")
 	assert.Equal(t, exitFailed, code)
 	assert.Contains(t, errs, "has no such channel")
@@ -255,40 +258,71 @@ func TestWrongArguments(t *testing.T) {
 	s.does("init", "stage", "prod", "--unsigned")
 	for line, want := range map[string]string{
 		"inspect":                                           "CHANNEL is missing",
-		"inspect Stage":                                     "not a name of one",
+		"inspect Stage":                                     "Stage: not the name of a channel",
 		"promote stage prod":                                "want either IMAGE..., --set NAME or --all",
 		"promote stage prod velum --all":                    "want either IMAGE..., --set NAME or --all",
-		"promote stage prod velum --start x":                "there is no --rollout",
-		"promote stage prod velum --rollout 48":             "want a duration as 48h or 30d",
-		"promote stage prod velum --rollout 48h --start x":  "want a time as",
+		"promote stage prod velum --start x":                "--rollout is missing",
+		"promote stage prod velum --rollout 48":             "want a duration such as 48h or 30d",
+		"promote stage prod velum --rollout 48h --start x":  `--start "x": want 2026-12-24, 2026-12-24T18:00:00+01:00`,
 		"promote stage prod velum --rollout 9999d":          "at most",
 		"withdraw stage velum:1":                            "--reason TEXT is missing",
 		"withdraw stage --reason x":                         "want either IMAGE:TAG... or --set NAME",
 		"withdraw stage velum:1 --set a --reason x":         "want either IMAGE:TAG... or --set NAME",
 		"promote stage prod --all --withdrawn":              "want the releases by REPOSITORY:TAG",
-		"add stage":                                         "want an IMAGE",
+		"add stage":                                         "want IMAGE... or --batch FILE",
 		"add stage velum:1-rev1-build1.1 --platform x/y/z/": "--platform",
 		"add stage velum":                                   "the tag is missing",
-		"images stage --format yaml":                        "list, skopeo-sync or regsync",
+		"images stage --format yaml":                        "want list, crane, oras, regctl, skopeo, skopeo-sync or regsync",
 		"images stage --format regsync":                     "--to MIRROR is missing",
-		"images stage --format skopeo-sync --floating":      "floating tags may be ahead",
+		"images stage --format crane":                       "--to MIRROR is missing",
+		"images stage --newest -1":                          "--newest: want at least 1",
+		"images stage --newest few":                         `invalid argument "few" for "--newest" flag: want a number`,
+		"init new --expires 2020-01-01 --unsigned":          `--expires "2020-01-01": is in the past`,
+		"add HOST/velum:1 stage":                            "HOST/velum:1: not the name of a channel: the channel comes before images",
+		"withdraw velum:1 prod --reason x":                  "velum:1: not the name of a channel: the channel comes before images",
+		"publish . --signature main.go --trust main.go":     "not a directory that --out wrote",
+		"refresh stage --trust main.go":                     "--trust main.go: ",
+		"images stage --format skopeo-sync --floating":      "a floating tag may be ahead",
 		"inspect stage --output yaml":                       "text or json",
 		"publish dir":                                       "--signature FILE is missing",
 		"prune stage --keep 0":                              "want at least 1",
-		"refresh stage --key a --out b":                     "either the version is signed here, or elsewhere",
+		"prune stage --older 1h":                            "--older 1h: want at least 24h",
+		"refresh stage --key a --out b":                     "--out and --key exclude each other",
 		"init a b --out c":                                  "--out takes one channel",
 		"diff stage":                                        "TO is missing",
 		"diff stage prod more":                              "takes no argument",
 		"images stage --to https://mirror.example.com":      "want a mirror as HOST or HOST/PATH",
-		"promote stage prod velum --rollout 48h --now":      "there is --rollout",
+		"promote stage prod velum --rollout 48h --now":      "--now and --rollout exclude each other",
+		"promote prod --revert --all":                       "--revert and --all exclude each other",
+		"promote prod stage --revert":                       "takes no argument",
+		"promote prod@x --revert":                           "as in prod@30",
+		"promote stage prod velum --soaked x":               "want a duration such as 48h or 30d",
+		"rollout prod --pause --resume":                     "--pause and --resume exclude each other",
+		"rollout prod velum --set a":                        "want either IMAGE... or --set NAME",
+		"rollout prod --over 9999d":                         "at most",
+		"freeze prod":                                       "--until TIME is missing, for example 2026-12-24",
+		"freeze prod --until 2020-01-01":                    "is in the past",
+		"freeze prod --until tomorrow":                      `--until "tomorrow": want 2026-12-24, `,
+		"log prod --limit 0":                                "want at least 1",
+		"diff prod@0 prod":                                  "want CHANNEL or CHANNEL@VERSION",
 		"init more":                                         "--key FILE is missing",
-		"init more --unsigned --out x":                      "there is --key or --out",
-		"verify --unsigned --trust x":                       "there is --trust",
+		"init more --unsigned --out x":                      "--unsigned excludes --key and --out",
+		"verify --unsigned --trust x":                       "exclude each other",
 	} {
 		_, errs, code := s.run(strings.Fields(line)...)
 		assert.Equal(t, exitUsage, code, line)
 		assert.Contains(t, errs, want, line)
 		assert.Contains(t, errs, "hint: `image-catalog ", line)
+	}
+	for line, want := range map[string]string{
+		"inspect prd":                      "prd: HOST/catalog has no such channel, did you mean prod?",
+		"inspect test-channel":             "HOST/catalog has no such channel, only prod, stage",
+		"promote stage prod velum:1 b:2":   "nothing was published: 2 images are wrong\n  velum: channel stage lists no such image\n  b: ",
+		"withdraw prod a:1 b:2 --reason x": "nothing was published: 2 images are wrong\n  a: ",
+	} {
+		_, errs, code := s.run(strings.Fields(line)...)
+		assert.Equal(t, exitFailed, code, line)
+		assert.Contains(t, errs, want, line)
 	}
 	_, errs, code := run(t, "inspec")
 	assert.Equal(t, exitUsage, code)
@@ -297,8 +331,8 @@ func TestWrongArguments(t *testing.T) {
 	assert.Equal(t, exitUsage, code)
 	assert.Contains(t, errs, "--catalog REPOSITORY or the variable IMAGE_CATALOG is missing")
 	_, errs, code = runWith(t, s.host+"/velum\n"+s.host+"/velum:1 a b\n", "add", "stage", "--batch", "-", "--catalog", s.host+"/catalog")
-	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, errs, "batch: nothing is added, 2 lines are wrong\n  line 1: ")
+	assert.Equal(t, exitUsage, code)
+	assert.Contains(t, errs, "nothing was published: 2 images are wrong\n  line 1: ")
 }
 
 func TestFormatsOfImages(t *testing.T) {
@@ -316,6 +350,13 @@ func TestFormatsOfImages(t *testing.T) {
 	assert.Regexp(t, `(?m)^- source: "HOST/catalog@sha256:\w{64}"\n  target: "mirror/BELOW/catalog:prod"\n  type: image$`,
 		s.does("images", "prod", "--format", "regsync", "--to", "mirror"))
 	assert.Contains(t, s.does("images", "prod", "--output", "json"), `"kind": "catalog"`)
+	for format, want := range map[string]string{
+		"crane": "crane copy ", "regctl": "regctl image copy ", "oras": "oras copy ",
+		"skopeo": "skopeo copy --all --preserve-digests docker://",
+	} {
+		assert.Regexp(t, `(?m)^`+want+`HOST/caasp/velum@sha256:\w{64} (docker://)?mirror/BELOW/caasp/velum:4.0.0-rev1-build1.1$`,
+			s.does("images", "prod", "--format", format, "--to", "mirror"))
+	}
 }
 
 // An interrupted verb ends, and says what becomes of its op.
@@ -329,7 +370,7 @@ func TestInterrupted(t *testing.T) {
 	code := execute(ctx, []string{"refresh", "prod", "--catalog", s.host + "/catalog"}, streams{in: strings.NewReader(""), out: &out, err: &errs})
 	assert.Equal(t, exitFailed, code)
 	assert.Contains(t, errs.String(), "context canceled")
-	assert.Contains(t, errs.String(), "hint: what was stored as an op is not lost")
+	assert.Contains(t, errs.String(), "hint: a change that was stored is not lost")
 }
 
 func TestVersionAndHelp(t *testing.T) {
@@ -347,10 +388,6 @@ func TestVersionAndHelp(t *testing.T) {
 		out, _, code = run(t, "completion", shell)
 		assert.Zero(t, code)
 		assert.Contains(t, out, "image-catalog")
-	}
-	for text, want := range map[string]time.Duration{"48h": 48 * time.Hour, "30d": 30 * day, "0": 0, "-1h": 0, "d": 0, "99999d": 0} {
-		got, _ := parseSpan("rollout", text)
-		assert.Equal(t, want, got, text)
 	}
 }
 
@@ -408,9 +445,34 @@ func TestAllWrongImagesAreNamed(t *testing.T) {
 	_, errs, code := s.run("add", "stage", "--batch", batch, "HOST/velum:8.8", "HOST/velum")
 	assert.Equal(t, exitFailed, code)
 	for _, want := range []string{
-		"5 lines are wrong", "\n  HOST/velum:8.8: the registry has no such tag", "\n  HOST/velum: the tag is missing",
+		"5 images are wrong", "\n  HOST/velum:8.8: the registry has no such tag", "\n  HOST/velum: the tag is missing",
 		"line 1: HOST/velum: the tag is missing", "line 3: HOST/velum:9.9: the registry has no such tag", "line 4: xxx",
 	} {
 		assert.Contains(t, errs, want)
 	}
+}
+
+// Channels in the wrong order are named, and a key of the wrong kind.
+func TestWrongOrderAndWrongKey(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	ci := filepath.Join(t.TempDir(), "ci")
+	_, errs, code := run(t, "keygen", ci)
+	require.Zero(t, code, errs)
+	s.push("velum", "4.0.0-rev1-build1.1")
+	s.does("init", "stage", "prod", "--key", ci+".key")
+	s.does("add", "stage", "HOST/velum:4.0.0-rev1-build1.1", "--key", ci+".key")
+	_, errs, code = s.run("promote", "prod", "stage", "velum", "--key", ci+".key")
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, errs, "velum: channel prod lists no such image, but stage does: FROM comes before TO")
+	_, errs, _ = s.run("refresh", "stage", "--key", ci+".pub")
+	assert.Contains(t, errs, "ci.pub: a public key: want the private one")
+	_, errs, code = s.run("inspect", "stage", "--trust", ci+".key")
+	assert.Equal(t, exitUsage, code)
+	assert.Contains(t, errs, "ci.key: a private key: want the public one")
+	assert.Regexp(t, `(?m)^HOST/velum +4.0.0-rev1-build1.1 `, s.does("inspect", "stage", "velum:4.0.0-rev1-build1.1"))
+	out := s.does("list", "--trust", ci+".pub")
+	assert.Regexp(t, `(?m)^CHANNEL +VERSION +CREATED +IMAGES +EXPIRES +FROZEN +SIGNED BY$`, out)
+	assert.Regexp(t, `(?m)^stage +2 +.* 1 +never +no +sha256:[0-9a-f]{64}$`, out)
+	assert.Regexp(t, `(?m)^stage +2 +.* 1 +never +no +not checked$`, s.does("list"))
 }

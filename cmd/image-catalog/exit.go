@@ -21,13 +21,12 @@ import (
 // The exit codes are an interface, documented in the man page.
 const (
 	exitDone    = 0 // done
-	exitFailed  = 1 // it did not work, or `verify` has found something
+	exitFailed  = 1 // an error, or verify found a problem
 	exitUsage   = 2 // wrong arguments
 	exitNothing = 3 // there was nothing to do
 )
 
-// explain prints an error with the advice that only this edge can give, and returns the exit
-// code.
+// explain prints an error with a hint, and returns the exit code.
 func (a *app) explain(verb *cobra.Command, err error) int {
 	if err == nil {
 		return exitDone
@@ -35,7 +34,11 @@ func (a *app) explain(verb *cobra.Command, err error) int {
 	if e, ok := errors.AsType[cli.ExitError](err); ok {
 		return e.Code
 	}
-	fmt.Fprintf(a.err, "%s: error: %s\n", program, terminal.InZone(outside.Mask(err.Error()), a.zone))
+	text := outside.Mask(err.Error())
+	if !isUsage(err) { // these show times as flags accept them
+		text = terminal.InZone(text, a.zone)
+	}
+	fmt.Fprintf(a.err, "%s: error: %s\n", program, text)
 	if h := hint(verb, err); h != "" {
 		fmt.Fprintf(a.err, "%s: hint: %s\n", program, h)
 	}
@@ -46,6 +49,9 @@ func (a *app) explain(verb *cobra.Command, err error) int {
 }
 
 func isUsage(err error) bool {
+	if batch, ok := errors.AsType[*publish.BatchError](err); ok {
+		return batch.IsInput()
+	}
 	e, ok := errors.AsType[*publish.Error](err)
 	return cli.IsUsage(err) || ok && e.Kind == publish.KindInput
 }
@@ -54,15 +60,19 @@ func isUsage(err error) bool {
 var hints = map[publish.Kind]string{
 	publish.KindChannel:   "`image-catalog init CHANNEL` makes a channel",
 	publish.KindExists:    "`image-catalog inspect CHANNEL` shows it",
-	publish.KindSigned:    "give --key FILE, or write the version out with --out DIR and sign it elsewhere",
-	publish.KindUnsigned:  "--trust FILE names more keys; --accept-unsigned builds upon a version without signature",
+	publish.KindSigned:    "use --key FILE, or write the version with --out DIR and sign it elsewhere",
+	publish.KindUnsigned:  "use --trust FILE for other keys, or --accept-unsigned for a version without a signature",
 	publish.KindWithdrawn: "`image-catalog inspect CHANNEL IMAGE` shows all its releases",
 	publish.KindAgain:     "`image-catalog promote FROM TO REPOSITORY:TAG --withdrawn` offers it again",
-	publish.KindSet: "--set NAME takes all of a set; or name all of its images, " +
-		"with REPOSITORY:TAG@DIGEST what no version lists",
-	publish.KindTimeout: "repeat the command: what is stored is not lost",
-	publish.KindOlder: "ask the admin of the registry why; if a publisher was stopped, repeat what it did, and " +
-		"where the later version is right, have the channel's tag name it again",
+	publish.KindSet: "use --set NAME for all of the set, or name all of its images; " +
+		"name with REPOSITORY:TAG@DIGEST what no version lists",
+	publish.KindFrozen: "`image-catalog log CHANNEL` shows who froze it, `image-catalog unfreeze CHANNEL` ends it",
+	publish.KindSoak:   "repeat the command later, or leave --soaked out",
+	publish.KindImmutable: "exclude the channel's tag from the registry's rules for immutable tags, " +
+		"and repeat the command",
+	publish.KindTimeout: "repeat the command: the stored change is not lost",
+	publish.KindOlder: "ask the admin of the registry why; if a publisher was stopped, repeat its command; " +
+		"if the later version is right, move the channel's tag to it",
 }
 
 // hint says what to do next.
@@ -70,25 +80,23 @@ func hint(verb *cobra.Command, err error) string {
 	e, isKnown := errors.AsType[*publish.Error](err)
 	switch {
 	case isKnown && e.Kind == publish.KindRaced && verb.Name() == "publish":
-		return "make the directory anew with the same command and --out, and sign it again"
+		return "write the directory again with the same command and --out, and sign it again"
 	case isKnown && hints[e.Kind] != "":
 		return hints[e.Kind]
 	case isUsage(err):
 		if verb.Name() == "help" {
 			verb = verb.Root()
 		}
-		return "`" + verb.CommandPath() + " --help` shows what it takes, with examples"
+		return "`" + verb.CommandPath() + " --help` shows the arguments, with examples"
 	case errors.Is(err, store.ErrNoDelete):
 		return "set storage.delete.enabled in the registry's configuration"
-	case store.Status(err) == http.StatusPreconditionFailed:
-		return "a channel's tag moves: exclude it from the registry's rules for immutable tags"
 	case slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden}, store.Status(err)):
-		return "log in with `docker login` or `podman login`; credential helpers are used, too"
+		return "log in with `docker login` or `podman login`, or set DOCKER_AUTH_CONFIG"
 	case errors.Is(err, context.Canceled) && slices.Contains(writing, verb.Name()):
-		return "what was stored as an op is not lost: `image-catalog refresh CHANNEL` publishes it"
+		return "a change that was stored is not lost: `image-catalog refresh CHANNEL` publishes it"
 	}
 	return ""
 }
 
 // writing are the verbs that store ops.
-var writing = []string{"init", "add", "promote", "withdraw", "refresh"}
+var writing = []string{"init", "add", "promote", "withdraw", "refresh", "freeze", "unfreeze", "rollout"}

@@ -3,13 +3,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,28 +28,33 @@ const (
 // maxKeyFile bounds the file of a key, in bytes.
 const maxKeyFile = 64 << 10
 
-// flags are what several verbs share.
+// flags are the flags of several verbs.
 type flags struct {
 	catalog, name string
 	plainHTTP     bool
 	output        string
 
-	key            string
+	by             string
+	keys           []string
+	require        int
 	trust          []string
 	state          string
 	acceptUnsigned bool
 	unsigned       bool
 	dryRun         bool
 	out            string
+
+	prometheus, tokenFile string
 }
 
 // define adds the global flags.
 func (f *flags) define(cmd *cobra.Command) {
 	global := cmd.PersistentFlags()
-	global.StringVar(&f.catalog, "catalog", "", "the catalog's repository (default: the variable IMAGE_CATALOG)")
-	global.StringVar(&f.name, "name", "", "the repository that nodes know the catalog as (default: the same)")
-	global.BoolVar(&f.plainHTTP, "plain-http", false, "use http where a registry does not answer with https")
-	global.StringArrayVar(&f.trust, "trust", nil, "accept only what this public key has signed (a PEM file; repeatable)")
+	global.StringVar(&f.catalog, "catalog", "", "repository of the catalog (default: the variable IMAGE_CATALOG)")
+	global.StringVar(&f.name, "name", "", "repository under which nodes know the catalog (default: the same)")
+	global.BoolVar(&f.plainHTTP, "plain-http", false, "use http if a registry does not answer with https")
+	global.StringArrayVar(&f.trust, "trust", nil, "accept only what this public key signed (PEM file; repeatable)")
+	global.IntVar(&f.require, "require", 0, "accept only what this many of the keys signed (default: one)")
 	global.StringVar(&f.state, "state", "",
 		"remember the highest version of each channel in this file, and refuse a lower one")
 	_ = cmd.MarkPersistentFlagFilename("trust", "pem", "pub") // just defined
@@ -64,10 +68,12 @@ func (a *app) withOutput(cmd *cobra.Command) *cobra.Command {
 
 // withKey adds the flags of verbs that publish.
 func (a *app) withKey(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().StringVar(&a.flags.key, "key", "", "sign with this private key (a PEM file, also of cosign)")
+	cmd.Flags().StringArrayVar(&a.flags.keys, "key", nil,
+		"sign with this private key: a PEM file, also of cosign, or env://VARIABLE (repeatable)")
 	cmd.Flags().BoolVar(&a.flags.acceptUnsigned, "accept-unsigned", false,
-		"sign what is built upon a version that is not signed")
-	cmd.Flags().BoolVarP(&a.flags.dryRun, "dry-run", "n", false, "check and show all, and publish nothing")
+		"sign the next version although the last one is not signed")
+	cmd.Flags().BoolVarP(&a.flags.dryRun, "dry-run", "n", false, "show what would be published, and publish nothing")
+	cmd.Flags().StringVar(&a.flags.by, "by", "", "who publishes, for the log (default: the CI's variable, or USER)")
 	_ = cmd.MarkFlagFilename("key", "pem", "key") // just defined
 	return a.withOutput(cmd)
 }
@@ -75,16 +81,17 @@ func (a *app) withKey(cmd *cobra.Command) *cobra.Command {
 // withOut adds --out to a verb whose result can be signed elsewhere.
 func (a *app) withOut(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVar(&a.flags.out, "out", "",
-		"write the version into this new directory, to be signed elsewhere, and publish nothing")
+		"publish nothing, and write the version into this new directory, to sign it elsewhere")
 	_ = cmd.MarkFlagDirname("out") // just defined
 	return a.withKey(cmd)
 }
 
-// publisher makes what acts on the catalog.
+// publisher returns the publisher of the catalog.
 func (a *app) publisher(ctx context.Context) (*publish.Publisher, error) {
 	o := publish.Options{
-		Repository: a.flags.catalog, Name: a.flags.name, AcceptUnsigned: a.flags.acceptUnsigned, State: a.flags.state,
-		Now: a.now, Progress: a.progress.show,
+		Repository: a.flags.catalog, Name: a.flags.name, AcceptUnsigned: a.flags.acceptUnsigned,
+		Require: a.flags.require, State: a.flags.state,
+		By: cmp.Or(a.flags.by, publisherName()), Run: runURL(), Now: a.now, Progress: a.progress.show,
 		Store: store.Options{PlainHTTP: a.flags.plainHTTP, UserAgent: program + "/" + version},
 	}
 	if o.Repository == "" {
@@ -93,24 +100,32 @@ func (a *app) publisher(ctx context.Context) (*publish.Publisher, error) {
 	if o.Repository == "" {
 		return nil, cli.Usage(errors.New("--catalog REPOSITORY or the variable " + catalogVariable + " is missing"))
 	}
-	if a.flags.out != "" && a.flags.key != "" {
-		return nil, cli.Usage(errors.New("--out, --key: either the version is signed here, or elsewhere"))
+	if a.flags.out != "" && len(a.flags.keys) > 0 {
+		return nil, cli.Usage(errors.New("--out and --key exclude each other: --out has the version signed elsewhere"))
 	}
 	for _, file := range a.flags.trust {
 		data, err := readFile(file, maxKeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("--trust: %w", err)
 		}
+		if err := publish.CheckPublic(data); err != nil {
+			return nil, cli.Usage(fmt.Errorf("--trust %s: %w", file, err))
+		}
 		o.Trusted = append(o.Trusted, data)
 	}
-	if a.flags.key != "" {
-		data, err := readFile(a.flags.key, maxKeyFile)
+	for _, name := range a.flags.keys {
+		data, err := readKey(name)
 		if err != nil {
 			return nil, fmt.Errorf("--key: %w", err)
 		}
-		if o.Key, err = publish.ParseKey(data, func() ([]byte, error) { return a.password(ctx) }); err != nil {
-			return nil, fmt.Errorf("--key %s: %w", a.flags.key, err)
+		key, err := publish.ParseKey(data, func() ([]byte, error) { return a.password(ctx, name) })
+		if err != nil {
+			return nil, fmt.Errorf("--key %s: %w", name, err)
 		}
+		o.Keys = append(o.Keys, key)
+	}
+	if o.Require > len(o.Keys)+len(o.Trusted) {
+		return nil, cli.Usage(fmt.Errorf("--require %d: want as many keys with --key and --trust", o.Require))
 	}
 	p, err := publish.New(o)
 	if err != nil {
@@ -119,13 +134,39 @@ func (a *app) publisher(ctx context.Context) (*publish.Publisher, error) {
 	return p, nil
 }
 
-// password is that of the private key: cosign's variable, or what a person types.
-func (a *app) password(ctx context.Context) ([]byte, error) {
+// readKey reads a key: a file, or a variable of the environment, as in env://CATALOG_KEY.
+func readKey(name string) ([]byte, error) {
+	variable, is := strings.CutPrefix(name, "env://")
+	if !is {
+		return readFile(name, maxKeyFile)
+	}
+	text, isSet := os.LookupEnv(variable)
+	if !isSet {
+		return nil, cli.Usage(fmt.Errorf("the variable %s is not set", variable))
+	}
+	return []byte(text), nil
+}
+
+// password returns the password of a private key: from cosign's variable, or from the terminal.
+func (a *app) password(ctx context.Context, key string) ([]byte, error) {
 	if text, ok := os.LookupEnv(passwordVariable); ok {
 		return []byte(text), nil
 	}
 	a.progress.end()
-	return terminal.Password(ctx, a.files.in, a.err, "Password of "+a.flags.key+": ")
+	return terminal.Password(ctx, a.files.in, a.err, "Password of "+key+": ")
+}
+
+// exclusive refuses a flag beside one of others.
+func exclusive(cmd *cobra.Command, flag string, others ...string) error {
+	if !cmd.Flags().Changed(flag) {
+		return nil
+	}
+	for _, other := range others {
+		if cmd.Flags().Changed(other) {
+			return cli.Usage(fmt.Errorf("--%s and --%s exclude each other", flag, other))
+		}
+	}
+	return nil
 }
 
 // readFile reads a small file.
@@ -140,20 +181,4 @@ func readFile(name string, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return data, nil
-}
-
-const day = 24 * time.Hour
-
-// parseSpan reads a duration as Go writes it, or days as "30d".
-func parseSpan(flag, text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if count, isDays := strings.CutSuffix(text, "d"); isDays {
-		var days uint64
-		days, err = strconv.ParseUint(count, 10, 16)
-		d = time.Duration(days) * day
-	}
-	if err != nil || d <= 0 || d > 10*366*day {
-		return 0, cli.Usage(fmt.Errorf("--%s %q: want a duration as 48h or 30d, of at most ten years", flag, text))
-	}
-	return d, nil
 }

@@ -4,8 +4,10 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,35 +22,49 @@ const (
 	formatRegsync = "regsync"
 )
 
+// copyCommand is a format that prints a command for each copy: the program with its flags, source and target.
+type copyCommand struct{ program, scheme string }
+
+var commands = map[string]copyCommand{
+	"crane": {program: "crane copy"}, "regctl": {program: "regctl image copy"}, "oras": {program: "oras copy"},
+	"skopeo": {program: "skopeo copy --all --preserve-digests", scheme: "docker://"},
+}
+
 func (a *app) imagesCommand() *cobra.Command {
 	var m publish.Mirrored
 	format, to := formatList, ""
 	cmd := &cobra.Command{
 		Use:   "images CHANNEL",
-		Short: "Print all that a mirror of a channel has to copy",
-		Long: `images prints what a mirror has to copy: images by digest, their signatures, and the
-catalog, which comes last, so that what it lists is there before it.
+		Short: "Print what a mirror of a channel must copy",
+		Long: `images prints what a mirror must copy: images by digest, their signatures, and at the end the
+catalog, so that the mirror has everything that the catalog lists.
 
-Formats: list prints REPOSITORY:TAG@DIGEST in each line, or with --to a source and a
-target, as crane, skopeo copy and regctl want them. skopeo-sync prints YAML for
-"skopeo sync --src yaml", and regsync the configuration of regsync, which wants --to. Below
-the mirror, whole names stand, with _ before a port: registry.example.com_5000/velum.`,
+Formats: list prints REPOSITORY:TAG@DIGEST in each line, or with --to a source and a target.
+crane, regctl, oras and skopeo print commands of these programs, and need --to.
+skopeo-sync prints YAML for "skopeo sync --src yaml", regsync the configuration of regsync,
+which needs --to. A mirror keeps the whole name of an image, with _ before a port:
+registry.example.com_5000/velum.`,
 		Example: `  image-catalog images prod --to mirror.example.com | xargs -n 2 crane copy
+  image-catalog images prod --format oras --to mirror.example.com | sh -e
   image-catalog images prod --format skopeo-sync >prod.yaml
   image-catalog images prod --format regsync --to mirror.example.com >regsync.yaml`,
 		Args: wantArgs(false, "CHANNEL"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.images(cmd, args[0], format, to, m) },
 	}
-	cmd.Flags().StringVar(&format, "format", format, "list, skopeo-sync or regsync")
-	cmd.Flags().StringVar(&to, "to", "", "the mirror, below which whole names stand: HOST or HOST/PATH")
-	cmd.Flags().IntVar(&m.Newest, "newest", 0, "only so many of the newest releases of each short tag (default: all)")
-	cmd.Flags().BoolVar(&m.Floating, "floating", false, "short and intermediate tags, too, as the channel has them")
-	cli.Values(cmd, "format", formatList, formatSkopeo, formatRegsync)
+	cmd.Flags().StringVar(&format, "format", format, allFormats)
+	cmd.Flags().StringVar(&to, "to", "", "mirror that keeps the whole name of each image: HOST or HOST/PATH")
+	cmd.Flags().IntVar(&m.Newest, "newest", 0, "only this many of the newest releases of each short tag (default: all)")
+	cmd.Flags().BoolVar(&m.Floating, "floating", false, "also short and intermediate tags, as the channel has them")
+	cli.Values(cmd, "format", strings.Split(strings.Replace(allFormats, " or ", ", ", 1), ", ")...)
 	return a.withOutput(cmd)
 }
 
 func (a *app) images(cmd *cobra.Command, channel, format, to string, m publish.Mirrored) error {
 	write, known := formats[format]
+	command, isCommand := commands[format]
+	if isCommand {
+		write, known = command.write, true
+	}
 	if to != "" {
 		if _, err := (publish.Copy{Repository: "registry.example.com/image", Tag: "1"}).Target(to); err != nil {
 			return cli.Usage(fmt.Errorf("--to: %w", err))
@@ -56,17 +72,19 @@ func (a *app) images(cmd *cobra.Command, channel, format, to string, m publish.M
 	}
 	switch {
 	case !known:
-		return cli.Usage(fmt.Errorf("--format %q: list, skopeo-sync or regsync", format))
-	case format == formatRegsync && to == "":
+		return cli.Usage(fmt.Errorf("--format %q: want %s", format, allFormats))
+	case m.Newest < 0:
+		return cli.Usage(errors.New("--newest: want at least 1"))
+	case (isCommand || format == formatRegsync) && to == "":
 		return cli.Usage(fmt.Errorf("--format %s: --to MIRROR is missing", format))
 	case format == formatSkopeo && m.Floating:
-		return cli.Usage(fmt.Errorf("--floating: %s copies tags as they are, and floating tags may be ahead", format))
+		return cli.Usage(fmt.Errorf("--floating: %s copies tags, and a floating tag may be ahead of the channel", format))
 	}
 	p, err := a.publisher(cmd.Context())
 	if err != nil {
 		return err
 	}
-	v, err := p.Current(cmd.Context(), channel)
+	v, err := read(cmd.Context(), p, channel)
 	if err != nil {
 		return err
 	}
@@ -89,6 +107,21 @@ var formats = map[string]func(w io.Writer, copies []publish.Copy, to string) err
 	formatList: writeList, formatSkopeo: writeSkopeo, formatRegsync: writeRegsync,
 }
 
+// allFormats names the formats.
+const allFormats = "list, crane, oras, regctl, skopeo, skopeo-sync or regsync"
+
+// write prints a command for each copy.
+func (f copyCommand) write(w io.Writer, copies []publish.Copy, to string) error {
+	for _, c := range copies {
+		target, err := c.Target(to)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%s %s%s %s%s\n", f.program, f.scheme, c.Source(), f.scheme, target)
+	}
+	return nil
+}
+
 func writeList(w io.Writer, copies []publish.Copy, to string) error {
 	for _, c := range copies {
 		if to == "" {
@@ -105,7 +138,7 @@ func writeList(w io.Writer, copies []publish.Copy, to string) error {
 }
 
 // writeSkopeo prints skopeo-sync's YAML. skopeo copies in an order of its own: a mirror may have
-// the catalog first, and its nodes wait for what is missing.
+// the catalog first, and its nodes wait for the missing images.
 func writeSkopeo(w io.Writer, copies []publish.Copy, _ string) error {
 	tags := map[string]map[string][]string{}
 	var hosts []string

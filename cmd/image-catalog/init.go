@@ -4,27 +4,34 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/cli"
+	"github.com/kubic-project/image-update-agent/internal/window"
 )
 
 func (a *app) initCommand() *cobra.Command {
 	expires := "never"
 	cmd := &cobra.Command{
 		Use:   "init CHANNEL...",
-		Short: "Make channels without releases",
-		Long: `init makes channels. Nodes that want signatures refuse what no key has signed: --key signs
-a channel here, --out has it signed elsewhere, and --unsigned leaves it unsigned.`,
+		Short: "Make new channels",
+		Long: `init makes channels, and prints the configuration of nodes that follow them. Nodes refuse a
+channel without a valid signature unless they set catalog.signatures: off. --key signs the
+channel here, --out has it signed elsewhere, and --unsigned leaves it unsigned.
+
+In a registry with immutable tags, exclude the tag CHANNEL: it moves with each version, and
+init first tries whether it does. All other tags of a catalog never move: CHANNEL-vNUMBER,
+op-CHANNEL-TIME and sha256-HEX.sig.`,
 		Example: `  image-catalog init stage --key ci.key
   image-catalog init prod --expires 30d --out to-sign`,
 		Args: wantArgs(true, "CHANNEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if a.flags.out != "" && len(args) > 1 {
-				return cli.Usage(errors.New("--out takes one channel: each has a version to sign"))
+				return cli.Usage(errors.New("--out takes one channel, because each one is signed by itself"))
 			}
 			if err := a.checkSigned(); err != nil {
 				return err
@@ -45,23 +52,42 @@ a channel here, --out has it signed elsewhere, and --unsigned leaves it unsigned
 					return err
 				}
 			}
+			a.printNodeConfig(p.Name(), args[len(args)-1])
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&expires, "expires", expires, "when nodes stop to trust it without a refresh: 30d, 720h, never")
+	cmd.Flags().StringVar(&expires, "expires", expires,
+		"when nodes stop applying it by themselves unless you refresh it: never, "+window.Moments)
 	cmd.Flags().BoolVar(&a.flags.unsigned, "unsigned", false, "make channels without a signature")
 	return a.withOut(cmd)
 }
 
+// nodeKeys is where nodes have the public keys of a catalog.
+const nodeKeys = "/etc/image-update-agent/catalog-keys"
+
+// printNodeConfig prints the configuration of a node that follows a channel.
+func (a *app) printNodeConfig(repository, channel string) {
+	if a.flags.output == "json" || a.flags.dryRun {
+		return
+	}
+	last, hint := "keys: ["+nodeKeys+"]",
+		fmt.Sprintf("Copy the public key to %s/%s.pem on these nodes.\n", nodeKeys, channel)
+	if a.flags.unsigned {
+		last, hint = "signatures: off", ""
+	}
+	fmt.Fprintf(a.out, "\nNodes follow it with these lines in /etc/image-update-agent/config.yaml:\n\n"+
+		"catalog:\n  repository: %s\n  channel: %s\n  %s\n\n%s", repository, channel, last, hint)
+}
+
 // checkSigned refuses to make a channel unless a flag says how it is signed.
 func (a *app) checkSigned() error {
-	isSigned := a.flags.key != "" || a.flags.out != ""
+	isSigned := len(a.flags.keys) > 0 || a.flags.out != ""
 	switch {
 	case !isSigned && !a.flags.unsigned:
-		return cli.Usage(errors.New("--key FILE is missing: nodes that want signatures refuse what is not signed; " +
-			"--out has it signed elsewhere, --unsigned leaves it unsigned"))
+		return cli.Usage(errors.New("--key FILE is missing: use --out DIR to sign the channel elsewhere, " +
+			"or --unsigned for a channel without signatures"))
 	case isSigned && a.flags.unsigned:
-		return cli.Usage(errors.New("--unsigned: there is --key or --out"))
+		return cli.Usage(errors.New("--unsigned excludes --key and --out"))
 	}
 	return nil
 }
@@ -70,9 +96,9 @@ func (a *app) refreshCommand() *cobra.Command {
 	var expires string
 	cmd := &cobra.Command{
 		Use:   "refresh CHANNEL",
-		Short: "Set when a channel expires, and publish what waits",
-		Long: `refresh sets when a channel expires. Without --expires it leaves that as it is, and only
-publishes what waits: the ops of a publisher that was stopped.
+		Short: "Set when a channel expires, and publish pending changes",
+		Long: `refresh sets when a channel expires. Without --expires it does not change that, and only
+publishes pending changes: those of a publisher that was stopped.
 
 Exit status: 0 published, 3 there was nothing to publish.`,
 		Example: `  image-catalog refresh stage --expires 14d --key ci.key
@@ -95,6 +121,7 @@ Exit status: 0 published, 3 there was nothing to publish.`,
 			return a.change(cmd.Context(), p, r)
 		},
 	}
-	cmd.Flags().StringVar(&expires, "expires", "", "when nodes stop to trust it without another refresh: 30d, 720h, never")
+	cmd.Flags().StringVar(&expires, "expires", "",
+		"when nodes stop applying it by themselves unless you refresh it again: never, "+window.Moments)
 	return a.withOut(cmd)
 }

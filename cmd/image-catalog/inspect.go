@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,17 +25,21 @@ type inspected struct {
 	Digest   digest.Digest     `json:"digest"`
 	Created  time.Time         `json:"created"`
 	Expires  *time.Time        `json:"expires,omitempty"`
-	SignedBy string            `json:"signedBy"` // fingerprint; empty: no key of --trust or --key
+	Frozen   *time.Time        `json:"frozen,omitempty"` // until then
+	SignedBy string            `json:"signedBy"`         // fingerprint; empty: no key of --trust or --key
 	Images   []catalog.Page    `json:"images"`
 	Waiting  []publish.Waiting `json:"waiting"`
-	History  []publish.Step    `json:"history,omitempty"`
+	History  []catalog.Entry   `json:"history,omitempty"`
 }
 
 func (a *app) inspectCommand() *cobra.Command {
 	history, most := false, 20
 	cmd := &cobra.Command{
 		Use:   "inspect CHANNEL [IMAGE...]",
-		Short: "Show what a channel offers, or all releases of images",
+		Short: "Show what a channel offers, or all releases of an image",
+		Long: `inspect shows the newest release of each image of a channel. With arguments it shows all
+releases of these images: an IMAGE is REPOSITORY, REPOSITORY:TAG or the end of one. CHANNEL
+may be a version: CHANNEL@VERSION.`,
 		Example: `  image-catalog inspect prod
   image-catalog inspect prod velum
   image-catalog inspect prod --history --limit 5
@@ -45,13 +50,14 @@ func (a *app) inspectCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v, err := p.Read(cmd.Context(), args[0])
+			v, err := read(cmd.Context(), p, args[0])
 			if err != nil {
 				return err
 			}
 			out, err := a.inspect(cmd.Context(), p, v, args[1:])
 			if err == nil && history {
-				out.History, err = p.History(cmd.Context(), v, max(most, 1))
+				out.History, err = p.Log(cmd.Context(), v)
+				out.History = matching(out.History, args[1:], max(most, 1))
 			}
 			if err != nil {
 				return err
@@ -59,8 +65,8 @@ func (a *app) inspectCommand() *cobra.Command {
 			return a.print(out, func(page *terminal.Page) { writeInspected(page, out, len(args) > 1) })
 		},
 	}
-	cmd.Flags().BoolVar(&history, "history", false, "show the last versions, too, and what changed")
-	cmd.Flags().IntVar(&most, "limit", most, "so many versions")
+	cmd.Flags().BoolVar(&history, "history", false, "also show the last changes, as log does")
+	cmd.Flags().IntVar(&most, "limit", most, "show at most this many changes")
 	return a.withOutput(cmd)
 }
 
@@ -74,13 +80,12 @@ func (a *app) inspect(
 	if !v.Expires.IsZero() {
 		out.Expires = &v.Expires
 	}
-	var images []string
-	for _, word := range words {
-		image, err := publish.FindImage(v, word)
-		if err != nil {
-			return out, err
-		}
-		images = append(images, image)
+	if a.now().Before(v.Frozen) {
+		out.Frozen = &v.Frozen
+	}
+	images, tags, err := namedImages(v, words)
+	if err != nil {
+		return out, err
 	}
 	pages, err := p.Pages(ctx, v, images...)
 	if err != nil {
@@ -88,7 +93,7 @@ func (a *app) inspect(
 	}
 	for _, ref := range v.Pages {
 		if page, ok := pages[ref.Image]; ok {
-			out.Images = append(out.Images, page)
+			out.Images = append(out.Images, only(page, tags[ref.Image]))
 		}
 	}
 	if out.Waiting, err = p.Waits(ctx, v); out.Waiting == nil {
@@ -97,12 +102,45 @@ func (a *app) inspect(
 	return out, err
 }
 
+// namedImages returns the images that words name, and the named tags of each. No words, no tags: all.
+func namedImages(v publish.Version, words []string) (images []string, tags map[string][]string, err error) {
+	tags = map[string][]string{}
+	for _, word := range words {
+		name, tag := catalog.SplitMember(word)
+		if strings.Contains(tag, "/") { // of a port
+			name, tag = word, ""
+		}
+		image, err := publish.FindImage(v, name)
+		if err != nil {
+			return nil, nil, err
+		}
+		images = append(images, image)
+		if tag != "" {
+			tags[image] = append(tags[image], tag)
+		}
+	}
+	return images, tags, nil
+}
+
+// only returns a page with these tags only; with no tags given, the whole page.
+func only(page catalog.Page, tags []string) catalog.Page {
+	if len(tags) > 0 {
+		page.Releases = slices.DeleteFunc(slices.Clone(page.Releases), func(r catalog.Release) bool {
+			return !slices.Contains(tags, r.Tag)
+		})
+	}
+	return page
+}
+
 func writeInspected(page *terminal.Page, v inspected, all bool) {
 	page.Line(fmt.Sprintf("%s of %s, version %d", v.Channel, v.Name, v.Version))
 	page.Line("Digest:  " + v.Digest.String())
 	page.Line("Created: " + page.Past(v.Created))
 	if v.Expires != nil {
 		page.Line("Expires: " + page.Next(*v.Expires))
+	}
+	if v.Frozen != nil {
+		page.Line("Frozen:  until " + page.Next(*v.Frozen))
 	}
 	if v.SignedBy != "" {
 		page.Line("Signed:  " + v.SignedBy)
@@ -123,16 +161,19 @@ func writeInspected(page *terminal.Page, v inspected, all bool) {
 		page.Line("")
 		page.Rows(rows)
 	}
-	writeHistory(page, v)
+	if len(v.History) > 0 {
+		page.Line("")
+		writeLog(page, v.History)
+	}
 	for _, w := range v.Waiting {
-		page.Line(fmt.Sprintf("%s is not folded: %s", w.Op, w.Why))
+		page.Line(fmt.Sprintf("Not published yet: %s: %s", w.Op, w.Why))
 	}
 }
 
 // short is a digest for people, long enough to tell it from others.
 func short(d digest.Digest) string { return d.String()[:min(len(d), len("sha256:")+12)] }
 
-// marks says what a release has beside its digest.
+// marks returns the withdrawal, the set and the rollout of a release as text.
 func marks(page *terminal.Page, r catalog.Release) string {
 	var out []string
 	if w := r.Withdrawn; w != nil {
@@ -146,24 +187,14 @@ func marks(page *terminal.Page, r catalog.Release) string {
 		out = append(out, "set "+r.Set)
 	}
 	if o := r.Rollout; o != nil {
-		out = append(out, fmt.Sprintf("rollout from %s for %d h", page.Clock(o.From), o.Hours))
+		if o.Paused != nil {
+			out = append(out, fmt.Sprintf("rollout paused at %d %%", o.Share(page.Now)))
+		} else {
+			out = append(out, fmt.Sprintf("rollout from %s for %d h", page.Clock(o.From), o.Hours))
+		}
 	}
 	if len(r.Critical) > 0 {
 		out = append(out, "critical: "+strings.Join(r.Critical, ", "))
 	}
 	return strings.Join(out, "; ")
-}
-
-func writeHistory(page *terminal.Page, v inspected) {
-	if len(v.History) == 0 {
-		return
-	}
-	rows := [][]string{{"VERSION", "CREATED", "DIGEST", "CHANGED"}}
-	for _, s := range v.History {
-		rows = append(rows, []string{
-			fmt.Sprint(s.Version), page.Clock(s.Created), short(s.Digest), terminal.Few(s.Images),
-		})
-	}
-	page.Line("")
-	page.Rows(rows)
 }

@@ -17,12 +17,14 @@ import (
 func (a *app) diffCommand() *cobra.Command {
 	return a.withOutput(&cobra.Command{
 		Use:   "diff FROM TO",
-		Short: "Show what a promotion from one channel to another would change",
-		Long: `diff shows each image whose newest release differs, and releases that one channel has
-withdrawn and the other still offers. promote skips what TO has withdrawn.
+		Short: "Compare two channels, or two versions of one",
+		Long: `diff shows each image whose newest release differs, and each release that one channel has
+withdrawn and the other still offers. promote skips what was withdrawn from TO. FROM and TO
+may be versions: CHANNEL@VERSION.
 
 Exit status: 0 they differ, 3 they offer the same.`,
 		Example: `  image-catalog diff stage prod
+  image-catalog diff prod@31 prod@30
   image-catalog diff stage prod --output json`,
 		Args: wantArgs(false, "FROM", "TO"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -30,11 +32,11 @@ Exit status: 0 they differ, 3 they offer the same.`,
 			if err != nil {
 				return err
 			}
-			from, err := p.Current(cmd.Context(), args[0])
+			from, err := read(cmd.Context(), p, args[0])
 			if err != nil {
 				return err
 			}
-			to, err := p.Current(cmd.Context(), args[1])
+			to, err := read(cmd.Context(), p, args[1])
 			if err != nil {
 				return err
 			}
@@ -75,18 +77,18 @@ func (a *app) verifyCommand() *cobra.Command {
 	images := false
 	cmd := &cobra.Command{
 		Use:   "verify [CHANNEL...]",
-		Short: "Check channels: signatures, pages, ops that wait, images",
-		Long: `verify checks all channels, or these: the signature with the keys of --trust, each page,
-the version tags, when the channel expires, ops that no publisher could fold, and with --images
-that each release that is offered is in its registry. Without --trust no signature can be
-checked, which is something that it finds; --unsigned says that the catalog has no signatures.
+		Short: "Check the signatures and the content of channels",
+		Long: `verify checks all channels, or the named ones: the signature against the keys of --trust, each
+page, the log, the version tags, when the channel expires, and pending changes. With --images
+it also checks that the registries have all releases that are offered. verify reports a
+signature that it cannot check because --trust is missing, unless you use --unsigned.
 
-Exit status: 0 all is well, 1 something was found, or there is no channel.`,
+Exit status: 0 no problems, 1 problems were found, or there is no channel.`,
 		Example: `  image-catalog verify --trust ci.pub --trust prod.pub
   image-catalog verify prod --images --trust prod.pub`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if a.flags.unsigned && len(a.flags.trust) > 0 {
-				return cli.Usage(errors.New("--unsigned: there is --trust"))
+				return cli.Usage(errors.New("--unsigned and --trust exclude each other"))
 			}
 			p, err := a.publisher(cmd.Context())
 			if err != nil {
@@ -106,15 +108,15 @@ Exit status: 0 all is well, 1 something was found, or there is no channel.`,
 				all = append(all, found...)
 				if len(a.flags.trust) == 0 && !a.flags.unsigned {
 					all = append(all, publish.Finding{
-						Channel: channel, Object: channel, Problem: "its signature was not checked: --trust FILE is missing",
+						Channel: channel, Object: channel, Problem: "signature not checked: --trust FILE is missing",
 					})
 				}
 			}
 			return a.printFindings(len(args), all)
 		},
 	}
-	cmd.Flags().BoolVar(&images, "images", false, "ask the registries of all images, too")
-	cmd.Flags().BoolVar(&a.flags.unsigned, "unsigned", false, "the catalog has no signatures")
+	cmd.Flags().BoolVar(&images, "images", false, "also ask the registries of all images")
+	cmd.Flags().BoolVar(&a.flags.unsigned, "unsigned", false, "do not check signatures")
 	return a.withOutput(cmd)
 }
 
@@ -124,9 +126,9 @@ func (a *app) printFindings(channels int, all []publish.Finding) error {
 			page.Item("", fmt.Sprintf("%s: %s: %s", f.Channel, f.Object, f.Problem))
 		}
 		if len(all) == 0 {
-			text := " checked, all is well."
+			text := " checked, no problems found."
 			if a.flags.unsigned {
-				text = " checked but for signatures, all is well."
+				text = " checked except for signatures, no problems found."
 			}
 			page.Line(terminal.Plural(channels, "channel") + text)
 		}

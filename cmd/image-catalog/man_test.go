@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/fleet"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/tools/manpage"
@@ -70,7 +72,8 @@ func TestThePageHasEveryVerbFlagAndExitCode(t *testing.T) {
 
 // views are what each verb prints for programs.
 var views = map[string]any{
-	"init, add, promote, publish, withdraw, refresh": publish.Result{}, "diff": publish.Difference{}, "inspect": inspected{},
+	"init, add, promote, publish, withdraw, freeze, unfreeze, refresh": publish.Result{}, "diff": publish.Difference{},
+	"inspect": inspected{}, "log": catalog.Entry{}, "rollout": rolling{}, "fleet": fleet.Standing{}, "keygen": keyPair{}, "list": listed{},
 	"verify": publish.Finding{}, "images": publish.Copy{}, "prune": pruned{}, "version": cli.Version{},
 }
 
@@ -109,7 +112,10 @@ func fieldsOf(t reflect.Type) []string {
 	for field := range t.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if field.IsExported() && name != "-" {
-			all = append(append(all, name), fieldsOf(field.Type)...)
+			all = append(all, name)
+			if field.Type != reflect.TypeFor[[]catalog.Entry]() { // as of log
+				all = append(all, fieldsOf(field.Type)...)
+			}
 		}
 	}
 	return all

@@ -13,7 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
-// progress shows the step that is under way, in one line of a terminal; elsewhere nothing.
+// progress shows the current step in one line of a terminal. It prints nothing elsewhere.
 type progress struct {
 	w     *outside.Writer
 	width int // 0: no terminal
@@ -46,7 +46,7 @@ func (p *progress) show(step string) {
 	}
 }
 
-// end leaves the line to what comes next.
+// end clears the line.
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

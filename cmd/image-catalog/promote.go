@@ -4,6 +4,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,64 +13,96 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/cli"
+	"github.com/kubic-project/image-update-agent/internal/window"
 )
 
-func (a *app) promoteCommand() *cobra.Command {
-	var s publish.Selection
-	var span, start string
-	var now bool
-	cmd := &cobra.Command{
-		Use:   "promote FROM TO [IMAGE...]",
-		Short: "Give releases of one channel to another",
-		Long: `promote lists releases of channel FROM in channel TO: an IMAGE is REPOSITORY:TAG, or
-REPOSITORY for its newest release; the end of the repository is enough. Releases in
+// promotion has the flags of promote.
+type promotion struct {
+	publish.Selection
+
+	rollout, start, soaked string
+	now, revert            bool
+	reason                 string
+}
+
+const promoteLong = `promote lists releases of channel FROM in channel TO: an IMAGE is REPOSITORY:TAG, or
+REPOSITORY for its newest release. The end of the repository is enough. Releases in
 between are skipped. A release that fell off its page is found in earlier versions.
 
-What was withdrawn from TO, under any tag, is skipped and named. Only REPOSITORY:TAG with
+promote skips and names what was withdrawn from TO, under any tag. Only REPOSITORY:TAG with
 --withdrawn offers it again.
 
 A set is promoted as a whole, with one time for all of it, or not at all: with --set, and
-with --all, which adds what the sets of the newest releases have beside them. An IMAGE
-of a set wants all others named, too.
+with --all, which adds the other members of the sets of the newest releases. If an IMAGE
+belongs to a set, name all of the set.
+
+With --soaked, promote takes only what FROM has offered that long without withdrawing it: the
+newest such release of each image.
 
 With --rollout, nodes get the release one after the other: each at a time of its own
-within that span. Promoted again, a release keeps the rollout that is under way, also with
-the same span. Another span begins now, or at --start, and --now ends it.
+within that span. A release that is promoted again keeps the rollout that is under way,
+also with the same span. Another span begins now, or at --start, and --now ends it.
 
-Exit status: 0 published, 3 TO lists all of it so already.`,
-		Example: `  image-catalog promote stage prod velum --rollout 48h --key prod.key --trust ci.pub
+"promote CHANNEL --revert" goes back to the version before, and CHANNEL@VERSION to that one,
+in one new version: it withdraws what came since, names the earlier release to run instead,
+and offers again what was withdrawn since. Nodes go back if they set catalog.allowLower.
+
+Exit status: 0 published, 3 TO lists all of it so already.`
+
+const promoteExample = `  image-catalog promote stage prod velum --rollout 48h --key prod.key --trust ci.pub
+  image-catalog promote stage prod --all --soaked 24h --key prod.key --trust ci.pub
   image-catalog promote stage prod --set caasp-4.5.2 --out to-sign --trust ci.pub --trust prod.pub
   image-catalog promote stage prod caasp/v4/velum:4.0.0-rev2-build1.5 --dry-run
-  image-catalog promote stage prod velum:4.0.0-rev1-build1.4 --withdrawn --key prod.key`,
-		Args: wantArgs(true, "FROM", "TO"),
+  image-catalog promote stage prod velum:4.0.0-rev1-build1.4 --withdrawn --key prod.key
+  image-catalog promote prod --revert --reason "bsc#1199876" --key prod.key`
+
+func (a *app) promoteCommand() *cobra.Command {
+	var o promotion
+	cmd := &cobra.Command{
+		Use:   "promote FROM TO [IMAGE...]",
+		Short: "List releases of one channel in another",
+		Long:  promoteLong, Example: promoteExample,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if o.revert {
+				return wantArgs(false, "CHANNEL")(cmd, args)
+			}
+			return wantArgs(true, "FROM", "TO")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s.Images = args[2:]
-			if err := checkSelection(s); err != nil {
+			if err := exclusive(cmd, "revert", "set", "all", "withdrawn", "soaked", "rollout", "now"); err != nil {
 				return err
 			}
-			if now && span != "" {
-				return cli.Usage(errors.New("--now: there is --rollout"))
-			}
-			rollout, err := a.rollout(span, start)
-			if err != nil {
+			if err := exclusive(cmd, "now", "rollout"); err != nil {
 				return err
 			}
-			return a.promote(cmd, args[0], args[1], s, rollout, !now && start == "")
+			if o.revert {
+				return a.revert(cmd, args[0], o)
+			}
+			o.Images = args[2:]
+			return a.promote(cmd, args[0], args[1], o)
 		},
 	}
-	cmd.Flags().StringVar(&s.Set, "set", "", "all releases of this set")
-	cmd.Flags().BoolVar(&s.All, "all", false, "the newest release of each image")
-	cmd.Flags().BoolVar(&s.Withdrawn, "withdrawn", false, "offer again what TO has withdrawn; each IMAGE with its tag")
-	cmd.Flags().StringVar(&span, "rollout", "", "spread the nodes over this time: 48h, 7d")
-	cmd.Flags().StringVar(&start, "start", "", "when the rollout begins, as 2026-11-22T10:00:00Z (default: now)")
-	cmd.Flags().BoolVar(&now, "now", false, "end a rollout that is under way: all nodes at once")
+	o.define(cmd)
 	return a.withOut(cmd)
 }
 
-// checkSelection checks that a selection is one.
-func checkSelection(s publish.Selection) error {
+func (o *promotion) define(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.Set, "set", "", "all releases of this set")
+	cmd.Flags().BoolVar(&o.All, "all", false, "the newest release of each image")
+	cmd.Flags().BoolVar(&o.Withdrawn, "withdrawn", false,
+		"offer again what was withdrawn from TO; each IMAGE with its tag")
+	cmd.Flags().StringVar(&o.soaked, "soaked", "", "only what FROM has offered this long: 24h, 7d")
+	cmd.Flags().StringVar(&o.rollout, "rollout", "", "spread the nodes over this time: 48h, 7d")
+	cmd.Flags().StringVar(&o.start, "start", "", "when the rollout begins (default: now): "+window.Moments)
+	cmd.Flags().BoolVar(&o.now, "now", false, "end a rollout that is under way: all nodes at once")
+	cmd.Flags().BoolVar(&o.revert, "revert", false, "go back to the version before, or to CHANNEL@VERSION")
+	cmd.Flags().StringVar(&o.reason, "reason", "", "why, for the log; of --revert, nodes show it")
+}
+
+// check checks that the flags fit together.
+func (o *promotion) check() (err error) {
 	given := 0
-	for _, is := range []bool{len(s.Images) > 0, s.Set != "", s.All} {
+	for _, is := range []bool{len(o.Images) > 0, o.Set != "", o.All} {
 		if is {
 			given++
 		}
@@ -76,64 +110,97 @@ func checkSelection(s publish.Selection) error {
 	switch {
 	case given != 1:
 		return cli.Usage(errors.New("want either IMAGE..., --set NAME or --all"))
-	case s.Withdrawn && len(s.Images) == 0:
+	case o.Withdrawn && len(o.Images) == 0:
 		return cli.Usage(errors.New("--withdrawn: want the releases by REPOSITORY:TAG"))
+	case o.soaked != "":
+		o.Soaked, err = span("soaked", o.soaked)
 	}
-	return nil
+	return err
 }
 
-func (a *app) promote(
-	cmd *cobra.Command, from, to string, s publish.Selection, rollout *catalog.Rollout, keep bool,
-) error {
-	p, err := a.publisher(cmd.Context())
+func (a *app) promote(cmd *cobra.Command, from, to string, o promotion) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	rollout, err := a.rollout(o.rollout, o.start)
 	if err != nil {
 		return err
 	}
-	v, err := p.Current(cmd.Context(), from)
+	ctx := cmd.Context()
+	p, err := a.publisher(ctx)
 	if err != nil {
 		return err
 	}
-	target, err := p.Read(cmd.Context(), to)
+	v, err := read(ctx, p, from)
 	if err != nil {
 		return err
 	}
-	selected, err := p.Select(cmd.Context(), v, target, s)
+	target, err := p.Read(ctx, to)
 	if err != nil {
 		return err
 	}
-	changes, err := p.Promoted(cmd.Context(), selected.Changes, rollout)
-	if err == nil && keep {
-		changes, err = p.KeepRollouts(cmd.Context(), target, changes)
+	selected, err := p.Select(ctx, v, target, o.Selection)
+	if err != nil {
+		return err
+	}
+	changes, err := p.Promoted(ctx, selected.Changes, rollout)
+	if err == nil && !o.now && o.start == "" {
+		changes, err = p.KeepRollouts(ctx, target, changes)
 	}
 	if err != nil {
 		return err
 	}
-	return a.change(cmd.Context(), p, publish.Request{
-		Channel: to, Do: catalog.ActionPromote, Changes: changes, Withdrawn: s.Withdrawn, Skipped: selected.Skipped,
+	return a.change(ctx, p, publish.Request{
+		Channel: to, Do: catalog.ActionPromote, Changes: changes, Withdrawn: o.Withdrawn,
+		Skipped: selected.Skipped, Reason: o.reason,
 	})
+}
+
+// revert goes back to an earlier version of a channel.
+func (a *app) revert(cmd *cobra.Command, word string, o promotion) error {
+	ctx := cmd.Context()
+	p, err := a.publisher(ctx)
+	if err != nil {
+		return err
+	}
+	channel, _, hasVersion := strings.Cut(word, "@")
+	v, err := p.Read(ctx, channel)
+	if err != nil {
+		return err
+	}
+	var earlier publish.Version
+	if hasVersion {
+		earlier, err = read(ctx, p, word)
+	} else {
+		earlier, err = p.Before(ctx, v)
+	}
+	if err != nil {
+		return err
+	}
+	r, err := p.Reverted(ctx, v, earlier, o.reason)
+	if err != nil {
+		return err
+	}
+	return a.change(ctx, p, r)
 }
 
 // rollout reads --rollout and --start; nil: there is none.
 func (a *app) rollout(span, start string) (*catalog.Rollout, error) {
 	if span == "" {
 		if start != "" {
-			return nil, cli.Usage(errors.New("--start: there is no --rollout"))
+			return nil, cli.Usage(errors.New("--start: --rollout is missing"))
 		}
 		return nil, nil //nolint:nilnil // nil is at once
 	}
-	d, err := parseSpan("rollout", span)
+	count, err := hours("rollout", span)
 	if err != nil {
 		return nil, err
 	}
 	from := a.now().UTC().Truncate(time.Second)
 	if start != "" {
-		if from, err = time.Parse(time.RFC3339, start); err != nil {
-			return nil, cli.Usage(errors.New("--start: want a time as 2026-11-22T10:00:00Z"))
+		if from, err = window.ParseMoment(start, a.now()); err != nil {
+			return nil, cli.Usage(fmt.Errorf("--start %w", err))
 		}
 	}
-	hours := int((d + time.Hour - 1) / time.Hour)
-	if hours > 366*24 {
-		return nil, cli.Usage(errors.New("--rollout: at most 366 days"))
-	}
-	return &catalog.Rollout{From: from.UTC(), Hours: hours}, nil
+	return &catalog.Rollout{From: from.UTC(), Hours: count}, nil
 }

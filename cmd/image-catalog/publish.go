@@ -13,30 +13,30 @@ import (
 )
 
 func (a *app) publishCommand() *cobra.Command {
-	var signature string
+	var signatures []string
 	cmd := &cobra.Command{
 		Use:   "publish DIR --signature FILE --trust FILE",
 		Short: "Publish a version that was signed elsewhere",
-		Long: `publish stores what promote, add, withdraw, refresh or init wrote with --out, with the
-signature of its payload.json: bytes, or base64. The signature must be one of a key of
---trust: nodes would refuse another. It can be repeated after a failure. If the channel has
-moved on since DIR was made, nothing is stored.
+		Long: `publish publishes the version that another command wrote into DIR with --out, with the
+signature of DIR/payload.json: bytes or base64. A key of --trust must have made the signature,
+because nodes refuse any other. If the channel has changed since, publish stores nothing. You
+can repeat publish after an error.
 
-Exit status: 0 published, 3 it is published already.`,
+Exit status: 0 published, 3 the channel has this version already.`,
 		Example: `  cosign sign-blob --key prod.key --tlog-upload=false to-sign/payload.json >to-sign.sig
   openssl dgst -sha256 -sign prod.pem -out to-sign.sig to-sign/payload.json
   image-catalog publish to-sign --signature to-sign.sig --trust prod.pub`,
 		Args: wantArgs(false, "DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if signature == "" {
+			if len(signatures) == 0 {
 				return cli.Usage(errors.New("--signature FILE is missing"))
 			}
 			if len(a.flags.trust) == 0 {
-				return cli.Usage(errors.New("--trust FILE is missing: the public key that the signature is checked with"))
+				return cli.Usage(errors.New("--trust FILE is missing: the public key that checks the signature"))
 			}
-			data, err := readFile(signature, maxKeyFile)
+			sigs, err := readSignatures(signatures)
 			if err != nil {
-				return fmt.Errorf("--signature: %w", err)
+				return err
 			}
 			repository, name, err := publish.CatalogOf(args[0])
 			if err != nil {
@@ -52,16 +52,30 @@ Exit status: 0 published, 3 it is published already.`,
 			if err != nil {
 				return err
 			}
-			got, err := p.PublishDir(cmd.Context(), args[0], data)
+			got, err := p.PublishDir(cmd.Context(), args[0], sigs, a.flags.dryRun)
 			return a.printDone(got, err)
 		},
 	}
-	cmd.Flags().StringVar(&signature, "signature", "", "the file with the signature of DIR/payload.json")
+	cmd.Flags().StringArrayVar(&signatures, "signature", nil, "file with a signature of DIR/payload.json (repeatable)")
+	cmd.Flags().BoolVarP(&a.flags.dryRun, "dry-run", "n", false, "check everything, and publish nothing")
 	_ = cmd.MarkFlagFilename("signature") // just defined
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveFilterDirs
 	}
 	return a.withOutput(cmd)
+}
+
+// readSignatures reads the files of --signature.
+func readSignatures(files []string) ([][]byte, error) {
+	var sigs [][]byte
+	for _, file := range files {
+		data, err := readFile(file, maxKeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("--signature: %w", err)
+		}
+		sigs = append(sigs, data)
+	}
+	return sigs, nil
 }
 
 // printDone prints a result, unless there is an error.

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +23,7 @@ type streams struct {
 	out, err io.Writer
 }
 
-// app is what every verb shares. What is written to out and err is made printable; files are
+// app is the state that all verbs share. Text for out and err is made printable; files are
 // the streams as they are.
 type app struct {
 	streams
@@ -30,6 +32,7 @@ type app struct {
 	progress *progress
 	now      func() time.Time
 	zone     *time.Location // of who reads the text
+	grace    atomic.Int64   // how long an interrupted verb may take to end, a time.Duration
 }
 
 // execute runs one verb, and returns the exit code.
@@ -53,7 +56,7 @@ func execute(ctx context.Context, args []string, s streams) int {
 	select {
 	case code := <-ended:
 		return code
-	case <-time.After(grace):
+	case <-time.After(time.Duration(a.grace.Load())):
 	}
 	fmt.Fprintf(a.err, "%s: error: %v\n", program, context.Cause(ctx))
 	return exitFailed
@@ -61,28 +64,30 @@ func execute(ctx context.Context, args []string, s streams) int {
 
 const program = "image-catalog"
 
-// grace is how long an interrupted verb has to end by itself. One that takes longer waits for a
+// grace is how long an interrupted verb may take to end. A verb that takes longer waits for a
 // terminal, a pipe or a disk, and cannot be woken.
 const grace = time.Second
 
 func newApp(s streams) *app {
-	return &app{
+	a := &app{
 		streams: streams{in: s.in, out: outside.NewWriter(s.out), err: outside.NewWriter(s.err)},
 		files:   s, progress: newProgress(s.err), now: time.Now, zone: time.Local,
 	}
+	a.grace.Store(int64(grace))
+	return a
 }
 
 func (a *app) command() *cobra.Command {
 	showVersion := false
 	cmd := &cobra.Command{
 		Use:   program,
-		Short: "Publish release catalogs: stage follows every build, prod what was promoted",
-		Long: `image-catalog publishes release catalogs in an OCI registry. A catalog lists the
-releases of images by digest, in channels: stage gets every build, prod what was
-promoted from it, in sets and rollouts, and both say what was withdrawn and why.
+		Short: "Publish release catalogs: stage gets every build, prod what you promote",
+		Long: `image-catalog publishes release catalogs in an OCI registry. A catalog lists the releases
+of images by digest, in channels: stage gets every build, prod what you promote from it,
+in sets and rollouts. A withdrawn release stays listed with the reason.
 
-Several may publish at once, without a lock. One that was stopped loses nothing: the
-next one completes what it asked for.`,
+Several publishers may run at once, without a lock. If one is stopped, the next one
+completes its change.`,
 		Example: `  export IMAGE_CATALOG=registry.example.com/releases/catalog
   image-catalog init stage prod --key ci.key
   image-catalog add stage registry.example.com/velum:4.0.0-rev2-build1.5 --key ci.key
@@ -100,19 +105,41 @@ next one completes what it asked for.`,
 	cmd.Flags().BoolVar(&showVersion, "version", false, "show the version")
 	cmd.SetOut(a.out) // before the verb completion, which keeps it
 	a.flags.define(cmd)
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage(err) })
+	cmd.SetFlagErrorFunc(flagError)
 	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
-	cmd.AddCommand(
-		a.initCommand(), a.addCommand(), a.promoteCommand(), a.publishCommand(), a.withdrawCommand(),
-		a.refreshCommand(), a.diffCommand(), a.inspectCommand(), a.verifyCommand(), a.imagesCommand(),
-		a.pruneCommand(),
-		cli.VersionCommand(a.out, program, version, func(v any) error { return cli.PrintJSON(a.out, v) }),
-	)
+	group(cmd, "Setup", a.keygenCommand(), a.initCommand())
+	group(cmd, "Release", a.addCommand(), a.promoteCommand(), a.rolloutCommand(), a.withdrawCommand(),
+		a.freezeCommand(), a.unfreezeCommand(), a.publishCommand())
+	group(cmd, "Show", a.listCommand(), a.fleetCommand(), a.diffCommand(), a.inspectCommand(), a.logCommand(),
+		a.imagesCommand())
+	group(cmd, "Maintenance", a.refreshCommand(), a.verifyCommand(), a.pruneCommand())
+	cmd.AddCommand(cli.VersionCommand(a.out, program, version, func(v any) error { return cli.PrintJSON(a.out, v) }))
 	cli.Strict(cmd)
 	return cmd
 }
 
-// wantArgs demands n arguments, and says what is missing; with more, there may be more of the last.
+// group adds verbs under a title of their own.
+func group(cmd *cobra.Command, title string, verbs ...*cobra.Command) {
+	cmd.AddGroup(&cobra.Group{ID: title, Title: title + " Commands:"})
+	for _, verb := range verbs {
+		verb.GroupID = title
+	}
+	cmd.AddCommand(verbs...)
+}
+
+// flagError says what a flag accepts, in the place of the error of Go's strconv.
+func flagError(_ *cobra.Command, err error) error {
+	if text, cause, is := strings.Cut(err.Error(), ": strconv."); is {
+		want := "a number"
+		if strings.HasPrefix(cause, "ParseBool") {
+			want = "true or false"
+		}
+		err = fmt.Errorf("%s: want %s", text, want)
+	}
+	return cli.Usage(err)
+}
+
+// wantArgs requires an argument for each name; with more, the last one may be repeated.
 func wantArgs(more bool, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

@@ -16,14 +16,13 @@ func (a *app) withdrawCommand() *cobra.Command {
 	var w publish.Withdrawal
 	cmd := &cobra.Command{
 		Use:   "withdraw CHANNEL [IMAGE:TAG...] --reason TEXT",
-		Short: "Say that no node is to run a release, and why",
-		Long: `withdraw marks releases: nodes offer them no more, and those that run one say so with the
-reason. Withdrawn releases stay listed, and promote skips them: it offers one again
-with --withdrawn only. --set withdraws all releases of a set.
+		Short: "Mark releases as withdrawn",
+		Long: `withdraw marks releases as withdrawn, with a reason. Nodes do not offer them any more; a node
+that runs one shows the reason. Withdrawn releases stay listed, and promote skips them unless
+you use --withdrawn. --set withdraws all releases of a set.
 
-A release that fell off its page is withdrawn as well: it is found in earlier versions. One
-that no version lists is named with its digest, IMAGE:TAG@DIGEST. All tags that the
-channel lists for its digest are withdrawn.
+withdraw also finds a release that only earlier versions list. If no version lists it, name
+it with its digest: IMAGE:TAG@DIGEST. withdraw marks all tags of the digest.
 
 Exit status: 0 published, 3 all of them are withdrawn for this reason already.`,
 		Example: `  image-catalog withdraw prod velum:4.0.0-rev1-build1.4 \
@@ -38,7 +37,7 @@ Exit status: 0 published, 3 all of them are withdrawn for this reason already.`,
 			case (len(w.Images) > 0) == (w.Set != ""):
 				return cli.Usage(errors.New("want either IMAGE:TAG... or --set NAME"))
 			case w.Reason == "":
-				return cli.Usage(errors.New("--reason TEXT is missing: nodes show it"))
+				return cli.Usage(errors.New("--reason TEXT is missing: nodes show it to their admins"))
 			}
 			p, err := a.publisher(cmd.Context())
 			if err != nil {
@@ -58,8 +57,8 @@ Exit status: 0 published, 3 all of them are withdrawn for this reason already.`,
 		},
 	}
 	cmd.Flags().StringVar(&w.Set, "set", "", "all releases of this set")
-	cmd.Flags().StringVar(&w.Reason, "reason", "", "why, for the people of the nodes: at most 512 bytes")
+	cmd.Flags().StringVar(&w.Reason, "reason", "", "why: nodes show it to their admins; one line of at most 512 bytes")
 	cmd.Flags().StringArrayVar(&w.Instead, "instead", nil,
-		"the tag to run in its place; of several images, IMAGE:TAG (repeatable)")
+		"tag to run instead; for several images, IMAGE:TAG (repeatable)")
 	return a.withOut(cmd)
 }

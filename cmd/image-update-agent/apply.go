@@ -29,35 +29,43 @@ func (a *app) applyCommand() *cobra.Command { //nolint:funlen // mostly the text
 	var expect []string
 	cmd := &cobra.Command{
 		Use:   "apply [IMAGE... | --all]",
-		Short: "Approve what is staged and bring it into use",
-		Long: `apply approves what is staged for the named images, or for all, and waits until
-the container runtime shows it running and ready, and it has stayed so for a
-while. It says what changes before a pod is restarted, with --diff line by line
-(in the JSON the field diff of each pod manifest); "plan --diff" shows the same and
-applies nothing. What does not come up is rolled back to the release that ran well
-before, and is not offered again until a newer one is there, or --retry is given. An
-IMAGE is a repository, the end of one (velum for registry.suse.com/caasp/v4/velum), or a
-pod manifest's file name.
+		Short: "Approve staged updates and apply them",
+		Long: `apply approves the staged updates of the named images, or of all images, and waits until
+the new containers are running, ready and stable. Before it restarts a pod, it prints
+what changes; --diff prints each change line by line. If a pod does not become healthy,
+the agent rolls it back to the last release that ran well, and does not offer the failed
+release again, unless you give --retry.
 
-With --expect only the digests that it names are applied: if another is offered by now
-for a selected image, nothing is approved, and the error names both. "status --output
-json" has them.
+An IMAGE is a repository, the last part of one (velum for
+registry.suse.com/caasp/v4/velum), or the file name of a pod manifest.
 
-If it is interrupted, what has not begun is not applied. A pod that restarts already
-goes on without it; "image-update-agent rollback" returns it afterwards.
+With --dry-run, apply prints what it would do now: the pods that it would restart, in
+their order, with the diff of each pod manifest, and the holds of the others. It changes
+nothing. The fleet lock and the health of the control plane are checked only by a real
+apply.
 
-Exit status: 0 all of it runs, 1 something did not come up, 2 unknown image,
-3 nothing to apply, 4 held, or the offer has changed (the reason is shown).`,
+With --expect, apply approves nothing unless exactly these digests are offered for the
+selected images. "status --output json" has the digests.
+
+If you interrupt apply, or --timeout passes, pods that have not begun to restart are not
+applied. A pod that has begun to restart goes on without the command; "image-update-agent
+rollback" undoes it afterwards.
+
+Exit status: 0 applied, 1 a pod did not become healthy, 2 unknown image, 3 nothing to
+apply, 4 held, or the offer has changed, 5 timed out. With --dry-run: 0 apply would
+restart a pod, 3 nothing to apply, 4 held.`,
 		Example: `  image-update-agent apply
   image-update-agent apply velum
+  image-update-agent apply velum --dry-run
+  image-update-agent apply velum --timeout 10m
   image-update-agent apply --retry velum
   image-update-agent apply private.yaml --output json
-  image-update-agent apply velum --expect velum=sha256:4f1e...   only this digest
+  image-update-agent apply velum --expect velum=sha256:4f1e...   apply only this digest
   image-update-agent apply --all $(image-update-agent status --output json | jq -r \
       '.images[] | select(.offered and .staged) | "--expect \(.image)=\(.offered.digest)"')`,
 		Args: func(_ *cobra.Command, args []string) (err error) {
 			if req.All && len(args) > 0 {
-				return cli.Usage(errors.New("image-update-agent apply: IMAGE and --all exclude each other"))
+				return cli.Usage(errors.New("image-update-agent apply: give IMAGE or --all, not both"))
 			}
 			req.Images, req.All = args, len(args) == 0
 			req.Expect, err = parseExpected(expect)
@@ -65,26 +73,29 @@ Exit status: 0 all of it runs, 1 something did not come up, 2 unknown image,
 		},
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			do := func(c *api.Client, onProgress func(status.Progress)) ([]statuspage.Outcome, error) {
+			do := func(
+				ctx context.Context, c *api.Client, onProgress func(status.Progress),
+			) ([]statuspage.Outcome, error) {
 				var diffs map[string]string
-				if diff {
+				if diff || req.DryRun {
 					var err error
-					if diffs, err = a.diffBefore(cmd.Context(), c, args); err != nil {
+					if diffs, err = a.diffBefore(ctx, c, args, !req.DryRun); err != nil {
 						return nil, err
 					}
 				}
-				out, err := c.Apply(cmd.Context(), req, onProgress)
+				out, err := c.Apply(ctx, req, onProgress)
 				return statuspage.Outcomes(out, diffs), err
 			}
-			return a.outcomesOf(cmd.Context(), "nothing is staged", do)
+			return a.outcomesOf(cmd.Context(), "nothing to apply", do)
 		},
 	}
-	allFlag(cmd, &req.All, "apply all that is staged, as without IMAGE")
+	allFlag(cmd, &req.All, "apply every staged update (the default without IMAGE)")
 	cmd.Flags().StringArrayVar(&expect, "expect", nil,
-		"apply only if this is offered: IMAGE=sha256:DIGEST, once for each offered image")
-	cmd.Flags().BoolVar(&req.Retry, "retry", false, "apply also what did not come up before, or was rolled back")
-	cmd.Flags().BoolVar(&diff, "diff", false, "before it begins, show what becomes of each pod manifest, line by line")
-	return a.withOutput(cmd)
+		"apply only if this digest is offered, as IMAGE=sha256:DIGEST; repeat it for each offered image")
+	cmd.Flags().BoolVar(&req.Retry, "retry", false, "also apply a release that failed before or was rolled back")
+	cmd.Flags().BoolVar(&diff, "diff", false, "print the change of each pod manifest line by line first")
+	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "print what apply would do now, and change nothing")
+	return a.withQuiet(a.waits.addTo(a.withOutput(cmd)))
 }
 
 // parseExpected reads IMAGE=sha256:DIGEST.
@@ -100,9 +111,11 @@ func parseExpected(texts []string) ([]plan.Shown, error) {
 	return out, nil
 }
 
-// diffBefore is what an apply is about to write, by pod manifest. It is shown at once;
-// JSON has it among the outcomes.
-func (a *app) diffBefore(ctx context.Context, c *api.Client, names []string) (map[string]string, error) {
+// diffBefore returns what an apply is about to write, by pod manifest. With show it is printed at once; JSON has it
+// among the outcomes.
+func (a *app) diffBefore(
+	ctx context.Context, c *api.Client, names []string, show bool,
+) (map[string]string, error) {
 	settings, err := a.settings()
 	if err != nil {
 		return nil, err
@@ -112,7 +125,7 @@ func (a *app) diffBefore(ctx context.Context, c *api.Client, names []string) (ma
 		return nil, err
 	}
 	diffs, err := a.waitingDiffs(settings, status, names)
-	if err != nil || a.output == "json" {
+	if err != nil || a.output == "json" || a.quiet || !show {
 		return diffs, err
 	}
 	for _, file := range slices.Sorted(maps.Keys(diffs)) {
@@ -127,78 +140,93 @@ func (a *app) rollbackCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "rollback {IMAGE... | --all}",
-		Short: "Return to the release that ran well before",
-		Long: `rollback returns the named images, or with --all those of every pod manifest, to the
-releases that ran well before the ones that run now, and waits until they run. It
-says what returns to what before a pod is restarted. Their pods start anew; the other
-images of a pod stay what they are. The pod manifest then names digests, so that no
-registry is needed, until a newer release is applied. What is left is not offered
-again until a newer release is there, or "apply --retry" is asked for; status says so.
+		Short: "Roll back to the previous release",
+		Long: `rollback returns the named images, or with --all the images of every pod manifest, to the
+release that ran well before the current one, and waits until it is running. Before it
+restarts a pod, it prints what changes. The other images of the pod stay as they are. The
+pod manifest then names digests, so the rollback needs no registry. The agent does not
+offer the release that was rolled back again, until a newer one is available or you run
+"apply --retry"; status shows this.
 
-Exit status: 0 it runs, 1 it did not come up, 2 unknown image or none named, 3 nothing
-to return to, 4 held (the reason is shown).`,
+If you interrupt rollback, or --timeout passes, pods that have not begun to restart stay
+as they are. A pod that has begun to restart goes on without the command.
+
+Exit status: 0 rolled back, 1 a pod did not become healthy, 2 unknown image or none
+given, 3 nothing to roll back to, 4 held, 5 timed out.`,
 		Example: `  image-update-agent rollback velum
-  image-update-agent apply --retry velum`,
+  image-update-agent rollback velum --timeout 10m
+  image-update-agent apply --retry velum       undo a rollback`,
 		Args:              namesOrAll("IMAGE", &all),
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			do := func(c *api.Client, onProgress func(status.Progress)) ([]statuspage.Outcome, error) {
-				out, err := c.Rollback(cmd.Context(), plan.Which{Images: args, All: all}, onProgress)
+			do := func(
+				ctx context.Context, c *api.Client, onProgress func(status.Progress),
+			) ([]statuspage.Outcome, error) {
+				out, err := c.Rollback(ctx, plan.Which{Images: args, All: all}, onProgress)
 				return statuspage.Outcomes(out, nil), err
 			}
-			return a.outcomesOf(cmd.Context(), "nothing to return to", do)
+			return a.outcomesOf(cmd.Context(), "nothing to roll back to", do)
 		},
 	}
-	allFlag(cmd, &all, "return every image, also those of the control plane")
-	return a.withOutput(cmd)
+	allFlag(cmd, &all, "roll back every image, including those of the control plane")
+	return a.withQuiet(a.waits.addTo(a.withOutput(cmd)))
 }
 
 // outcomesOf has the daemon do what restarts pods, with its progress shown, and
 // prints what became of each.
 func (a *app) outcomesOf(
-	ctx context.Context, none string, do func(*api.Client, func(status.Progress)) ([]statuspage.Outcome, error),
+	ctx context.Context, none string,
+	do func(context.Context, *api.Client, func(status.Progress)) ([]statuspage.Outcome, error),
 ) error {
 	daemon, err := a.daemonClient()
 	if err != nil {
 		return err
 	}
+	ctx, end, err := a.waits.limit(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
 	a.leaves.Store(true)
 	// A second signal ends the program at once; the daemon has heard of the first.
 	defer context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt, syscall.SIGTERM) })()
-	bar := statuspage.NewProgress(a.files.err)
-	out, err := do(daemon, bar.Show)
+	bar := a.progress()
+	out, err := do(ctx, daemon, bar.Show)
 	bar.End()
 	if err != nil {
-		return err
+		return leave(ctx, err)
 	}
 	if err := a.printOutcomes(out, none); err != nil {
 		return err
 	}
-	a.sayWhatContinues(out)
-	return endOfOutcomes(out)
+	a.sayWhatContinues(out, context.Cause(ctx))
+	return endOfOutcomes(out, context.Cause(ctx))
 }
 
-// sayWhatContinues says how to end what goes on without an interrupted verb.
-func (a *app) sayWhatContinues(out []statuspage.Outcome) {
+// sayWhatContinues says what goes on without a verb that stopped waiting, and how to undo it.
+func (a *app) sayWhatContinues(out []statuspage.Outcome, why error) {
 	for _, o := range out {
 		if o.Result != status.ResultContinues {
 			continue
 		}
-		back := "rollback"
+		undo := "rollback"
 		if o.Change == status.ChangeRollback {
-			back = "apply --retry"
+			undo = "apply --retry"
 		}
-		fmt.Fprintf(a.err, "image-update-agent: hint: `image-update-agent status` shows how %s goes on; "+
-			"`image-update-agent %s %s` undoes it when it has ended\n", o.PodManifest, back, o.PodManifest)
+		fmt.Fprintf(a.err, "image-update-agent: error: %v: the daemon continues with %s\n", why, o.PodManifest)
+		fmt.Fprintf(a.err, "image-update-agent: hint: `image-update-agent status` shows its progress; when it has ended, "+
+			"`image-update-agent %s %s` undoes it\n", undo, o.PodManifest)
 	}
 }
 
 // endOfOutcomes is the worst of the results: a failure, a hold, then success; "nothing" only where there was nothing at
-// all.
-func endOfOutcomes(out []statuspage.Outcome) error {
+// all. why is why the verb stopped waiting.
+func endOfOutcomes(out []statuspage.Outcome, why error) error {
 	switch statuspage.Worst(out) {
-	case status.ResultFailed, status.ResultContinues, status.ResultCanceled:
+	case status.ResultFailed:
 		return cli.Exit(exitFailed)
+	case status.ResultContinues, status.ResultCanceled:
+		return cli.Exit(codeOf(why, exitFailed))
 	case status.ResultHeld:
 		return cli.Exit(exitHeld)
 	case status.ResultNothing:

@@ -34,7 +34,9 @@ func catalogOf(s settings, from origin, log *slog.Logger) (catalog.Channel, erro
 	}
 	return channel.New(channel.Options{
 		Repository: repository, Channel: s.Catalog.Channel, Dir: filepath.Join(s.StateDir, catalogDir), From: from,
-		Verifier:   signature.Releases{Verifier: signature.New(signature.Options{Dirs: keys, Log: log}), From: from},
+		Verifier: signature.Releases{
+			Verifier: signature.New(signature.Options{Dirs: keys, Require: s.Catalog.RequiredKeys, Log: log}), From: from,
+		},
 		Signatures: policy.Signatures(s.Catalog.Signatures), Now: time.Now, Log: log,
 	}), nil
 }

@@ -70,7 +70,7 @@ func TestCatalogShow(t *testing.T) {
 	text := does(t, "catalog", "show", "--root", root)
 	for _, line := range []string{
 		"registry.example.com/releases/catalog:prod version 12", "Expires:     never", "registry.suse.com/caasp/v4/velum",
-		"caasp-4.5.2", "withdrawn: bsc#1199876 (instead: 4.0.0-rev2-build1.5)", "rolled out here at 3026-",
+		"caasp-4.5.2", "withdrawn: bsc#1199876 (instead: 4.0.0-rev2-build1.5)", "rolls out to this node at 3026-",
 	} {
 		assert.Contains(t, text, line)
 	}

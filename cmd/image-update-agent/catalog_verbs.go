@@ -21,19 +21,19 @@ import (
 )
 
 func (a *app) catalogCommand() *cobra.Command {
-	return group("catalog", "Show the release catalog as this node has verified it, or forget it",
+	return group("catalog", "Show the verified release catalog, or forget it",
 		a.catalogShowCommand(), a.catalogForgetCommand())
 }
 
 func (a *app) catalogShowCommand() *cobra.Command {
 	return a.withOutput(&cobra.Command{
 		Use:   "show",
-		Short: "Show what the last verified version lists for the images of this node",
-		Long: `show prints the version of the catalog that this node verified last, and the
-releases that it lists for the images of this node, the newest first. It reads
-the state directory as root; no daemon and no registry are asked.
+		Short: "Show the releases that the catalog lists for the images of this node",
+		Long: `show prints the last version of the catalog that this node verified, and the releases that
+it lists for the images of this node, the newest first. It reads the state directory, so
+it needs root, but neither the daemon nor the registry.
 
-Exit status: 0 shown, 1 it cannot be read, 2 no catalog is configured, 3 no
+Exit status: 0 shown, 1 the catalog cannot be read, 2 no catalog is configured, 3 no
 version was verified yet.`,
 		Example: `  image-update-agent catalog show
   image-update-agent catalog show --output json | jq '.images[].releases[] | select(.withdrawn)'`,
@@ -70,14 +70,15 @@ version was verified yet.`,
 func (a *app) catalogForgetCommand() *cobra.Command {
 	return a.withOutput(&cobra.Command{
 		Use:   "forget",
-		Short: "Forget the verified version, so that any verified one is taken, and poll now",
-		Long: `forget has the running daemon forget which version of the catalog it verified last,
-and ask for it again. It ends the refusal of a catalog that is older than the
-verified one, for example after a publisher with a wrong clock or a restored
-registry. Make sure that the registry serves the catalog that you mean: until
-then the protection against an old catalog is off.
+		Short: "Forget the verified version of the catalog, and check now",
+		Long: `forget makes the daemon forget the last verified version of the catalog and ask for the
+catalog again. Use it when the daemon refuses a catalog because it is older than the
+verified one, for example after the publisher restored the registry or corrected its
+clock. First make sure that the registry serves the right catalog: until the next
+verified version the node is not protected against an old catalog.
 
-What runs stays as it is; nothing lower is offered unless catalog.allowLower is set.
+Running containers do not change; a lower release is offered only with
+catalog.allowLower.
 
 Exit status: as for check.`,
 		Example: `  image-update-agent catalog show

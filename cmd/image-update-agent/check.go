@@ -10,24 +10,25 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 func (a *app) checkCommand() *cobra.Command {
-	return a.withOutput(&cobra.Command{
+	return a.withQuiet(a.waits.addTo(a.withOutput(&cobra.Command{
 		Use:   "check",
-		Short: "Ask the running daemon to poll now, and show what it found",
-		Long: `check has the running daemon ask every source now, tag lists included, stage
-what is new, and show the result. It works with polling turned off, too.
+		Short: "Ask the registries now, and show the status",
+		Long: `check makes the daemon ask every registry now, stage new releases and show the status. It
+also works while polling is turned off. If you interrupt check, or --timeout passes, the
+daemon finishes the check without the command.
 
-Exit status: 0 the node is current, staged or applying, 1 it is failed, stale
-or unchecked, 4 held. What it found is shown all the same.`,
+Exit status: 0 the state is current, staged or applying, 1 it is failed, stale or
+unchecked, 4 it is held, 5 timed out. The status is shown in each case but the last.`,
 		Example: `  image-update-agent check
-  image-update-agent check && image-update-agent apply     only where nothing stands in the way
+  image-update-agent check --timeout 5m
+  image-update-agent check --quiet && image-update-agent apply     only if nothing blocks it
   image-update-agent check --output json | jq '.images[] | select(.offered)'`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.poll(cmd.Context(), (*api.Client).Check) },
-	})
+	})))
 }
 
 // poll has the daemon poll, and shows the status.
@@ -38,7 +39,12 @@ func (a *app) poll(
 	if err != nil {
 		return err
 	}
-	bar := statuspage.NewProgress(a.files.err)
+	ctx, end, err := a.waits.limit(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	bar := a.progress()
 	s, err := do(daemon, ctx, bar.Show)
 	bar.End()
 	if s != nil {
@@ -47,7 +53,7 @@ func (a *app) poll(
 		}
 	}
 	if err != nil {
-		return err
+		return leave(ctx, err)
 	}
 	return endOf(s.State)
 }

@@ -50,10 +50,10 @@ func TestEnableComparesWithTheRunningContainerd(t *testing.T) {
 		said   string
 	}{
 		"the same":              {running{version: "v2.4.2", configPath: "/etc/containerd/certs.d"}, one, "", exitDone, "next: "},
-		"not restarted since":   {running{version: "v2.4.2", configPath: "/old"}, one, "", exitHeld, `runs with config_path "/old", and its configuration says`},
-		"another than our file": {running{version: "v2.4.2", configPath: "/k3s/certs.d"}, "", "containerd: {certsD: /etc/containerd/certs.d}\n", exitHeld, "set containerd.certsD to it"},
+		"not restarted since":   {running{version: "v2.4.2", configPath: "/old"}, one, "", exitHeld, `runs with config_path "/old", but its configuration has`},
+		"another than our file": {running{version: "v2.4.2", configPath: "/k3s/certs.d"}, "", "containerd: {certsD: /etc/containerd/certs.d}\n", exitHeld, "set containerd.certsD to the same path"},
 		"it does not say":       {running{version: "v2.1.9"}, one, "", exitDone, "next: "},
-		"a list":                {running{version: "v2.1.9"}, strings.Replace(one, "certs.d", "certs.d:/b", 1), "", exitHeld, "takes for the name of one directory"},
+		"a list":                {running{version: "v2.1.9"}, strings.Replace(one, "certs.d", "certs.d:/b", 1), "", exitHeld, "reads as the name of a single directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -74,13 +74,13 @@ func TestEnableComparesWithTheRunningContainerd(t *testing.T) {
 			go func() { _ = server.Serve(listener) }()
 			t.Cleanup(server.Stop)
 			var out, said bytes.Buffer
-			code := execute(t.Context(), []string{"localhost", "enable", "registry.suse.com", "--gate", "--write", "--root", root},
+			code := execute(t.Context(), []string{"local-registry", "enable", "registry.suse.com", "--gate", "--write", "--root", root},
 				streams{in: strings.NewReader(""), out: &out, err: &said})
 			assert.Equal(t, c.code, code, said.String())
 			assert.Contains(t, said.String(), c.said)
 			_, err = os.Stat(filepath.Join(root, "etc/containerd/certs.d/registry.suse.com/hosts.toml"))
 			assert.Equal(t, c.code == exitDone, err == nil, "%v", err)
-			_, err = os.Stat(filepath.Join(root, "var/lib/image-update-agent/localhost-wanted.json"))
+			_, err = os.Stat(filepath.Join(root, "var/lib/image-update-agent/local-registry-wanted.json"))
 			assert.Equal(t, c.code == exitDone, err == nil, "%v", err)
 		})
 	}

@@ -4,7 +4,9 @@ package main
 
 import (
 	"maps"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -22,23 +24,32 @@ func completeFiles(cmd *cobra.Command) {
 	_ = cmd.MarkPersistentFlagDirname("root")
 }
 
-// completeImages offers what a person may call an image: the end of its
-// repository, the repository, the pod manifest. It asks no daemon: the last status
-// is in a file.
+// completeImages completes the names of images: repositories, their last parts, and pod manifests. It needs no daemon:
+// the last status and the pod manifests are files.
 func (a *app) completeImages(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	var last status.Status
 	settings, err := a.settings()
-	if err == nil {
-		last, err = settings.lastStatus()
-	}
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	last, err := settings.lastStatus()
+	if err != nil {
+		last = status.Status{}
+	}
+	entries, _ := os.ReadDir(settings.PodManifests) // a directory that cannot be read completes nothing
+	for _, e := range entries {
+		if isPodManifest(e) {
+			last.PodManifests = append(last.PodManifests, status.PodStatus{PodManifest: e.Name()})
+		}
 	}
 	return imageNames(last, args, begun), cobra.ShellCompDirectiveNoFileComp
 }
 
-// imageNames are the names in a status that begin so, without those that stand
-// there already. Sorted.
+func isPodManifest(e os.DirEntry) bool {
+	return e.Type().IsRegular() && !strings.HasPrefix(e.Name(), ".") &&
+		slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name()))
+}
+
+// imageNames returns the names in a status that begin with begun and are not among args, sorted.
 func imageNames(s status.Status, args []string, begun string) []string {
 	names := map[string]bool{}
 	for _, i := range s.Images {

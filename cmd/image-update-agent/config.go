@@ -19,10 +19,10 @@ func (a *app) configCommand() *cobra.Command {
 func (a *app) configShowCommand() *cobra.Command {
 	return a.withOutput(&cobra.Command{
 		Use:   "show",
-		Short: "Show every setting in force, and where it comes from",
-		Long: `config show prints every setting in force, and where it comes from. Comments before
-them name the platform, which is the distribution of Kubernetes that the node has,
-and those of its paths that have no setting.`,
+		Short: "Show the effective settings and their sources",
+		Long: `config show prints every effective setting, and the file or default that it comes from.
+Comments above them name the platform (the Kubernetes distribution of the node), and
+those of its paths that no setting changes.`,
 		Example: `  image-update-agent config show
   image-update-agent config show --output json | jq -r '.[] | select(.key == "interval").value'`,
 		Args: cli.NoArgs,
@@ -56,7 +56,11 @@ type checkedConfig struct {
 func (a *app) configCheckCommand() *cobra.Command {
 	return a.withOutput(&cobra.Command{
 		Use:   "check",
-		Short: "Check the configuration; exit 2 and say where, if something is wrong",
+		Short: "Check the configuration and print its mistakes with file and line",
+		Long: `config check reads the configuration, or the file that --config names, and prints each
+mistake with its file and line. The daemon refuses to start or reload with a mistake.
+
+Exit status: 0 valid, 2 not valid.`,
 		Example: `  image-update-agent config check
   image-update-agent config check --config new.yaml
   image-update-agent config check --output json | jq '.problems[]'`,
@@ -74,7 +78,7 @@ func (a *app) configCheckCommand() *cobra.Command {
 				return wrong
 			}
 			if len(c.Files) == 0 {
-				fmt.Fprintln(a.out, "ok: no file, every setting has its default")
+				fmt.Fprintln(a.out, "ok: no configuration file; every setting has its default")
 			}
 			for _, f := range c.Files {
 				fmt.Fprintf(a.out, "ok: %s\n", f)

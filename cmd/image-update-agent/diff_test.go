@@ -132,7 +132,7 @@ func TestApplyHasItsDifferenceInTheJSON(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(text), &out), text)
 		require.Len(t, out, 2)
 		require.NotNil(t, out[0].Diff)
-		assert.Empty(t, *out[0].Diff, "etcd.yaml stays as it is")
+		assert.Empty(t, *out[0].Diff, "etcd.yaml unchanged")
 		assert.Equal(t, "applied", out[1].Result)
 		return *out[1].Diff
 	}

@@ -4,11 +4,13 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/internal/cli"
@@ -18,13 +20,16 @@ import (
 func (a *app) doctorCommand() *cobra.Command {
 	return a.withOutput(&cobra.Command{
 		Use:   "doctor",
-		Short: "Check the node, and say what to do about each finding",
-		Long: `doctor checks all that the agent needs: configuration, directories, disks, the
-grains file, the service with its limits and its place on D-Bus, hooks, the metrics port,
-kubelet, signature keys, containerd and CRI and how they are set up, hosts.toml files,
-every followed tag at its registry, and the clock. It changes nothing; only a lock of the
-fleet that has never worked is taken by the daemon and given back at once. Exit status 1
-if a check failed; warnings and advice do not count.`,
+		Short: "Check the node, and suggest a remedy for each problem",
+		Long: `doctor checks everything that the agent depends on: the configuration, directories and
+disk space, the grains file, the systemd units, D-Bus, hooks, the metrics port, kubelet,
+signature keys, containerd and CRI, hosts.toml files, every followed tag at its registry,
+and the clock. It prints a remedy for each problem.
+
+It changes nothing, with one exception: if the fleet lock has never worked, the daemon
+takes it and gives it back at once.
+
+Exit status: 0 no check failed, 1 a check failed. Warnings and advice do not count.`,
 		Example: `  image-update-agent doctor
   image-update-agent doctor --output json | jq '.[] | select(.verdict != "ok")'`,
 		Args: cli.NoArgs,
@@ -49,9 +54,17 @@ func (a *app) examine(ctx context.Context) []doctor.Finding {
 	s := a.settingsOf(c)
 	lockID, _ := s.lockID()
 	return doctor.Examine(ctx, doctor.Node{
-		LockID:   lockID,
+		LockID: lockID,
+		Lease: func(ctx context.Context) (*fleet.LockHolder, error) {
+			lease, err := s.lease()
+			if err != nil {
+				return nil, err
+			}
+			return lease.Read(ctx)
+		},
 		Settings: s.Settings, CertsD: c.CertsD, Files: c.Files, Platform: c.Platform, Bus: s.systemBus(), Version: version,
-		SaltCall: s.saltCall(a), HookProgram: s.hookProgram(a),
+		Unread:   c.Unread(),
+		SaltCall: s.saltCall(a), HookProgram: s.hookProgram(a), Webhooks: s.webhooks(slog.New(slog.DiscardHandler)),
 		Plan: func(ctx context.Context, wrap func(http.RoundTripper) http.RoundTripper) (plan.Plan, error) {
 			a.onWire = wrap
 			w, err := a.wire(ctx, s, quietLog())

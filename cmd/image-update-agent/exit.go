@@ -12,13 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/filerender"
-	"github.com/kubic-project/image-update-agent/internal/localhost"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/state"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
@@ -31,6 +31,8 @@ const (
 	exitUsage   = 2 // wrong arguments or configuration
 	exitNothing = 3 // there was nothing to do
 	exitHeld    = 4 // a named reason speaks against it now
+	exitTimeout = 5 // --timeout has passed
+	// 130 and 143: SIGINT and SIGTERM have ended it, see interruption.
 )
 
 // configError is a mistake in the configuration.
@@ -73,13 +75,13 @@ func (a *app) explain(verb *cobra.Command, err error) int {
 	case errors.Is(err, release.ErrHeld):
 		return exitHeld
 	default:
-		return exitFailed
+		return codeOf(err, exitFailed)
 	}
 }
 
 func isUsage(err error) bool {
 	return cli.IsUsage(err) || isConfig(err) || isInvalid(err) || errors.Is(err, plan.ErrUnknownImage) ||
-		errors.Is(err, localhost.ErrNoRegistry)
+		errors.Is(err, localregistry.ErrNoRegistry)
 }
 
 func isMoved(err error) bool {
@@ -102,66 +104,65 @@ func isConfig(err error) bool {
 	return ok
 }
 
-// hint says what to do next.
+// hint says what to do next. It names another verb, a key or a page, not the verb that was just typed.
 func hint(verb *cobra.Command, err error) string {
 	missing, isMissing := errors.AsType[filerender.MissingTagsError](err)
 	switch {
 	case isMissing:
 		return "give the tags with --set " + strings.Join(missing.Repositories, "=TAG --set ") + "=TAG"
 	case errors.Is(err, plan.ErrUnknownImage):
-		return "`image-update-agent status` lists the images that are followed"
+		return "`image-update-agent status` lists the images and pod manifests"
 	case isMoved(err):
-		return "`image-update-agent plan` shows what is offered now; approve that, or leave it"
+		return "`image-update-agent plan` shows the current offer"
 	case isCanceled(err):
 		return ""
 	case errors.Is(err, state.ErrLocked):
-		return "a daemon runs already: use `image-update-agent check`, or stop it first"
+		return "a daemon is running: use `image-update-agent check`, or stop the daemon first"
 	case errors.Is(err, errApproved):
-		return "let the daemon or `image-update-agent run --once`, which ask the registry, finish the apply first"
+		return "let the daemon finish the apply first: it needs the registry"
 	case errors.Is(err, fs.ErrPermission):
 		return rootHint(verb)
 	case isSource(err):
 		return sourceHint(err)
 	case errors.Is(err, api.ErrBusy):
-		return "try again in some seconds; `ss -xp` shows who has the connections"
+		return "try again in a few seconds; `ss -xp` lists the connections"
 	case errors.Is(err, api.ErrNoDaemon):
 		return noDaemonHint(verb.Name())
 	case isConfig(err):
-		return "correct it there; `image-update-agent config check` tries again, image-update-agent.yaml(5) has every setting"
+		return "correct the key in that line; image-update-agent.yaml(5) describes every key"
 	case isUsage(err):
-		if verb.Name() == "help" {
-			verb = verb.Root()
-		}
-		return "`" + verb.CommandPath() + " --help` shows what it takes, with examples"
-	case errors.Is(err, context.Canceled) && slices.Contains(lasting, verb.Name()):
-		return "what the daemon has begun goes on: `image-update-agent status` shows it"
+		return "add --help for arguments and examples, or see image-update-agent(8)"
+	case isLeft(err):
+		return "the daemon finishes what it has begun; `image-update-agent status` shows it"
 	case errors.Is(err, context.Canceled):
 		return ""
 	case slices.Contains(wholeNode, verb.Name()):
-		return "`image-update-agent doctor` finds out what is wrong with the node"
+		return "`image-update-agent doctor` checks the node"
 	default:
 		return ""
 	}
+}
+
+func isLeft(err error) bool {
+	_, is := errors.AsType[leftError](err)
+	return is
 }
 
 // rootHint is for users without the permission for a verb.
 func rootHint(verb *cobra.Command) string {
-	const start = "run it as root: sudo "
+	const start = "run it as root"
 	switch {
 	case slices.Contains(busVerbs, verb.Name()):
-		return start + verb.CommandPath() + "; or use D-Bus, where polkit decides (image-update-agent(8), D-Bus)"
+		return start + ", or call it over D-Bus, where polkit decides: see D-BUS in image-update-agent(8)"
 	case verb.Name() == "plan":
-		return start + verb.CommandPath() + "; `image-update-agent status` is for everybody"
+		return start + "; `image-update-agent status` needs no root"
 	default:
-		return start + verb.CommandPath()
+		return start
 	}
 }
 
 // busVerbs are the verbs that the bus has methods for.
-var busVerbs = []string{"check", "apply", "rollback", "hold", "unhold"}
-
-// lasting are the verbs that wait for what the daemon does.
-var lasting = []string{"check", "apply", "rollback"}
+var busVerbs = []string{"check", "apply", "rollback", "hold", "resume"}
 
 // wholeNode are the verbs whose work needs all of the node.
 var wholeNode = []string{"run", "check", "plan", "apply", "rollback"}

@@ -13,7 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
-// frugalNotifier is a systemd.Notifier that returns the heap to the kernel: at once after a cycle that follows an idle
+// frugalNotifier is a systemd.Notifier that returns memory to the kernel: at once after a cycle that follows an idle
 // minute, or that has left much of it, as one that stages does; else when the daemon has been idle for a minute.
 // Collecting after each of many cycles took a quarter of their CPU.
 type frugalNotifier struct {
@@ -33,7 +33,7 @@ const (
 )
 
 func newFrugalNotifier(n *systemd.Notifier) *frugalNotifier {
-	return &frugalNotifier{Notifier: n, idle: time.AfterFunc(idleAfter, debug.FreeOSMemory)}
+	return &frugalNotifier{Notifier: n, idle: time.AfterFunc(idleAfter, freeMemory)}
 }
 
 // Status is called at the end of each cycle, by the loop alone.
@@ -43,9 +43,15 @@ func (f *frugalNotifier) Status(text string) {
 	rare := time.Since(f.ended) > idleAfter // then it costs what it would cost a minute later
 	f.ended = time.Now()
 	if rare || heapInMemory() > f.kept+slack {
-		debug.FreeOSMemory()
+		freeMemory()
 		f.kept = heapInMemory()
 	}
+}
+
+// freeMemory returns the unused heap, and the pages of the program's file, which it gets again when it uses them.
+func freeMemory() {
+	debug.FreeOSMemory()
+	forgetOwnPages()
 }
 
 // oneProcessor has Go run one thing at a time, unless the environment says

@@ -12,6 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/window"
 )
 
 func (a *app) holdCommand() *cobra.Command {
@@ -19,15 +20,15 @@ func (a *app) holdCommand() *cobra.Command {
 	var end string
 	cmd := &cobra.Command{
 		Use:   "hold {IMAGE... | --all}",
-		Short: "Keep images from being applied until a time, or until unhold",
-		Long: `hold keeps what is offered for the named images, or for all, from being applied:
-apply then gives the reason. It is staged and offered as before. An IMAGE is
-named as for apply. Another hold on an image takes the place of the first.
+		Short: "Block updates of images until a date, or until resume",
+		Long: `hold blocks updates of the named images, or of all images: the agent still stages and
+offers them, but does not apply them, and apply prints the reason. An IMAGE is named as
+for apply. A new hold on an image replaces the old one.
 
-With the pull policy Always, kubelet takes a rebuild by itself whenever it starts
-a container; a hold does not keep it from that.
+hold does not stop kubelet: with the pull policy Always, kubelet pulls a rebuild whenever
+it starts a container.
 
-Exit status: 0 held, 1 it did not work, 2 unknown image or wrong time.`,
+Exit status: 0 held, 1 failed, 2 unknown image or invalid date.`,
 		Example: `  image-update-agent hold velum --until 2026-12-24 --reason "no changes before the holidays"
   image-update-agent hold --all --until 72h
   image-update-agent hold private.yaml --until 7d --output json`,
@@ -35,7 +36,7 @@ Exit status: 0 held, 1 it did not work, 2 unknown image or wrong time.`,
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			req.Images = args
-			if req.Until, err = config.ParseEnd(end, time.Now()); err != nil {
+			if req.Until, err = window.ParseEnd(end, time.Now()); err != nil {
 				return cli.Usage(fmt.Errorf("--until %w", err))
 			}
 			if err := config.CheckReason(req.Reason); req.Reason != "" && err != nil {
@@ -54,24 +55,23 @@ Exit status: 0 held, 1 it did not work, 2 unknown image or wrong time.`,
 		},
 	}
 	cmd.Flags().StringVar(&end, "until", "",
-		"the end of the hold: 2026-12-24, 2026-12-24T18:00:00+01:00, or from now: 12h, 7d; without it there is none")
-	cmd.Flags().StringVar(&req.Reason, "reason", "", "why, for those who read the status")
-	allFlag(cmd, &req.All, "hold every image")
-	return a.withOutput(cmd)
+		"end of the hold: a date (2026-12-24, 2026-12-24T18:00:00+01:00) or a duration (12h, 7d); default: until resume")
+	cmd.Flags().StringVar(&req.Reason, "reason", "", "reason that status shows")
+	allFlag(cmd, &req.All, "hold every image, including future ones")
+	return a.withQuiet(a.withOutput(cmd))
 }
 
-func (a *app) unholdCommand() *cobra.Command {
-	var req api.UnholdRequest
+func (a *app) resumeCommand() *cobra.Command {
+	var req api.ResumeRequest
 	cmd := &cobra.Command{
-		Use:   "unhold {IMAGE... | --all}",
-		Short: "Take back what hold did",
-		Long: `unhold takes back the holds on the named images; --all takes back every one. A
-hold of the configuration ends there.
+		Use:   "resume {IMAGE... | --all}",
+		Short: "Remove holds",
+		Long: `resume removes the holds on the named images, or with --all every hold. A hold of the
+configuration ends when you remove it there.
 
-Exit status: 0 taken back, 1 it did not work, 2 unknown image, 3 nothing of it
-was held.`,
-		Example: `  image-update-agent unhold velum
-  image-update-agent unhold --all`,
+Exit status: 0 removed, 1 failed, 2 unknown image, 3 there was no such hold.`,
+		Example: `  image-update-agent resume velum
+  image-update-agent resume --all`,
 		Args:              namesOrAll("IMAGE", &req.All),
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -80,7 +80,7 @@ was held.`,
 				return err
 			}
 			req.Images = args
-			held, err := daemon.Unhold(cmd.Context(), req)
+			held, err := daemon.Resume(cmd.Context(), req)
 			if err != nil {
 				return err
 			}
@@ -91,8 +91,8 @@ was held.`,
 			return cli.Exit(exitNothing)
 		},
 	}
-	allFlag(cmd, &req.All, "take back every hold")
-	return a.withOutput(cmd)
+	allFlag(cmd, &req.All, "remove every hold")
+	return a.withQuiet(a.withOutput(cmd))
 }
 
 func allFlag(cmd *cobra.Command, all *bool, usage string) {
@@ -105,9 +105,9 @@ func namesOrAll(what string, all *bool) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case *all && len(args) > 0:
-			return cli.Usage(fmt.Errorf("%s: %s and --all exclude each other", cmd.CommandPath(), what))
+			return cli.Usage(fmt.Errorf("%s: give %s or --all, not both", cmd.CommandPath(), what))
 		case !*all && len(args) == 0:
-			return cli.Usage(fmt.Errorf("%s: %s or --all is missing", cmd.CommandPath(), what))
+			return cli.Usage(fmt.Errorf("%s: %s or --all is required", cmd.CommandPath(), what))
 		}
 		return nil
 	}

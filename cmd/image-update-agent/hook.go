@@ -6,13 +6,16 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/cli"
+	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/hook"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
 // saltCall is where Salt's packages have it, or a symlink to it.
@@ -22,14 +25,14 @@ const saltCall = "usr/bin/salt-call"
 func (a *app) hookCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "hook",
-		Short: "Run the hooks of the configuration for a change",
-		Long: `hook runs what the setting hooks names: salt-call, so that Salt's minion reads its
-grains again or its master gets an event, and the admin's program, which gets on standard input what has changed
-since it last succeeded. Where nothing is configured, or nothing has changed, it runs
-nothing.
+		Short: "Run the configured hooks after a change",
+		Long: `hook runs the configured hooks: salt-call, so that the Salt minion reads its grains again
+or sends an event to its master; the program of the administrator, which gets the changes
+since its last success on standard input; and webhooks, which get the same. If nothing is
+configured or nothing has changed, it runs nothing.
 
-The service image-update-agent-hook.service runs it, as root and beside the daemon,
-whenever image-update-agent-hook.path sees a change. The daemon does not wait for it.`,
+image-update-agent-hook.service runs hook as root, beside the daemon, whenever
+image-update-agent-hook.path notices a change. The daemon does not wait for it.`,
 		Example: `  systemctl start image-update-agent-hook.service`,
 		Hidden:  true,
 		Args:    cli.NoArgs,
@@ -47,16 +50,35 @@ whenever image-update-agent-hook.path sees a change. The daemon does not wait fo
 			if !s.Hooks.Configured() {
 				return nil
 			}
+			log := logger(a.err, s.Log)
 			return hook.Runner{
-				Outbox: s.outbox(), Refresh: s.Hooks.SaltRefresh, Event: s.Hooks.SaltEvent, SaltCall: s.saltCall(a),
-				Exec: s.hookProgram(a), Log: logger(a.err, s.Log),
+				Outbox: s.outbox(), Node: s.name(), Refresh: s.Hooks.SaltRefresh, Event: s.Hooks.SaltEvent,
+				SaltCall: s.saltCall(a), Exec: s.hookProgram(a), Webhooks: s.webhooks(log), Log: log,
 			}.Run(cmd.Context())
 		},
 	}
 }
 
 // outbox is where the daemon leaves announcements for hooks.
-func (s settings) outbox() *hook.Outbox { return hook.New(s.StateDir, s.RuntimeDir) }
+func (s settings) outbox() *hook.Outbox {
+	var consumers []string
+	if s.Hooks.HasPrograms() {
+		consumers = append(consumers, hook.Programs)
+	}
+	for _, h := range s.Hooks.Webhooks {
+		consumers = append(consumers, h.Name)
+	}
+	return hook.New(s.StateDir, s.RuntimeDir, consumers...)
+}
+
+// name is that of the node for people.
+func (s settings) name() string {
+	if s.NodeName != "" {
+		return s.NodeName
+	}
+	name, _ := os.Hostname()
+	return name
+}
 
 // announce is how a status is announced: without hooks no service is started.
 func (s settings) announce() func(context.Context, status.Status) error {
@@ -76,12 +98,25 @@ func (s settings) hookProgram(a *app) hook.Program {
 	return hook.Program{Root: s.root, Path: s.Hooks.Exec, Output: a.files.err, Timeout: s.Hooks.Timeout}
 }
 
+func (s settings) webhooks(log *slog.Logger) []hook.Webhook {
+	roots, proxies := hosts.NewTrust(s.root, os.Getenv, log), hosts.NewProxies(s.root, os.Getenv)
+	var all []hook.Webhook
+	for _, h := range s.Hooks.Webhooks {
+		all = append(all, hook.Webhook{
+			Name: h.Name, URL: h.URL, URLFile: h.URLFile, CheckURL: config.CheckWebhookURL, TokenFile: h.TokenFile, CA: h.CA,
+			Format: hook.Format(h.Format), Events: h.Events, Roots: roots.Roots, Proxy: proxies.For, Version: version,
+			Timeout: s.Hooks.Timeout,
+		})
+	}
+	return all
+}
+
 // saltIsDue requests a run of the hooks, as Salt's minion has something to read.
 func (s settings) saltIsDue(ctx context.Context, log *slog.Logger) {
 	if !s.Hooks.SaltRefresh {
 		return
 	}
 	if err := s.outbox().Due(ctx); err != nil {
-		log.WarnContext(ctx, "change not announced to hooks", "err", err)
+		log.WarnContext(ctx, "cannot announce the change to the hooks", "err", err)
 	}
 }

@@ -6,10 +6,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/pem"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -143,6 +148,54 @@ func TestHookRunsBothOncePerChange(t *testing.T) {
 	h.run(exitDone)
 	assert.Equal(t, "saltutil.refresh_grains\n", h.said("usr/bin/salt-call"), "by hand, say, it does no harm")
 	assert.Empty(t, h.said("opt/tell"), "and there is no change")
+}
+
+// A webhook gets the change where neither program nor Salt is configured. Its URL and its token are in files that only root
+// may read, and in nothing that is said.
+func TestHookSendsAWebhook(t *testing.T) {
+	t.Parallel()
+	var answer atomic.Int64
+	answer.Store(http.StatusOK)
+	got := make(chan string, 8)
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- r.URL.Path + " " + r.Header.Get("Authorization") + " " + string(body)
+		w.WriteHeader(int(answer.Load()))
+	}))
+	t.Cleanup(server.Close)
+	h := newHooked(t, "nodeName: node-1\nhooks: {webhooks: [{name: chat, urlFile: /etc/chat.url, tokenFile: /etc/chat.token, "+
+		"format: text, events: [staged], ca: /etc/chat.pem}]}\n")
+	h.write("etc/chat.url", server.URL+"/services/s3cr3t\n", 0o600)
+	h.write("etc/chat.token", "t0k3n\n", 0o600)
+	h.write("etc/chat.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})), 0o644)
+	h.status("staged", "2")
+	require.True(t, h.isDue())
+	said := h.run(exitDone)
+	assert.Equal(t, `/services/s3cr3t Bearer t0k3n {"text":"node-1: staged\n`+
+		`staged: registry.suse.com/caasp/v4/velum 1 to 2 (rebuild) in velum.yaml"}`, <-got)
+	assert.Contains(t, said, "change delivered")
+	assert.Contains(t, said, "webhook=chat")
+
+	answer.Store(http.StatusNotFound)
+	h.status("staged", "3")
+	said += h.run(exitFailed)
+	<-got
+	assert.Contains(t, said, "webhook chat: 127.0.0.1:")
+	assert.Contains(t, said, "404 Not Found")
+	assert.FileExists(t, h.path("var/lib/image-update-agent/hook-retry.json"), "the daemon requests another run")
+	answer.Store(http.StatusOK)
+	said += h.run(exitDone)
+	assert.Contains(t, <-got, "1 to 3")
+	assert.NoFileExists(t, h.path("var/lib/image-update-agent/hook-retry.json"))
+
+	require.NoError(t, h.publish(status.Status{State: "current"}))
+	said += h.run(exitDone)
+	assert.Empty(t, got, "another state is not among its events")
+	assert.NotContains(t, said, "s3cr3t")
+	assert.NotContains(t, said, "t0k3n")
+	require.NoError(t, os.Chmod(h.path("etc/chat.url"), 0o644))
+	h.status("staged", "4")
+	assert.Contains(t, h.run(exitFailed), "others may read it")
 }
 
 // What comes while a hook runs makes one more run, and what a hook failed with is

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -151,7 +152,7 @@ func TestAHostileSourceStopsNothingElse(t *testing.T) {
 	for n := range hostilePlaces * len(hostileValues()) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
-			besideHost(t, certs, newHostileHost(n%hostilePlaces, n/hostilePlaces))
+			synctest.Test(t, func(t *testing.T) { besideHost(t, certs, newHostileHost(n%hostilePlaces, n/hostilePlaces)) })
 		})
 	}
 }

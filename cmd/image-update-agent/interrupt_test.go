@@ -55,9 +55,9 @@ func TestAnInterruptEndsWhatReads(t *testing.T) {
 			require.NoError(t, err)
 			defer func() { _, _ = in.Close(), keptOpen.Close() }()
 			ctx, interrupt := context.WithCancelCause(t.Context())
-			interrupt(errors.New("interrupt signal received"))
+			interrupt(interruption{syscall.SIGINT})
 			var out, errs bytes.Buffer
-			assert.Equal(t, exitFailed, execute(ctx, args, streams{in: in, out: &out, err: &errs}))
+			assert.Equal(t, 130, execute(ctx, args, streams{in: in, out: &out, err: &errs}))
 			assert.Contains(t, errs.String(), "interrupt signal received\n")
 			assert.Empty(t, out.String())
 		})
@@ -83,8 +83,8 @@ func TestAnInterruptEndsWhatCannotBeWoken(t *testing.T) {
 			code <- execute(ctx, []string{"version"}, streams{in: terminal, out: terminal, err: &errs})
 		}()
 		synctest.Wait()
-		interrupt(errors.New("terminated signal received"))
-		assert.Equal(t, exitFailed, <-code)
+		interrupt(interruption{syscall.SIGTERM})
+		assert.Equal(t, 143, <-code)
 		assert.Equal(t, "image-update-agent: error: terminated signal received\n", errs.String())
 	})
 }
@@ -156,7 +156,7 @@ func TestWhichVerbsAct(t *testing.T) {
 // The program itself, with real signals.
 func TestSignalsEndTheProgram(t *testing.T) {
 	t.Parallel()
-	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
 			file := fifo(t)
@@ -170,7 +170,7 @@ func TestSignalsEndTheProgram(t *testing.T) {
 			require.NoError(t, program.Process.Signal(signal))
 			ended, ok := errors.AsType[*exec.ExitError](program.Wait())
 			require.True(t, ok)
-			assert.Equal(t, exitFailed, ended.ExitCode())
+			assert.Equal(t, 128+int(signal), ended.ExitCode())
 			assert.Contains(t, errs.String(), signal.String()+" signal received")
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -23,14 +24,14 @@ import (
 // left is a daemon whose caller interrupts each apply.
 type left struct {
 	writer
-	interrupt context.CancelFunc
+	interrupt context.CancelCauseFunc
 }
 
 func (l left) Apply(ctx context.Context, _ agent.ApplyRequest, _ func(status.Progress)) ([]status.Outcome, error) {
-	l.interrupt()
+	l.interrupt(interruption{syscall.SIGINT})
 	<-ctx.Done()
 	return []status.Outcome{
-		{PodManifest: "etcd.yaml", Change: "rebuild", Result: status.ResultContinues, Reason: "it had begun, and goes on"},
+		{PodManifest: "etcd.yaml", Change: "rebuild", Result: status.ResultContinues, Reason: "already restarting; continues without the caller"},
 		{PodManifest: "velum.yaml", Change: "revision", Result: status.ResultCanceled, Reason: "taken back"},
 	}, nil
 }
@@ -39,28 +40,69 @@ func (l left) Apply(ctx context.Context, _ agent.ApplyRequest, _ func(status.Pro
 func TestAnInterruptedApplySaysWhatGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, output := range []string{"text", "json"} {
-		ctx, interrupt := context.WithCancel(t.Context())
+		ctx, interrupt := context.WithCancelCause(t.Context())
 		root := t.TempDir()
-		s, err := (&app{root: root}).settings()
-		require.NoError(t, err)
-		socket := s.socket("agent.sock")
-		require.NoError(t, os.MkdirAll(filepath.Dir(socket), 0o755))
-		server, err := api.Listen(t.Context(), socket, false, left{interrupt: interrupt}, slog.New(slog.DiscardHandler))
-		require.NoError(t, err)
-		ended := make(chan error, 1)
-		go func() { ended <- server.Serve() }()
+		listening(t, root, left{interrupt: interrupt})
 		var out, errs bytes.Buffer
 		code := execute(ctx, []string{"apply", "--root", root, "--output", output}, streams{
 			in: strings.NewReader(""), out: &out, err: &errs,
 		})
-		assert.Equal(t, exitFailed, code)
+		assert.Equal(t, 130, code)
 		assert.Contains(t, out.String(), "continues")
 		assert.Contains(t, out.String(), "canceled")
-		assert.Contains(t, errs.String(), "`image-update-agent rollback etcd.yaml` undoes it when it has ended")
+		assert.Contains(t, errs.String(), "error: interrupt signal received: the daemon continues with etcd.yaml\n")
+		assert.Contains(t, errs.String(), "when it has ended, `image-update-agent rollback etcd.yaml` undoes it\n")
 		assert.NotContains(t, errs.String(), "velum.yaml")
-		require.NoError(t, server.Close())
-		require.NoError(t, <-ended)
 	}
+}
+
+// --timeout ends the wait as an interrupt does, with an exit code of its own.
+func TestAnApplyThatTimesOutSaysWhatGoesOn(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	listening(t, root, left{interrupt: func(error) {}})
+	var out, errs bytes.Buffer
+	args := []string{"apply", "--root", root, "--timeout", "10ms"}
+	code := execute(t.Context(), args, streams{in: strings.NewReader(""), out: &out, err: &errs})
+	assert.Equal(t, exitTimeout, code)
+	assert.Contains(t, out.String(), "continues")
+	assert.Contains(t, errs.String(), "error: timed out after 10ms: the daemon continues with etcd.yaml\n")
+}
+
+// slow is a daemon whose check takes longer than its caller waits.
+type slow struct{ left }
+
+func (slow) Check(ctx context.Context, _ func(status.Progress)) (status.Status, error) {
+	<-ctx.Done()
+	return status.Status{}, ctx.Err()
+}
+
+func TestACheckThatTimesOutSaysWhatGoesOn(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	listening(t, root, slow{})
+	var out, errs bytes.Buffer
+	args := []string{"check", "--root", root, "--timeout", "10ms"}
+	code := execute(t.Context(), args, streams{in: strings.NewReader(""), out: &out, err: &errs})
+	assert.Equal(t, exitTimeout, code)
+	assert.Equal(t, "image-update-agent: error: timed out after 10ms\n"+
+		"image-update-agent: hint: the daemon finishes what it has begun; `image-update-agent status` shows it\n", errs.String())
+}
+
+// listening serves the acting socket of a root directory until the test ends.
+func listening(t *testing.T, root string, d api.Daemon) {
+	t.Helper()
+	s, err := (&app{root: root}).settings()
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Dir(s.socket("agent.sock")), 0o755))
+	server, err := api.Listen(t.Context(), s.socket("agent.sock"), false, d, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve() }()
+	t.Cleanup(func() {
+		assert.NoError(t, server.Close())
+		assert.NoError(t, <-ended)
+	})
 }
 
 // A status socket that somebody else holds does not keep root from the status.

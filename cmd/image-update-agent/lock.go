@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,26 +15,26 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/fleetlock"
+	"github.com/kubic-project/image-update-agent/internal/kubelease"
 	"github.com/kubic-project/image-update-agent/internal/quorum"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 func (a *app) lockCommand() *cobra.Command {
-	return group("lock", "Show the lock of the fleet as this node sees it, or release it",
+	return group("lock", "Show or release the fleet lock of this node",
 		a.lockShowCommand(), a.lockReleaseCommand())
 }
 
 func (a *app) lockShowCommand() *cobra.Command {
 	return a.withOutput(&cobra.Command{
 		Use:   "show",
-		Short: "Show whether this node has the lock or waits for it, since when, and who has it",
-		Long: `show prints what this node knows of the lock of the fleet (apply.lock): whether it
-has the lock or waits for it, since when and for which pod manifests, who has it
-where the lock server says so, and this node's id in the server's list. No server is
-asked.
+		Short: "Show whether this node holds the fleet lock or waits for it",
+		Long: `show prints what this node knows about the fleet lock (apply.lock): whether it holds the
+lock or waits for it, since when and for which pod manifests, the current holder if the
+lock server names it, and the id of this node on the server. It does not ask the server.
 
-Exit status: 0 shown, 1 it cannot be read, 2 no lock is configured.`,
+Exit status: 0 shown, 1 the status cannot be read, 2 no lock is configured.`,
 		Example: `  image-update-agent lock show
   image-update-agent lock show --output json | jq -r '.holders[].id'`,
 		Args: cli.NoArgs,
@@ -43,7 +44,7 @@ Exit status: 0 shown, 1 it cannot be read, 2 no lock is configured.`,
 			}
 			s, err := a.currentStatus(cmd.Context())
 			if err == nil && s.Lock == nil {
-				err = errors.New("the daemon does not know of the lock yet: it is starting, or systemctl reload image-update-agent")
+				err = errors.New("the daemon does not know the fleet lock yet: run systemctl reload image-update-agent")
 			}
 			if err != nil {
 				return err
@@ -56,13 +57,13 @@ Exit status: 0 shown, 1 it cannot be read, 2 no lock is configured.`,
 func (a *app) lockReleaseCommand() *cobra.Command {
 	return a.withOutput(&cobra.Command{
 		Use:   "release",
-		Short: "Give this node's lock back, also one that is kept because a pod failed",
-		Long: `release has the running daemon give this node's lock back to the lock server, so that
-other nodes go on. A lock that is kept because a pod did not come up stops the fleet
-on purpose: release it when you know that the cause is not the update. It cannot
-release the lock of another node; that is the lock server's to do.
+		Short: "Release the fleet lock of this node, even if a pod has failed",
+		Long: `release makes the daemon give the lock of this node back to the lock server, so that other
+nodes can continue. A lock that is kept because a pod did not become healthy stops the
+fleet on purpose: release it when you know that the update is not the cause. To release
+the lock of another node, use the lock server.
 
-Exit status: 0 released, 1 the server did not confirm it (it is tried again), 2 no
+Exit status: 0 released, 1 the server did not confirm it (the agent tries again), 2 no
 lock is configured, 4 an apply is running.`,
 		Example: `  image-update-agent lock release`,
 		Args:    cli.NoArgs,
@@ -86,7 +87,7 @@ lock is configured, 4 an apply is running.`,
 // needsLock returns an error unless a lock is configured.
 func (a *app) needsLock() error {
 	s, err := a.settings()
-	if err == nil && s.Apply.Lock.URL == "" {
+	if err == nil && !s.Apply.Lock.IsSet() {
 		err = cli.Usage(agent.ErrNoLock)
 	}
 	return err
@@ -95,20 +96,37 @@ func (a *app) needsLock() error {
 // lock is the lock of the fleet as a policy.
 func (s settings) lock() fleet.Lock {
 	l := s.Apply.Lock
-	if l.URL == "" {
-		return fleet.Lock{}
-	}
 	id, _ := s.lockID()
-	return fleet.Lock{Pods: l.Pods, Server: l.URL, Group: l.Group, ID: id}
+	switch {
+	case l.Lease != "":
+		return fleet.Lock{Pods: l.Pods, Lease: l.Lease, ID: id}
+	case l.URL != "":
+		return fleet.Lock{Pods: l.Pods, Server: l.URL, Group: l.Group, ID: id}
+	}
+	return fleet.Lock{}
 }
 
-// lockID is this node's id in the lock server's list, and the one that it may have had before.
+// lockID is this node's id in the lock server's list, and the one that it may have had before. In a Lease, it is the
+// name of the node.
 func (s settings) lockID() (id, former string) {
+	if s.Apply.Lock.Lease != "" {
+		return strings.ToLower(s.name()), ""
+	}
 	own := fleetlock.ID(s.machineID())
 	if s.Apply.Lock.ID == config.LockIDZincati {
 		return fleetlock.ZincatiID(s.machineID()), own
 	}
 	return own, "" // Zincati's id may be Zincati's
+}
+
+// lease is the lock in a Lease of the cluster.
+func (s settings) lease() (*kubelease.Client, error) {
+	l := s.Apply.Lock
+	node, _ := s.lockID()
+	return kubelease.New(kubelease.Options{
+		Lease: l.Lease, Kubeconfig: l.Kubeconfig, Root: s.root, Node: node, Machine: fleetlock.ID(s.machineID()),
+		Version: version,
+	})
 }
 
 // joinFleet has an agent ask the control plane and take the lock of the fleet, where it is to.
@@ -117,10 +135,18 @@ func (s settings) joinFleet(a *agent.Agent, log *slog.Logger) error {
 		a.Quorum = quorum.Control{Root: s.root, Kubeconfigs: s.platform.Kubeconfigs}
 	}
 	l := s.Apply.Lock
-	if l.URL == "" {
+	id, former := s.lockID()
+	switch {
+	case l.Lease != "":
+		lock, err := s.lease()
+		if err != nil {
+			return configError{err}
+		}
+		a.FleetLock = lock
+		return nil
+	case l.URL == "":
 		return nil
 	}
-	id, former := s.lockID()
 	lock, err := fleetlock.New(fleetlock.Options{
 		URL: l.URL, Group: l.Group, ID: id, Former: former, CA: l.CA, Cert: l.Cert, Key: l.Key, Version: version,
 		Roots: hosts.NewTrust(s.root, os.Getenv, log).Roots, Proxy: hosts.NewProxies(s.root, os.Getenv).For,

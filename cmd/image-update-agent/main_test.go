@@ -39,7 +39,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// exits runs a command that must end with that code: `exits 3 image-update-agent unhold velum`.
+// exits runs a command that must end with that code: `exits 3 image-update-agent resume velum`.
 func exits(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)

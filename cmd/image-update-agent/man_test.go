@@ -27,17 +27,19 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/doctor"
 	"github.com/kubic-project/image-update-agent/internal/filerender"
-	"github.com/kubic-project/image-update-agent/internal/localhost"
+	"github.com/kubic-project/image-update-agent/internal/registryhost"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
+	"github.com/kubic-project/image-update-agent/tags"
 	"github.com/kubic-project/image-update-agent/tools/manpage"
 )
 
 // The pages as `make install` makes them.
 const (
 	page8       = "../../docs/man/image-update-agent.8.md"
+	pageJSON    = "../../docs/man/image-update-agent-json.5.md"
+	pageDBus    = "../../docs/man/image-update-agent-dbus.5.md"
 	page5       = "../../docs/man/image-update-agent.yaml.5.md"
 	shippedFile = "../../packaging/config.yaml"
-	operations  = "../../docs/operations.md"
 )
 
 // does runs a verb that must succeed, and returns what it prints.
@@ -102,16 +104,10 @@ func TestThePageHasEveryVerbAndFlag(t *testing.T) {
 // What programs read, and what a tired admin looks for.
 func TestThePageHasEveryWordOfTheInterface(t *testing.T) {
 	t.Parallel()
-	page := man(t, page8)
-	var codes, metrics []string
-	for _, code := range []int{exitDone, exitFailed, exitUsage, exitNothing, exitHeld} {
+	pages := []string{man(t, page8), man(t, pageJSON)}
+	var codes []string
+	for _, code := range []int{exitDone, exitFailed, exitUsage, exitNothing, exitHeld, exitTimeout} {
 		codes = append(codes, strconv.Itoa(code))
-	}
-	// A test of internal/metrics holds this list to the code.
-	text, err := os.ReadFile("../../docs/metrics.md")
-	require.NoError(t, err)
-	for _, metric := range regexp.MustCompile("(?m)^\\| `(image_update_agent_[a-z_]+)").FindAllStringSubmatch(string(text), -1) {
-		metrics = append(metrics, metric[1])
 	}
 	for section, words := range map[string][]string{
 		"STATUS":      constants(t, "State", agentDir),
@@ -121,7 +117,6 @@ func TestThePageHasEveryWordOfTheInterface(t *testing.T) {
 		"ERRORS":      constants(t, "Error", agentDir),
 		"RESULTS":     constants(t, "Result", agentDir),
 		"EXIT STATUS": codes,
-		"METRICS":     metrics,
 		"ENVIRONMENT": {"UPDATE_POLLING_INTERVAL", "DBUS_SYSTEM_BUS_ADDRESS"},
 		"GRAINS": {
 			"image_update_available", "image_update_state", "image_update_reason", "image_update_count", "image_updates",
@@ -129,8 +124,9 @@ func TestThePageHasEveryWordOfTheInterface(t *testing.T) {
 			"tx_update_reboot_needed", "image_update_reboot_asked", "image_update_reboot_done",
 		},
 	} {
-		_, rest, found := strings.Cut(page, "\n.SH "+section+"\n")
-		require.True(t, found, section)
+		at := slices.IndexFunc(pages, func(page string) bool { return strings.Contains(page, "\n.SH "+section+"\n") })
+		require.NotEqual(t, -1, at, section)
+		_, rest, _ := strings.Cut(pages[at], "\n.SH "+section+"\n")
 		rest, _, _ = strings.Cut(rest, "\n.SH ")
 		assert.Greater(t, len(words), 1, section)
 		for _, word := range words {
@@ -142,9 +138,7 @@ func TestThePageHasEveryWordOfTheInterface(t *testing.T) {
 // The object on the bus, as its introspection has it: each word with its types, errors included.
 func TestThePageHasTheObjectOnTheBus(t *testing.T) {
 	t.Parallel()
-	_, section, found := strings.Cut(man(t, page8), "\n.SH D-BUS\n")
-	require.True(t, found)
-	section, _, _ = strings.Cut(section, "\n.SH ")
+	section := man(t, pageDBus)
 	text, err := os.ReadFile("../../internal/api/" + api.BusName + ".xml")
 	require.NoError(t, err)
 	type argument struct {
@@ -169,7 +163,7 @@ func TestThePageHasTheObjectOnTheBus(t *testing.T) {
 	face := node.Interfaces[0]
 	require.Equal(t, api.BusName, face.Name)
 	words := slices.Concat(face.Properties, face.Methods, face.Signals)
-	assert.Len(t, words, 29)
+	assert.Len(t, words, 34)
 	for _, m := range words {
 		var args []string
 		for _, a := range m.Args {
@@ -186,37 +180,23 @@ func TestThePageHasTheObjectOnTheBus(t *testing.T) {
 	}
 }
 
-// An admin who is held finds every hold in one table, with what ends it: that of agent/status.
-func TestOperationsHaveEveryHold(t *testing.T) {
+// The tables of states, holds and metrics are those of the code.
+func TestThePagesHaveTheTablesOfTheCode(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(operations)
+	metrics, err := os.ReadFile("../../internal/metrics/testdata/full.txt")
 	require.NoError(t, err)
-	want, err := manpage.WithHolds(string(text))
-	require.NoError(t, err)
-	assert.Equal(t, want, string(text), "the table of holds has changed: make holds")
-	for _, state := range constants(t, "State", agentDir) {
-		assert.Regexp(t, "(?m)^\\| `"+state+"` \\| .{10,} \\| .{4,} \\|$", string(text))
+	var names []string
+	for _, kind := range status.StateKinds() {
+		names = append(names, string(kind.State))
 	}
-}
-
-// Each indented block that sets something is taken by `config check`.
-func TestTheSettingsOfOperationsAreValid(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile(operations)
-	require.NoError(t, err)
-	checked := 0
-	for _, block := range regexp.MustCompile(`(?m)(?:^    .*\n)+`).FindAllString(string(text), -1) {
-		margin := regexp.MustCompile(`^ +`).FindString(block)
-		block = regexp.MustCompile(`(?m)^`+margin).ReplaceAllString(block, "")
-		if !regexp.MustCompile(`^[a-zA-Z]+:`).MatchString(block) || strings.HasPrefix(block, "image:") {
-			continue // a command, a picture, or of a pod manifest
-		}
-		file := filepath.Join(t.TempDir(), "config.yaml")
-		require.NoError(t, os.WriteFile(file, []byte(block), 0o600))
-		does(t, "config", "check", "--config", file)
-		checked++
+	assert.ElementsMatch(t, constants(t, "State", agentDir), names, "each state has a row")
+	for _, page := range []string{page8, "../../docs/status.md"} {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		want, err := manpage.WithTables(string(text), string(metrics))
+		require.NoError(t, err, page)
+		assert.Equal(t, want, string(text), "%s: a table has changed: make tables", page)
 	}
-	assert.Greater(t, checked, 5)
 }
 
 // agentDir has the words of the interface.
@@ -248,39 +228,51 @@ func constants(t *testing.T, word string, dirs ...string) []string {
 
 // views are what each verb prints for programs.
 var views = map[string][]any{
-	"status, check, run --once":           {status.Status{}},
-	"plan":                                {statuspage.PlanView{}},
-	"apply, rollback":                     {statuspage.Outcome{}},
-	"history":                             {status.HistoryEntry{}},
-	"hold, unhold":                        {statuspage.Held{}, statuspage.Unheld{}},
-	"localhost enable, localhost disable": {localhost.ChangeView{}},
-	"doctor":                              {doctor.Finding{}},
-	"config show":                         {config.Entry{}},
-	"config check":                        {checkedConfig{}},
-	"localhost show":                      {localhost.View{}},
-	"put-back":                            {putBackView{}},
-	"render":                              {statuspage.BootStep{}},
-	"version":                             {cli.Version{}},
-	"catalog show":                        {statuspage.CatalogView{}},
-	"catalog forget":                      {},
-	"lock show, lock release":             {fleet.LockStatus{}},
-	"tags parse, tags sort":               {parsedTag{}},
-	"tags newest":                         {newestTag{}},
-	"manifests images":                    {imageLine{}},
-	"manifests render":                    {filerender.File{}},
+	"status, check, run --once": {status.Status{}},
+	"plan":                      {statuspage.PlanView{}},
+	"preview":                   {previewed{}},
+	"apply, rollback":           {statuspage.Outcome{}},
+	"history":                   {status.HistoryEntry{}},
+	"hold, resume":              {statuspage.Held{}, statuspage.Resumed{}},
+	"local-registry enable, local-registry disable": {registryhost.ChangeView{}},
+	"doctor":                  {doctor.Finding{}},
+	"config show":             {config.Entry{}},
+	"config check":            {checkedConfig{}},
+	"local-registry show":     {registryhost.View{}},
+	"put-back":                {putBackView{}},
+	"render":                  {statuspage.BootStep{}},
+	"version":                 {cli.Version{}},
+	"catalog show":            {statuspage.CatalogView{}},
+	"catalog forget":          {},
+	"lock show, lock release": {fleet.LockStatus{}},
+	"tags parse, tags sort":   {parsedTag{}},
+	"tags newest":             {newestTag{}},
+	"tags explain":            {tags.Explanation{}},
+	"manifests images":        {imageLine{}},
+	"manifests render":        {filerender.File{}},
 }
 
 // Each field of each verb's JSON, and each verb that has any.
 func TestThePageHasEveryFieldForPrograms(t *testing.T) {
 	t.Parallel()
-	_, section, found := strings.Cut(man(t, page8), "\n.SH JSON\n")
+	_, section, found := strings.Cut(man(t, pageJSON), "\n.SH COMMANDS\n")
 	require.True(t, found)
 	section, _, _ = strings.Cut(section, "\n.SH ")
-	verbs := map[string]bool{}
-	for title, structs := range views {
-		_, text, found := strings.Cut(section, ".TP\n"+title+"\n")
+	verbs, texts := map[string]bool{}, map[string]string{}
+	for title := range views {
+		_, text, found := strings.Cut(section, ".SS "+title+"\n")
 		require.True(t, found, title)
-		text, _, _ = strings.Cut(text, "\n.TP\n")
+		text, _, _ = strings.Cut(text, "\n.SS ")
+		for verb := range strings.SplitSeq(title, ", ") {
+			texts[verb] = text
+		}
+	}
+	for title, structs := range views {
+		verb, _, _ := strings.Cut(title, ", ")
+		text := texts[verb]
+		for _, same := range regexp.MustCompile(`(?m)\bas (?:in )?(status|history|lock show)\b`).FindAllStringSubmatch(text, -1) {
+			text += texts[same[1]] // described there
+		}
 		for _, s := range structs {
 			for _, field := range fieldsOf(reflect.TypeOf(s)) {
 				assert.Regexp(t, `\b`+field+`\b`, text, title)

@@ -4,8 +4,10 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,7 +26,7 @@ import (
 const maxPodManifest = 1 << 20
 
 func (a *app) manifestsCommand() *cobra.Command {
-	return group("manifests", "Show images of pod manifests, and render them, by hand",
+	return group("manifests", "List images of pod manifests, and render pod manifests",
 		a.manifestsImagesCommand(), a.manifestsRenderCommand())
 }
 
@@ -44,33 +46,23 @@ type imageLine struct {
 func (a *app) manifestsImagesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "images FILE|DIR...",
-		Short: "List every image reference: where it is, what it is, and whether it can be edited",
-		Long:  `images lists every image reference of pod manifests. - is standard input.`,
+		Short: "List the image references of pod manifests",
+		Long: `images lists every image reference of pod manifests with its line, its kind, its pull policy,
+and whether the agent can edit it. "-" reads standard input.`,
 		Example: `  image-update-agent manifests images /etc/kubernetes/manifests
   image-update-agent manifests images --output json velum.yaml | jq 'select(.editable | not)'`,
-		Args: someArgs(1, "a file or directory"),
+		Args: someArgs("a file or directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			paths, unfound := inputs(args)
 			var lines []imageLine
-			errs := []error{unfound}
-			for _, path := range paths { // one bad file does not hide the others
-				var pod *manifests.File
-				data, err := await(cmd.Context(), func() ([]byte, error) { return a.readFile(path) })
-				if err == nil {
-					pod, err = manifests.Parse(data)
-				}
-				if err != nil {
-					errs = append(errs, fmt.Errorf("%s: %w", path, err))
-					continue
-				}
+			unread := a.eachPod(cmd.Context(), args, func(path string, _ []byte, pod *manifests.File) {
 				for _, i := range pod.Images {
 					lines = append(lines, imageLine{
 						File: path, Line: i.Line, Column: i.Column, Container: i.Container, Kind: string(i.Kind),
 						Reference: i.Reference, PullPolicy: i.PullPolicy, Editable: i.Editable, Reason: i.Reason,
 					})
 				}
-			}
-			return errors.Join(append([]error{a.printImages(lines)}, errs...)...)
+			})
+			return errors.Join(a.printImages(lines), unread)
 		},
 	}
 	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveDefault)
@@ -96,6 +88,28 @@ func (a *app) printImages(lines []imageLine) error {
 	return table.Flush()
 }
 
+// eachPod visits the pod manifests of files and directories. One bad file does not hide the others: its error comes
+// with theirs at the end.
+func (a *app) eachPod(
+	ctx context.Context, args []string, visit func(path string, data []byte, pod *manifests.File),
+) error {
+	paths, unfound := inputs(args)
+	errs := []error{unfound}
+	for _, path := range paths {
+		var pod *manifests.File
+		data, err := await(ctx, func() ([]byte, error) { return a.readFile(path) })
+		if err == nil {
+			pod, err = manifests.Parse(data)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", path, err))
+			continue
+		}
+		visit(path, data, pod)
+	}
+	return errors.Join(errs...)
+}
+
 // inputs are the files, the visible files of each directory, and standard input.
 // Those that are found are returned with the error about others.
 func inputs(args []string) (paths []string, unread error) {
@@ -107,12 +121,22 @@ func inputs(args []string) (paths []string, unread error) {
 		entries, err := os.ReadDir(arg)
 		unread = errors.Join(unread, err)
 		for _, e := range entries {
-			if !strings.HasPrefix(e.Name(), ".") && e.Type().IsRegular() {
-				paths = append(paths, filepath.Join(arg, e.Name()))
+			if path := filepath.Join(arg, e.Name()); !strings.HasPrefix(e.Name(), ".") && isFile(path, e) {
+				paths = append(paths, path)
 			}
 		}
 	}
 	return paths, unread
+}
+
+// isFile reports whether kubelet reads an entry of its directory, as it does behind a symlink. One that leads nowhere
+// is reported when it is read.
+func isFile(path string, e fs.DirEntry) bool {
+	if e.Type()&fs.ModeSymlink == 0 {
+		return e.Type().IsRegular()
+	}
+	info, err := os.Stat(path)
+	return err != nil || info.Mode().IsRegular()
 }
 
 // readFile reads a file, or standard input. Its errors do not name the path.

@@ -18,35 +18,35 @@ func (a *app) manifestsRenderCommand() *cobra.Command {
 	var o filerender.Options
 	cmd := &cobra.Command{
 		Use:   "render --set REPOSITORY=TAG... [--diff | --to DIR] FILE|DIR...",
-		Short: "Render templates to pod manifests with the tags given",
-		Long: `render edits tag and pull policy of pod manifests and keeps every other byte. The
-result goes to standard output, several files with a line --- between them, with
---diff as a difference, or with --to into a directory. The input files are never
-changed. - is standard input.
+		Short: "Render pod manifests from templates and tags",
+		Long: `render changes the tag and the pull policy of pod manifests, and keeps every other byte.
+It prints the result to standard output, several files separated by a line "---", or with
+--diff the difference, or writes files to the directory that --to names. It never changes
+the input files. "-" reads standard input.
 
-A REPOSITORY is as it is written, or as it is after --rewrite, or the end of one
-where that fits one repository only: kube-apiserver for
-registry.k8s.io/kube-apiserver. A --set or --rewrite that fits nothing in any of
-the files is an error, and nothing is rendered then. It is also an error, and the
-file is not rendered, where an image cannot have its tag: it names a digest, say,
-which kubelet starts whatever the tag is.`,
+A REPOSITORY is the repository in the file, or after --rewrite, or its last part if that
+is unambiguous: kube-apiserver for registry.k8s.io/kube-apiserver. If a --set or --rewrite
+matches nothing in any file, render fails and renders nothing. It also fails for a file
+with an image that cannot get its tag, for example one that names a digest: kubelet
+starts that digest, whatever the tag is.`,
 		Example: `  image-update-agent manifests render --set kube-apiserver=v1.34.2 --diff /etc/kubernetes/manifests
   image-update-agent manifests render --rewrite sles12=registry.suse.com/caasp/v4 \
     --set mariadb=10.2.15-rev1 --set velum=4.0.0-rev1 --pull-policy Always --to out private.yaml`,
-		Args: someArgs(1, "a file or directory"),
+		Args: someArgs("a file or directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.Diff && o.To != "" {
-				return cli.Usage(fmt.Errorf("%s: --diff and --to exclude each other", cmd.CommandPath()))
+				return cli.Usage(fmt.Errorf("%s: give --diff or --to, not both", cmd.CommandPath()))
 			}
 			return a.render(cmd.Context(), o, args)
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&o.Set, "set", nil, "the tag of a repository, as REPOSITORY=TAG; can be repeated")
+	f.StringArrayVar(&o.Set, "set", nil, "tag of a repository, as REPOSITORY=TAG; can be repeated")
 	f.StringArrayVar(&o.Rewrite, "rewrite", nil, "replace a repository or its leading path, as FROM=TO; can be repeated")
-	f.StringVar(&o.PullPolicy, "pull-policy", "", "write this pull policy: Always or IfNotPresent; empty leaves it alone")
-	f.BoolVar(&o.Diff, "diff", false, "show the difference to the input")
-	f.StringVar(&o.To, "to", "", "write the results into this directory, which is made where it is not there")
+	f.StringVar(&o.PullPolicy, "pull-policy", "",
+		"pull policy to write: Always or IfNotPresent (default: keep the current one)")
+	f.BoolVar(&o.Diff, "diff", false, "print the difference from the input")
+	f.StringVar(&o.To, "to", "", "write the results to this directory, and create it if necessary")
 	cli.Values(cmd, "pull-policy", "Always", "IfNotPresent")
 	_ = cmd.MarkFlagDirname("to") // it was just defined
 	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveDefault)
@@ -70,7 +70,7 @@ func (a *app) printRendered(files []filerender.File) error {
 	}
 	for _, f := range files {
 		for _, l := range f.Untouched {
-			fmt.Fprintf(a.err, "%s:%d: left alone: %s (%s)\n", f.File, l.Line, terminal.Quoted(l.Reference), l.Reason)
+			fmt.Fprintf(a.err, "%s:%d: not changed: %s (%s)\n", f.File, l.Line, terminal.Quoted(l.Reference), l.Reason)
 		}
 	}
 	return a.document(filerender.Text(files))

@@ -17,14 +17,14 @@ func (a *app) planCommand() *cobra.Command {
 	var src string
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Show what the next cycle would do, and why not more",
-		Long: `plan observes the node and asks the source, as the next cycle will, and shows the
-steps that would follow, which host answered, and each tag that might have been
-offered, with the rule that refuses it. It changes nothing.`,
+		Short: "Show what the next cycle would do, and what blocks the rest",
+		Long: `plan looks at the node and asks the registries, as the next cycle will, and shows the
+steps that would follow, the host that answered, and each newer tag that a rule refuses,
+with the rule. It changes nothing.`,
 		Example: `  image-update-agent plan
-  image-update-agent plan --offline          with the last answers, without a request
-  image-update-agent plan --offline --diff   and what becomes of each pod manifest
-  image-update-agent plan --source oci:/media/stick/images`,
+  image-update-agent plan --offline          use the last answers of the registries
+  image-update-agent plan --offline --diff   also print the change of each pod manifest
+  image-update-agent plan --source oci:/media/usb/images`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, err := a.settings()
@@ -54,8 +54,8 @@ offered, with the rule that refuses it. It changes nothing.`,
 			return a.printPlan(v)
 		},
 	}
-	cmd.Flags().BoolVar(&offline, "offline", false, "use the last answers of the sources")
-	cmd.Flags().BoolVar(&diff, "diff", false, "show also what becomes of each pod manifest, line by line")
+	cmd.Flags().BoolVar(&offline, "offline", false, "use the last answers of the registries, and send no request")
+	cmd.Flags().BoolVar(&diff, "diff", false, "also print the change of each pod manifest line by line")
 	sourceFlag(cmd, &src)
 	return a.withOutput(cmd)
 }

@@ -18,12 +18,14 @@ import (
 type preconditions struct {
 	reboot  reboot.Node
 	kubelet systemd.Kubelet
+	unread  func() error // of settings
 }
 
 func (s settings) preconditions() preconditions {
 	address := s.systemBus()
 	return preconditions{
 		reboot: reboot.Node{Root: s.root, Bus: address}, kubelet: systemd.Kubelet{Bus: address, Unit: s.platform.KubeletUnit},
+		unread: s.unread,
 	}
 }
 
@@ -43,5 +45,12 @@ func (p preconditions) Holds(ctx context.Context) []status.Hold {
 	both.Go(func() { reboots = p.reboot.Holds(ctx) })
 	both.Go(func() { kubelet = p.kubelet.Holds(ctx) })
 	both.Wait()
-	return append(reboots, kubelet...)
+	holds := append(reboots, kubelet...)
+	if p.unread == nil {
+		return holds
+	}
+	if err := p.unread(); err != nil {
+		holds = append(holds, status.Hold{Name: status.HoldKubelet, Reason: err.Error()})
+	}
+	return holds
 }

@@ -24,7 +24,7 @@ func TestPreconditionsOfTheNode(t *testing.T) {
 	assert.Empty(t, s.preconditions().Holds(t.Context()), "nothing there")
 	require.NoError(t, os.MkdirAll(filepath.Join(s.root, "run"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(s.root, "run/reboot-required"), nil, 0o644))
-	reboots := status.Hold{Name: "reboot", Reason: "/run/reboot-required asks for a reboot"}
+	reboots := status.Hold{Name: "reboot", Reason: "/run/reboot-required requests a reboot"}
 	stopped := status.Hold{Name: "kubelet", Reason: "kubelet.service is not active: inactive"}
 	assert.Equal(t, []status.Hold{reboots}, s.preconditions().Holds(t.Context()))
 

@@ -19,21 +19,19 @@ import (
 func (a *app) putBackCommand() *cobra.Command {
 	return a.withOutput(&cobra.Command{
 		Use:   "put-back",
-		Short: "Put back the pod manifests that were set aside",
-		Long: `put-back ends what a daemon that was killed in the middle of an apply has left:
-a pod manifest that is set aside, as .NAME.image-update-agent-aside beside where
-it was, gets its name back, so that kubelet starts the pod again. Where a file has
-the name by now, that one stays, and the one set aside is removed. The names that
-came back are printed, one a line; that there were none is no error.
+		Short: "Restore pod manifests that were set aside",
+		Long: `put-back restores the pod manifests that a daemon had set aside when it was killed during
+an apply. Each file .NAME.image-update-agent-aside gets its name back, so that kubelet
+starts the pod again. If a file with that name exists by now, it stays, and the one that
+was set aside is removed. put-back prints the restored names, one a line; it is no error
+if there are none.
 
-The unit runs it after each end of the daemon. It needs no daemon and takes no
-lock, so that it never waits: two at once, or one beside a daemon that is in the
-middle of an apply, are harmless. Each file comes back by one rename, which
-succeeds for one of them, and replaces nothing; the daemon then finds the file
-there, and plans anew.
+The systemd unit runs it whenever the daemon ends. It needs no daemon and takes no lock,
+so it never waits. Two at once, or one beside a daemon during an apply, are harmless: each
+file is restored by one rename that replaces nothing.
 
-With a configuration that cannot be read it takes the directory that kubelet's
-configuration names, else /etc/kubernetes/manifests, and ends with 2.`,
+If the configuration cannot be read, put-back uses the directory that kubelet's
+configuration names, or /etc/kubernetes/manifests, and exits with 2.`,
 		Example: `  image-update-agent put-back`,
 		Hidden:  true,
 		Args:    cli.NoArgs,

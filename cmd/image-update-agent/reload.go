@@ -22,12 +22,12 @@ import (
 func (a *app) reloadCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "reload",
-		Short: "Have the daemon read its configuration anew",
-		Long: `reload has the daemon read its configuration anew, and waits until it is in
-force: where a pod is being restarted, until that has ended. A configuration with a mistake
-changes nothing; the mistake is printed, and the exit status is not 0.
+		Short: "Make the daemon reload its configuration",
+		Long: `reload makes the daemon read its configuration again, and waits until the new settings
+are in effect; if a pod is being restarted, until that has ended. A configuration with a
+mistake changes nothing: reload prints the mistake and exits with an error.
 
-It is what ` + "`systemctl reload image-update-agent`" + ` runs.`,
+` + "`systemctl reload image-update-agent`" + ` runs it.`,
 		Example: `  image-update-agent reload`,
 		Hidden:  true,
 		Args:    cli.NoArgs,
@@ -57,13 +57,13 @@ func (r *reloader) ask(ctx context.Context) error {
 	select {
 	case r.asked <- answer:
 	case <-ctx.Done():
-		return fmt.Errorf("wait for the reload before: %w", ctx.Err())
+		return fmt.Errorf("waiting for the previous reload: %w", ctx.Err())
 	}
 	select {
 	case err := <-answer:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("wait for the running cycle: %w", ctx.Err())
+		return fmt.Errorf("waiting for the running cycle: %w", ctx.Err())
 	}
 }
 
@@ -82,7 +82,7 @@ func (r *reloader) run(ctx context.Context, loop *agent.Loop, n *systemd.Notifie
 		n.Reloading()
 		next, err := r.reload(ctx, loop, log)
 		if err != nil {
-			log.Error("configuration not taken", "err", err)
+			log.Error("cannot reload the configuration", "err", err)
 		} else {
 			log.Info("configuration reloaded")
 			r.take(next)
@@ -102,7 +102,7 @@ func (r *reloader) reload(ctx context.Context, loop *agent.Loop, log *slog.Logge
 		{"stateDir", r.began.StateDir, s.StateDir}, {"runtimeDir", r.began.RuntimeDir, s.RuntimeDir},
 	} {
 		if dir.now != dir.began {
-			return nil, fmt.Errorf("%s: %s instead of %s: needs a restart of the daemon", dir.key, dir.now, dir.began)
+			return nil, fmt.Errorf("%s: changed from %[3]s to %[2]s: restart the daemon", dir.key, dir.now, dir.began)
 		}
 	}
 	w, err := r.app.wire(ctx, s, log)

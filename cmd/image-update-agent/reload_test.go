@@ -28,8 +28,8 @@ func TestReloadMovesNoDirectory(t *testing.T) {
 			require.NoError(t, os.WriteFile(file, []byte(key+": "+moved+"\n"), 0o600))
 			r := &reloader{app: a, began: began}
 			_, err = r.reload(t.Context(), nil, slog.New(slog.DiscardHandler))
-			require.ErrorContains(t, err, key+": "+filepath.Join(root, moved)+" instead of ")
-			require.ErrorContains(t, err, "needs a restart of the daemon")
+			require.ErrorContains(t, err, " to "+filepath.Join(root, moved)+": restart the daemon")
+			require.ErrorContains(t, err, key+": changed from ")
 			assert.NoDirExists(t, filepath.Join(root, moved))
 		})
 	}

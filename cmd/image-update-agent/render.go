@@ -27,25 +27,23 @@ import (
 func (a *app) renderCommand() *cobra.Command {
 	return a.withOutput(&cobra.Command{
 		Use:   "render",
-		Short: "Bring pod manifests to the templates of the system that boots",
-		Long: `render is what image-update-agent-render.service runs at boot, before kubelet
-starts: a pod manifest whose template an update or a rollback of the system has
-changed is rendered anew, so that its pod starts with it, instead of starting
-with the old one and being restarted later. A pod manifest that was set aside
-when the power went is put back. What becomes of each file is printed, one a
-line.
+		Short: "Render pod manifests from the templates of the booting system",
+		Long: `image-update-agent-render.service runs render at boot, before kubelet starts. If an update
+or a rollback of the system changed the template of a pod manifest, render renders the
+pod manifest again. The pod then starts with the new template at once, instead of starting
+with the old one and restarting later. render also restores a pod manifest that was set
+aside when the power failed. It prints the result for each file, one a line.
 
-It asks no registry. A pod manifest stays as it is where the agent was not the
-last to write it, where a person or the configuration holds its images, while
-the node is being removed, where a rule refuses the template's tag, where it is
-of another registry or lower than what is there, where signatures are required
-and none is known, with the pull policy IfNotPresent where the node does not
-have the image, and where only the configuration has changed. The daemon offers
-these as any other update.
+It asks no registry. It leaves a pod manifest as it is if the agent was not the last to
+write it, if a hold blocks its images, if the node is being removed, if a rule refuses the
+tag of the template, if that tag is of another registry or lower than the current one, if
+signatures are required and none is known, if the pull policy is IfNotPresent and the node
+does not have the image, or if only the configuration has changed. The daemon offers these
+changes like any other update.
 
-Once kubelet has been started, or the boot is over, it changes nothing and ends
-with 4. Where systemd has not booted the system, in an image that is built or with
-another init, it ends with 4 once a static pod runs.`,
+Once kubelet has been started or the boot is complete, render changes nothing and exits
+with 4. If systemd did not boot the system (in an image build, or with another init), it
+exits with 4 once a static pod is running.`,
 		Example: `  systemctl status image-update-agent-render.service`,
 		Hidden:  true,
 		Args:    cli.NoArgs,
@@ -59,7 +57,7 @@ func (a *app) renderAtBoot(ctx context.Context) error {
 		return err
 	}
 	if err := beforeKubelet(ctx, s); err != nil {
-		return fmt.Errorf("%w: not before kubelet's start: %w", release.ErrHeld, err)
+		return fmt.Errorf("%w: kubelet may have been started: %w", release.ErrHeld, err)
 	}
 	log := quietLog()
 	unlock, err := state.New(s.StateDir, s.RuntimeDir, log).Lock(ctx)
@@ -92,6 +90,9 @@ const runtimeTimeout = 10 * time.Second
 // the boot; where it has not booted the system (in an image, or with another init), CRI shows whether a static pod
 // runs.
 func beforeKubelet(ctx context.Context, s settings) error {
+	if err := s.unread(); err != nil {
+		return err
+	}
 	if systemd.IsBooted(s.root) {
 		return systemd.Kubelet{Bus: s.systemBus(), Unit: s.platform.KubeletUnit}.Unstarted(ctx)
 	}
@@ -107,7 +108,7 @@ func beforeKubelet(ctx context.Context, s settings) error {
 	}
 	for _, c := range static {
 		if c.Running {
-			return fmt.Errorf("systemd has not booted this system, and %s of the static pod %s runs", c.Name, c.Pod)
+			return fmt.Errorf("systemd did not boot this system, and %s of the static pod %s is running", c.Name, c.Pod)
 		}
 	}
 	return err

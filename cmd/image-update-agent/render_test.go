@@ -49,18 +49,18 @@ func bootRoot(t *testing.T, kubeletLeft uint64) string {
 
 func TestRenderBeforeKubeletStarts(t *testing.T) {
 	root := bootRoot(t, 0)
-	assert.Equal(t, "db.yaml stays as it is: it is not what the agent wrote last\n"+
+	assert.Equal(t, "db.yaml unchanged: it was changed since the agent wrote it\n"+
 		"velum.yaml written: its template is new\n", does(t, "render", "--root", root))
 	data, err := os.ReadFile(filepath.Join(root, "etc/kubernetes/manifests/velum.yaml"))
 	require.NoError(t, err)
 	assert.Contains(t, string(data), "imagePullPolicy: Always")
-	assert.Equal(t, "db.yaml stays as it is: it is not what the agent wrote last\n", does(t, "render", "--root", root))
+	assert.Equal(t, "db.yaml unchanged: it was changed since the agent wrote it\n", does(t, "render", "--root", root))
 	require.NoError(t, os.Remove(filepath.Join(root, "etc/kubernetes/manifests/velum.yaml")))
 	var steps []statuspage.BootStep
 	a := newApp(streams{in: strings.NewReader(""), out: &bytes.Buffer{}, err: &bytes.Buffer{}})
 	require.NoError(t, json.Unmarshal([]byte(does(t, "render", "--root", root, "--output", "json")), &steps))
 	assert.Equal(t, []statuspage.BootStep{
-		{PodManifest: "db.yaml", Result: "unchanged", Reason: "it is not what the agent wrote last"},
+		{PodManifest: "db.yaml", Result: "unchanged", Reason: "it was changed since the agent wrote it"},
 		{PodManifest: "velum.yaml", Result: "written", Reason: steps[1].Reason},
 	}, steps)
 	cmd := a.command()
@@ -76,9 +76,9 @@ func TestRenderWhileSaltOwnsTheNode(t *testing.T) {
 	for text, want := range map[string]string{
 		"update_in_progress: true\n":                            "velum.yaml written",
 		"migration_in_progress: true\n":                         "velum.yaml written",
-		"removal_in_progress: true\n":                           "velum.yaml stays as it is: the grain removal_in_progress is true",
-		"update_in_progress: true\nremoval_in_progress: true\n": "velum.yaml stays as it is: the grain removal_in_progress is true",
-		"update_in_progress: true\nbroken: [\n":                 "velum.yaml stays as it is: grains",
+		"removal_in_progress: true\n":                           "velum.yaml unchanged: the grain removal_in_progress is true",
+		"update_in_progress: true\nremoval_in_progress: true\n": "velum.yaml unchanged: the grain removal_in_progress is true",
+		"update_in_progress: true\nbroken: [\n":                 "velum.yaml unchanged: grains",
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(root, "etc/salt/grains"), []byte(text), 0o600))
 		assert.Contains(t, does(t, "render", "--root", root), want, text)
@@ -91,10 +91,10 @@ func TestRenderAfterKubeletsStart(t *testing.T) {
 	root := bootRoot(t, 1)
 	out, errs := holds(t, "render", "--root", root)
 	assert.Empty(t, out)
-	assert.Contains(t, errs, "held: not before kubelet's start: kubelet.service: has been started since the boot")
+	assert.Contains(t, errs, "held: kubelet may have been started: kubelet.service: has been started since the boot")
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "run/dbus")))
 	_, errs = holds(t, "render", "--root", root)
-	assert.Contains(t, errs, "held: not before kubelet's start: systemd cannot be asked: there is no system bus")
+	assert.Contains(t, errs, "held: kubelet may have been started: systemd cannot be asked: there is no system bus")
 	assert.NoFileExists(t, filepath.Join(root, "etc/kubernetes/manifests/velum.yaml"))
 }
 
@@ -120,7 +120,7 @@ func TestRenderWithoutSystemd(t *testing.T) {
 		}
 	}()
 	_, errs := holds(t, "render", "--root", root)
-	assert.Contains(t, errs, "held: not before kubelet's start: cri "+socket, "a runtime that does not say what runs")
+	assert.Contains(t, errs, "held: kubelet may have been started: cri "+socket, "a runtime that does not say what runs")
 	require.NoError(t, l.Close())
 	<-done
 }

@@ -33,6 +33,8 @@ type app struct {
 	config string      // --config
 	root   string      // --root
 	output string      // --output
+	quiet  bool        // --quiet
+	waits  waiting     // --timeout
 	acts   atomic.Bool // something is under way that the verb itself has to end, interrupted or not
 	leaves atomic.Bool // an interrupted verb still hears from the daemon what goes on without it
 	away   bool        // no daemon answers: what is shown is the last that one has written
@@ -56,6 +58,14 @@ func execute(ctx context.Context, args []string, s streams) int {
 
 // execute runs a verb to its end, or until ctx ends; decision 88 says how.
 func (a *app) execute(ctx context.Context, cmd *cobra.Command) int {
+	code := a.runVerb(ctx, cmd)
+	if code == exitFailed {
+		code = codeOf(context.Cause(ctx), code)
+	}
+	return code
+}
+
+func (a *app) runVerb(ctx context.Context, cmd *cobra.Command) int {
 	ended := make(chan int, 1)
 	go func() {
 		verb, err := cmd.ExecuteContextC(ctx)
@@ -138,15 +148,14 @@ func (a *app) command() *cobra.Command {
 	showVersion := false
 	cmd := &cobra.Command{
 		Use:   "image-update-agent",
-		Short: "Keep the container images of static pods current without a reboot",
-		Long: `image-update-agent asks the registry what is new for the static pods of this
-node, pulls it before anyone needs it, renders the pod manifests and sets a Salt
-grain, so that an admin can see the update and apply it. Nothing that runs is
-restarted without approval.`,
-		Example: `  image-update-agent status                 what runs, what is offered, and why not more
-  image-update-agent check                  ask the registry now
-  image-update-agent apply velum            bring the staged velum into use
-  image-update-agent doctor                 find out what is wrong with the node`,
+		Short: "Update the container images of static pods without a reboot",
+		Long: `image-update-agent looks for newer images of the static pods of this node, pulls them in
+advance, renders the pod manifests and reports the update, for example by a Salt grain. An
+administrator then applies it. No pod is restarted without approval.`,
+		Example: `  image-update-agent status            show what is running, and what is available
+  image-update-agent check             ask the registries now
+  image-update-agent apply velum       apply the staged update of velum
+  image-update-agent doctor            check the node`,
 		SilenceErrors: true, SilenceUsage: true,
 		SuggestionsMinimumDistance: 2, // cobra sets its default only on its own way to an error
 		Args:                       cli.NoArgs,
@@ -159,20 +168,21 @@ restarted without approval.`,
 		},
 	}
 	// Of our own, as cobra's brings its templates (see GO_TAGS in the Makefile).
-	cmd.Flags().BoolVar(&showVersion, "version", false, "show the version")
+	cmd.Flags().BoolVar(&showVersion, "version", false, "print the version")
 	cmd.PersistentFlags().StringVar(&a.config, "config", "",
 		"read this file instead of /etc/image-update-agent/config.yaml and its drop-ins")
 	cmd.PersistentFlags().StringVar(&a.root, "root", "/",
-		"take the host's /etc, /usr, /var and /run below this directory (absolute)")
+		"absolute path below which the host's /etc, /usr, /var and /run are")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage(err) })
-	cmd.AddCommand(
-		a.runCommand(), a.checkCommand(), a.statusCommand(), a.planCommand(), a.applyCommand(),
-		a.rollbackCommand(), a.holdCommand(), a.unholdCommand(), a.historyCommand(),
-		a.lockCommand(), a.catalogCommand(), a.localhostCommand(), a.tagsCommand(), a.manifestsCommand(), a.configCommand(),
-		a.doctorCommand(),
-		cli.VersionCommand(a.out, "image-update-agent", version, func(v any) error { return a.encoder().Encode(v) }),
-		a.putBackCommand(), a.hookCommand(), a.renderCommand(), a.reloadCommand(),
-	)
+	addGroup(cmd, "daily", "Daily Commands:", a.statusCommand(), a.checkCommand(), a.planCommand(), a.applyCommand(),
+		a.rollbackCommand(), a.historyCommand(), a.holdCommand(), a.resumeCommand())
+	addGroup(cmd, "node", "Node Commands:", a.doctorCommand(), a.configCommand(), a.runCommand(), a.catalogCommand(),
+		a.localRegistryCommand(), a.lockCommand())
+	addGroup(cmd, "tools", "Tools:", a.previewCommand(), a.tagsCommand(), a.manifestsCommand(),
+		cli.VersionCommand(a.out, "image-update-agent", version, func(v any) error { return a.encoder().Encode(v) }))
+	cmd.SetHelpCommandGroupID("tools")
+	cmd.SetCompletionCommandGroupID("tools")
+	cmd.AddCommand(a.putBackCommand(), a.hookCommand(), a.renderCommand(), a.reloadCommand()) // hidden
 	completeFiles(cmd)
 	cli.Strict(cmd)
 	return cmd
@@ -183,7 +193,7 @@ restarted without approval.`,
 func checkPaths(cmd *cobra.Command, _ []string) error {
 	for _, flag := range []string{"root", "config", "source", "to"} {
 		if f := cmd.Flags().Lookup(flag); f != nil && f.Changed && f.Value.String() == "" {
-			return cli.Usage(fmt.Errorf("--%s: empty", flag))
+			return cli.Usage(fmt.Errorf("--%s: must not be empty", flag))
 		}
 	}
 	if root := cmd.Flag("root").Value.String(); !filepath.IsAbs(root) {
@@ -202,14 +212,29 @@ func group(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
+// addGroup adds verbs under a title of the help.
+func addGroup(cmd *cobra.Command, id, title string, verbs ...*cobra.Command) {
+	cmd.AddGroup(&cobra.Group{ID: id, Title: title})
+	for _, verb := range verbs {
+		verb.GroupID = id
+		cmd.AddCommand(verb)
+	}
+}
+
+// withQuiet adds --quiet to a verb that acts.
+func (a *app) withQuiet(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().BoolVarP(&a.quiet, "quiet", "q", false, "print errors only; the exit status says what was done")
+	return cmd
+}
+
 // withOutput adds --output to a verb.
 func (a *app) withOutput(cmd *cobra.Command) *cobra.Command { return cli.WithOutput(cmd, &a.output) }
 
-// someArgs demands at least n arguments.
-func someArgs(n int, what string) cobra.PositionalArgs {
+// someArgs demands at least one argument.
+func someArgs(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) < n {
-			return cli.Usage(fmt.Errorf("%s: %s is missing", cmd.CommandPath(), what))
+		if len(args) == 0 {
+			return cli.Usage(fmt.Errorf("%s: %s is required", cmd.CommandPath(), what))
 		}
 		return nil
 	}

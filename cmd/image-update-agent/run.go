@@ -35,26 +35,26 @@ func (a *app) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the daemon, or with --once a single cycle",
-		Long: `run is what the systemd unit starts. It polls at this node's own slot of the
-interval, stages what is new, and serves the two sockets. SIGHUP reads the
-configuration anew; SIGTERM ends it between two steps.
+		Long: `The systemd unit starts run. The daemon polls once in each interval, at a time of its own
+so that nodes spread their load, stages new releases, and serves two sockets. SIGHUP
+reloads the configuration; SIGTERM ends the daemon between two steps.
 
-With --once it does one cycle in the foreground, asking everything, and shows
-the status. Its exit status is that of ` + "`check`" + `.
+With --once, run does a single cycle in the foreground, asks every registry, and shows the
+status. Its exit status is that of ` + "`check`" + `.
 
-With --once --source oci:PATH it asks and pulls from an OCI image layout instead
-of the registries, for nodes that none reaches: a directory, a tree of them, or
-an uncompressed tar file. It stages and offers. To apply an offer later, a
-registry, a mirror or the node's own host has to answer for the image's tag: with
-the pull policy Always kubelet asks for it at each start, and with IfNotPresent the
-tag is pulled once, before the pod is touched. See docs/air-gap.md.`,
+With --once --source oci:PATH, it reads an OCI image layout instead of the registries, for
+nodes without network: a directory, a directory tree, or an uncompressed tar file. It
+stages and offers the images. To apply an offer later, a registry, a mirror or the local
+registry must serve the tag: with the pull policy Always kubelet asks for the tag at each
+start, and with IfNotPresent the agent pulls it once before it restarts the pod. See
+docs/air-gap.md.`,
 		Example: `  image-update-agent run
   image-update-agent run --once
-  image-update-agent run --once --source oci:/media/stick/images`,
+  image-update-agent run --once --source oci:/media/usb/images`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if source != "" && !once {
-				return cli.Usage(errors.New("--source needs --once"))
+				return cli.Usage(errors.New("--source requires --once"))
 			}
 			s, err := a.settings()
 			if err != nil {
@@ -73,7 +73,7 @@ tag is pulled once, before the pod is touched. See docs/air-gap.md.`,
 			return a.daemon(cmd.Context(), s)
 		},
 	}
-	cmd.Flags().BoolVar(&once, "once", false, "do one cycle in the foreground and end")
+	cmd.Flags().BoolVar(&once, "once", false, "run a single cycle in the foreground and exit")
 	sourceFlag(cmd, &source)
 	return a.withOutput(cmd)
 }
@@ -135,6 +135,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	defer signal.Stop(hup)
 	reloads := &reloader{app: a, began: s, hup: hup, asked: make(chan chan<- error), take: taking(&current, port)}
 	acting.Reload(reloads.ask)
+	reading.Watch(loop)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(acting.Serve)
 	group.Go(reading.Serve)
@@ -156,7 +157,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 // directories are swept when that is taken.
 func (s settings) sweep(ctx context.Context, files *podfiles.Files, log *slog.Logger) error {
 	if err := grains.New("/", s.Grains.Path, log).Sweep(ctx); err != nil {
-		log.WarnContext(ctx, "grains directory not swept", "err", err) // nothing depends on it
+		log.WarnContext(ctx, "cannot remove old files from the grains directory", "err", err) // nothing depends on it
 	}
 	return files.Sweep(ctx)
 }

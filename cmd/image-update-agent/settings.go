@@ -17,6 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/platform"
 	"github.com/kubic-project/image-update-agent/internal/state"
+	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 // settings are the configuration as the verbs use it.
@@ -25,6 +26,8 @@ type settings struct {
 	root     string
 	certsD   config.CertsD
 	platform platform.Platform
+	// unread is why kubelet may read another directory than podManifests, as it is now; nil: it does not.
+	unread func() error
 }
 
 // load reads the configuration.
@@ -52,7 +55,9 @@ func (a *app) settings() (settings, error) {
 }
 
 func (a *app) settingsOf(c *config.Config) settings {
-	return settings{Settings: c.Settings, root: filepath.Clean(a.root), certsD: c.CertsD, platform: c.Platform}
+	return settings{
+		Settings: c.Settings, root: filepath.Clean(a.root), certsD: c.CertsD, platform: c.Platform, unread: c.Unread,
+	}
 }
 
 // daemonClient asks the daemon to act.
@@ -62,6 +67,16 @@ func (a *app) daemonClient() (*api.Client, error) {
 		return nil, err
 	}
 	return api.NewClient(s.socket("agent.sock")), nil
+}
+
+// owned are the pod manifests that the distribution of Kubernetes writes, with its name. Their names alone count:
+// podManifests may name the directory in other words.
+func (s settings) owned() map[string]string {
+	files := map[string]string{}
+	for _, name := range s.platform.Owned {
+		files[name] = s.platform.Name
+	}
+	return files
 }
 
 // socket is the path of one of the daemon's sockets.
@@ -107,7 +122,18 @@ func (a *app) show(v any, text func() error) error {
 	if a.output == "json" {
 		return cli.PrintJSON(a.out, v)
 	}
+	if a.quiet {
+		return nil
+	}
 	return text()
+}
+
+// progress shows how far long work is; not with --quiet.
+func (a *app) progress() *statuspage.Progress {
+	if a.quiet {
+		return statuspage.NewProgress(io.Discard)
+	}
+	return statuspage.NewProgress(a.files.err)
 }
 
 // printLines writes one JSON value a line.

@@ -19,12 +19,12 @@ import (
 )
 
 // errApproved: an apply needs the registry, which a layout cannot stand in for.
-var errApproved = errors.New("an approved apply is not finished, and it asks the registry")
+var errApproved = errors.New("an approved apply is not finished, and needs the registry")
 
 // sourceFlag adds --source to a verb.
 func sourceFlag(cmd *cobra.Command, source *string) {
 	cmd.Flags().StringVar(source, "source", "",
-		"ask and pull from an OCI layout instead of the registries: oci:DIR or oci:FILE.tar")
+		"read images from an OCI layout instead of the registries: oci:DIR or oci:FILE.tar")
 }
 
 // openSource opens what --source names; nil where it names nothing.
@@ -34,7 +34,7 @@ func openSource(source string, log *slog.Logger) (*layout.Layout, error) {
 	}
 	path, ok := strings.CutPrefix(source, "oci:")
 	if !ok || path == "" {
-		return nil, cli.Usage(fmt.Errorf("--source %q: neither oci:DIR nor oci:FILE.tar", source))
+		return nil, cli.Usage(fmt.Errorf("--source %q: want oci:DIR or oci:FILE.tar", source))
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -93,15 +93,15 @@ func isSource(err error) bool {
 func sourceHint(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "is the stick mounted? The path ends with the directory or tar file: no :NAME follows, as it does for skopeo"
+		return "is the removable media mounted? The path ends with the directory or the tar file, without :NAME as in skopeo"
 	case errors.Is(err, layout.ErrCompressed):
-		return "decompress the file first (gunzip, unxz, zstd -d), it is read in place"
+		return "decompress the file first (gunzip, unxz, zstd -d)"
 	case errors.Is(err, layout.ErrUnnamed):
-		return "copy with the whole name: skopeo copy --all docker://REPOSITORY:TAG oci:DIR:REPOSITORY:TAG"
+		return "copy with the full name: skopeo copy --all docker://REPOSITORY:TAG oci:DIR:REPOSITORY:TAG"
 	case errors.Is(err, layout.ErrNotLayout):
-		return "it wants oci-layout, index.json and blobs/, as `skopeo copy --all docker://REPOSITORY:TAG " +
+		return "it needs oci-layout, index.json and blobs/, as `skopeo copy --all docker://REPOSITORY:TAG " +
 			"oci:DIR:REPOSITORY:TAG` writes them"
 	default:
-		return "copy it again: what was read is damaged"
+		return "copy the layout again: its content is damaged"
 	}
 }

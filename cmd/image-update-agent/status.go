@@ -21,17 +21,28 @@ import (
 )
 
 func (a *app) statusCommand() *cobra.Command {
-	return a.withOutput(&cobra.Command{
+	watch := false
+	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show what runs, what is offered, and why not more",
-		Long: `status shows the node as the daemon knows it. Without a daemon it shows the last
-status that was written, and how old it is. Where the configuration is not valid, with
-which the daemon neither starts nor reloads, it shows also file and line, and its exit
-status is 2.`,
+		Short: "Show what is running, what is available, and what blocks the rest",
+		Long: `status shows the state of the node, each image with the running and the available
+release, and what blocks an update. If the daemon does not run, status shows the last
+status that the daemon wrote, and its age.
+
+With --watch it shows the status again whenever the daemon reports a change, until
+Ctrl-C; with --output json it prints one JSON object a line.
+
+Exit status: 0 shown, 1 the status cannot be read, 2 the configuration is not valid (the
+file and the line are shown, too).`,
 		Example: `  image-update-agent status
-  image-update-agent status --output json | jq -r .state`,
+  image-update-agent status --watch
+  image-update-agent status --output json | jq -r .state
+  image-update-agent status --watch --output json | jq -r .state`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if watch {
+				return a.watchStatus(cmd.Context())
+			}
 			s, err := a.currentStatus(cmd.Context())
 			invalid, is := errors.AsType[configError](err)
 			switch {
@@ -52,7 +63,9 @@ status is 2.`,
 			}
 			return cli.Exit(exitUsage)
 		},
-	})
+	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the status again at each change, until Ctrl-C")
+	return a.withOutput(cmd)
 }
 
 // currentStatus asks the daemon for its status. Without a daemon it is the last one that was written. A configuration

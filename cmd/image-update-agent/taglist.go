@@ -26,16 +26,18 @@ type parsedTag struct {
 	App    string `json:"app"`
 	Rev    string `json:"rev"`
 	Build  string `json:"build"`
-	Reason string `json:"reason"` // why it is malformed or invalid
+	Pre    string `json:"pre"`
+	Name   string `json:"name"`
+	Reason string `json:"reason"` // why it has no order
 
-	tag tags.Tag // of SUSE's scheme
+	tag tags.Tag // zero: it has no order
 }
 
-// The forms of what is not a tag of SUSE's scheme.
+// The forms of what has no order.
 const (
-	formMalformed = "malformed"
-	formForeign   = "foreign"
-	formInvalid   = "invalid"
+	formMalformed    = "malformed"
+	formUnrecognized = "unrecognized"
+	formInvalid      = "invalid"
 )
 
 // newestTag is `tags newest --output json`.
@@ -66,21 +68,24 @@ func readTags(in io.Reader) ([]string, error) {
 	return out, nil
 }
 
-// parseNames parses each name. What is not a tag of SUSE's scheme has a reason.
-func parseNames(names []string, d tags.Dialect) []parsedTag {
+// parseNames parses each name. What has no order has a reason.
+func parseNames(names []string, s tags.Scheme) []parsedTag {
 	parsed := make([]parsedTag, 0, len(names))
 	for _, name := range names {
-		parsed = append(parsed, parseName(name, d))
+		parsed = append(parsed, parseName(name, s))
 	}
 	return parsed
 }
 
-func parseName(name string, d tags.Dialect) parsedTag {
-	t, err := d.Parse(name)
+func parseName(name string, s tags.Scheme) parsedTag {
+	t, err := s.Parse(name)
 	if err == nil {
-		return parsedTag{Tag: t.String(), Form: t.Form().String(), App: t.App(), Rev: t.Rev(), Build: t.Build(), tag: t}
+		return parsedTag{
+			Tag: t.String(), Form: t.Form().String(), App: t.App(), Rev: t.Rev(), Build: t.Build(),
+			Pre: t.Pre(), Name: t.Name(), tag: t,
+		}
 	}
-	p := parsedTag{Tag: name, Form: formForeign, Reason: tags.Reason(err)}
+	p := parsedTag{Tag: name, Form: formUnrecognized, Reason: tags.Reason(err)}
 	if errors.Is(err, tags.ErrMalformed) {
 		p.Form = formMalformed
 	} else if errors.Is(err, tags.ErrInvalid) {
@@ -89,26 +94,26 @@ func parseName(name string, d tags.Dialect) parsedTag {
 	return p
 }
 
-// onlySUSE returns the tags of SUSE's scheme. It counts the others on report, one form a line.
-func onlySUSE(all []parsedTag, report io.Writer) []parsedTag {
-	for _, form := range []string{formMalformed, formForeign, formInvalid} {
+// onlyOrdered returns the tags that have an order. It counts the others on report, one form a line.
+func onlyOrdered(all []parsedTag, report io.Writer) []parsedTag {
+	for _, form := range []string{formMalformed, formUnrecognized, formInvalid} {
 		before := len(all)
 		all = slices.DeleteFunc(all, func(p parsedTag) bool { return p.Form == form })
 		if left := before - len(all); left > 0 {
-			fmt.Fprintf(report, "left out: %d %s\n", left, form)
+			fmt.Fprintf(report, "skipped: %d %s\n", left, form)
 		}
 	}
 	return all
 }
 
-// sortTags sorts tags of SUSE's scheme, the oldest first.
+// sortTags sorts tags that have an order, the oldest first.
 func sortTags(list []parsedTag) {
 	slices.SortFunc(list, func(x, y parsedTag) int { return tags.Compare(x.tag, y.tag) })
 }
 
 // newestOf returns the newest tag that a policy allows for the followed one, and what looks newer
 // and is not understood.
-func newestOf(list []parsedTag, follow tags.Tag, largest tags.Change, d tags.Dialect) newestTag {
+func newestOf(list []parsedTag, follow tags.Tag, largest tags.Change, s tags.Scheme) newestTag {
 	all, names := make([]tags.Tag, 0, len(list)), make([]string, 0, len(list))
 	for _, p := range list {
 		names = append(names, p.Tag)
@@ -118,7 +123,7 @@ func newestOf(list []parsedTag, follow tags.Tag, largest tags.Change, d tags.Dia
 	}
 	out := newestTag{
 		Follow:        follow.String(),
-		NotUnderstood: append([]tags.NotUnderstood{}, tags.FindNotUnderstood(names, follow, d, maxNotUnderstood)...),
+		NotUnderstood: append([]tags.NotUnderstood{}, tags.FindNotUnderstood(names, follow, s, maxNotUnderstood)...),
 	}
 	newest, _ := tags.Newest(all, follow, largest)
 	if change := tags.ChangeBetween(follow, newest); change > tags.Same {
@@ -141,10 +146,10 @@ func printTags(out io.Writer, parsed []parsedTag) error {
 		fmt.Fprintln(table, strings.Join(cells, "\t"))
 	}
 	if len(parsed) > 0 {
-		row("TAG", "FORM", "APP", "REV", "BUILD", "REASON")
+		row("TAG", "FORM", "APP", "REV", "BUILD", "PRE", "NAME", "REASON")
 	}
 	for _, p := range parsed {
-		row(terminal.Quoted(p.Tag), p.Form, p.App, p.Rev, p.Build, p.Reason)
+		row(terminal.Quoted(p.Tag), p.Form, p.App, p.Rev, p.Build, p.Pre, p.Name, p.Reason)
 	}
 	return table.Flush()
 }

@@ -16,24 +16,30 @@ import (
 )
 
 func (a *app) tagsCommand() *cobra.Command {
-	var dialect string
-	cmd := group("tags", "Parse and sort image tags of SUSE's three-tag scheme, and find the newest",
-		a.tagsParseCommand(&dialect), a.tagsSortCommand(&dialect), a.tagsNewestCommand(&dialect))
-	names := tags.DialectNames()
-	cmd.PersistentFlags().StringVar(&dialect, "dialect", "core", "how the tags are spelt: "+strings.Join(names, ", "))
-	cli.Values(cmd, "dialect", names...)
+	var flags schemeFlags
+	cmd := group("tags", "Parse, sort and compare image tags",
+		a.tagsParseCommand(&flags), a.tagsSortCommand(&flags), a.tagsNewestCommand(&flags), a.tagsExplainCommand(&flags))
+	flags.addTo(cmd)
 	return cmd
 }
 
-func (a *app) tagsParseCommand(dialect *string) *cobra.Command {
+func (a *app) tagsParseCommand(flags *schemeFlags) *cobra.Command {
 	return a.withOutput(&cobra.Command{
 		Use:   "parse [TAG...]",
-		Short: "Show the parts of tags: form, application version, revision, build",
-		Example: `  image-update-agent tags parse 2.6.2-rev1-build5.1
+		Short: "Show the parts of tags: form, version, revision, build",
+		Long: `parse shows the parts of each tag. Tags of SUSE's scheme have the form short, intermediate
+or long; a tag of another scheme has the form single and a name that stays the same from
+tag to tag. A tag that cannot be ordered is unrecognized, malformed or invalid, with a
+reason. Without TAG, parse reads tags from standard input.`,
+		Example: `  image-update-agent tags parse 2.6.2-rev1-build5.1 1.27.0-alpine
   skopeo list-tags docker://registry.suse.com/caasp/v4/velum | jq -r '.Tags[]' |
     image-update-agent tags parse --output json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			parsed, err := a.parseTags(cmd.Context(), args, *dialect)
+			s, err := flags.scheme()
+			if err != nil {
+				return err
+			}
+			parsed, err := a.parseTags(cmd.Context(), args, s)
 			if err != nil {
 				return err
 			}
@@ -49,16 +55,24 @@ func (a *app) printParsed(parsed []parsedTag) error {
 	return printTags(a.out, parsed)
 }
 
-func (a *app) tagsSortCommand(dialect *string) *cobra.Command {
+func (a *app) tagsSortCommand(flags *schemeFlags) *cobra.Command {
 	return a.withOutput(&cobra.Command{
-		Use:     "sort [TAG...]",
-		Short:   "Sort SUSE tags, oldest first; others are left out and counted",
+		Use:   "sort [TAG...]",
+		Short: "Sort tags, the oldest first",
+		Long: `sort prints the tags in their order, the oldest first. It leaves out tags that cannot be
+ordered, and prints their number to standard error. Without TAG, it reads tags from
+standard input.`,
 		Example: `  image-update-agent tags sort 4.0.0-rev1-build1.10 4.0.0-rev1-build1.9`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			list, err := a.suseTags(cmd.Context(), args, *dialect)
+			s, err := flags.scheme()
 			if err != nil {
 				return err
 			}
+			all, err := a.parseTags(cmd.Context(), args, s)
+			if err != nil {
+				return err
+			}
+			list := onlyOrdered(all, a.err)
 			sortTags(list)
 			if a.output == "json" {
 				return printLines(a.encoder(), list)
@@ -72,53 +86,54 @@ func (a *app) tagsSortCommand(dialect *string) *cobra.Command {
 	})
 }
 
-func (a *app) tagsNewestCommand(dialect *string) *cobra.Command {
+func (a *app) tagsNewestCommand(flags *schemeFlags) *cobra.Command {
 	var follow, updates string
 	cmd := &cobra.Command{
 		Use:   "newest --follow TAG [--updates CHANGE] [TAG...]",
-		Short: "Show the newest tag that a policy allows for the one followed",
-		Long: `newest shows the newest of the tags that a policy allows for the one followed.
-Tags that look newer and are not understood are named on standard error, each
-with its reason.
+		Short: "Show the newest tag that a policy allows",
+		Long: `newest shows the newest of the tags that the policy allows for an image that follows a tag.
+It prints tags that look newer but cannot be parsed to standard error, with the reason.
+Without TAG arguments, it reads tags from standard input.
 
-Exit status: 0 it is newer, 3 nothing is newer, and nothing is printed.`,
+Exit status: 0 a tag is newer, 3 no tag is newer, and none is printed.`,
 		Example: `  image-update-agent tags newest --follow 4.0.0-rev1 --updates revision \
-    4.0.0-rev1 4.0.0-rev2 4.1.0-rev1`,
+    4.0.0-rev1 4.0.0-rev2 4.1.0-rev1
+  image-update-agent tags newest --follow 3.0.5-alpine --updates minor 3.0.6 3.1.1-alpine`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if follow == "" {
-				return cli.Usage(fmt.Errorf("%s: --follow TAG is missing", cmd.CommandPath()))
+				return cli.Usage(fmt.Errorf("%s: --follow TAG is required", cmd.CommandPath()))
 			}
 			change, err := tags.ParseChange(updates)
 			if err != nil {
 				return cli.Usage(fmt.Errorf("--updates: %w", err))
 			}
-			d, err := tags.ParseDialect(*dialect)
-			if err != nil {
-				return cli.Usage(err)
-			}
-			from, err := d.Parse(follow)
-			if err != nil {
-				return cli.Usage(fmt.Errorf("--follow: %w", err))
-			}
-			all, err := a.parseTags(cmd.Context(), args, *dialect)
+			s, err := flags.scheme()
 			if err != nil {
 				return err
 			}
-			newest := newestOf(all, from, change, d)
-			onlySUSE(all, a.err)
+			from, err := s.Parse(follow)
+			if err != nil {
+				return cli.Usage(fmt.Errorf("--follow: %w", err))
+			}
+			all, err := a.parseTags(cmd.Context(), args, s)
+			if err != nil {
+				return err
+			}
+			newest := newestOf(all, from, change, s)
+			onlyOrdered(all, a.err)
 			return a.printNewest(newest, from, change)
 		},
 	}
-	cmd.Flags().StringVar(&follow, "follow", "", "the tag that is followed")
+	cmd.Flags().StringVar(&follow, "follow", "", "tag that the image follows")
 	changes := []string{"none", "rebuild", "revision", "patch", "minor", "major"}
-	cmd.Flags().StringVar(&updates, "updates", "revision", "the largest change: "+strings.Join(changes, ", "))
+	cmd.Flags().StringVar(&updates, "updates", "revision", "largest change to allow: "+strings.Join(changes, ", "))
 	cli.Values(cmd, "updates", changes...)
 	return a.withOutput(cmd)
 }
 
 func (a *app) printNewest(newest newestTag, from tags.Tag, largest tags.Change) error {
 	for _, n := range newest.NotUnderstood {
-		fmt.Fprintf(a.err, "looks newer, not understood: %s (%s)\n", terminal.Quoted(n.Tag), n.Reason)
+		fmt.Fprintln(a.err, terminal.Quoted("looks newer, but cannot be parsed: "+n.String()))
 	}
 	if newest.Newest != "" {
 		return a.show(newest, func() error {
@@ -126,7 +141,7 @@ func (a *app) printNewest(newest newestTag, from tags.Tag, largest tags.Change) 
 			return err
 		})
 	}
-	fmt.Fprintf(a.err, "nothing newer than %s within %s\n", from, largest)
+	fmt.Fprintf(a.err, "no tag is newer than %s (largest change: %s)\n", from, largest)
 	if err := a.show(newest, func() error { return nil }); err != nil {
 		return err
 	}
@@ -134,22 +149,13 @@ func (a *app) printNewest(newest newestTag, from tags.Tag, largest tags.Change) 
 }
 
 // parseTags reads tags from the arguments, or from standard input where there are none.
-func (a *app) parseTags(ctx context.Context, args []string, dialect string) ([]parsedTag, error) {
-	d, err := tags.ParseDialect(dialect)
-	if err != nil {
-		return nil, cli.Usage(err)
-	}
+func (a *app) parseTags(ctx context.Context, args []string, s tags.Scheme) ([]parsedTag, error) {
 	names := args
 	if len(names) == 0 {
+		var err error
 		if names, err = await(ctx, func() ([]string, error) { return readTags(a.in) }); err != nil {
 			return nil, fmt.Errorf("standard input: %w", err)
 		}
 	}
-	return parseNames(names, d), nil
-}
-
-// suseTags reads the SUSE tags, and counts the others.
-func (a *app) suseTags(ctx context.Context, args []string, dialect string) ([]parsedTag, error) {
-	all, err := a.parseTags(ctx, args, dialect)
-	return onlySUSE(all, a.err), err
+	return parseNames(names, s), nil
 }

@@ -62,7 +62,7 @@ func hostileStatus() status.Status {
 	s.SchemaVersion, s.State = status.StatusSchemaVersion, status.StateFailed
 	for n := range s.Images {
 		i := &s.Images[n]
-		i.Size, i.Running.Digest, i.Offered.Digest, i.LastGood.Digest = 1, "", "", ""
+		i.Size, i.Running.Digest, i.Offered.Digest, i.LastKnownGood.Digest = 1, "", "", ""
 	}
 	for n := range s.Updates {
 		s.Updates[n].Digest = ""
@@ -81,6 +81,14 @@ func (hostileDaemon) Status() status.Status { return hostileStatus() }
 
 func (d hostileDaemon) ReleaseLock(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
 	return d.Check(ctx, hear)
+}
+
+func (d hostileDaemon) EnableLocalRegistry(ctx context.Context, _ string, _ bool) (status.Status, error) {
+	return d.Check(ctx, nil)
+}
+
+func (d hostileDaemon) DisableLocalRegistry(ctx context.Context, _ string) (status.Status, error) {
+	return d.Check(ctx, nil)
 }
 
 func (d hostileDaemon) TryLock(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
@@ -108,7 +116,7 @@ func (hostileDaemon) Hold(context.Context, []string, bool, string, time.Time) ([
 	return []string{hostile}, nil
 }
 
-func (hostileDaemon) Unhold(context.Context, []string, bool) ([]string, error) {
+func (hostileDaemon) Resume(context.Context, []string, bool) ([]string, error) {
 	return []string{hostile}, nil
 }
 
@@ -142,7 +150,7 @@ func TestNoVerbPrintsWhatATerminalActsOn(t *testing.T) {
 		{"apply"},
 		{"rollback", "velum"},
 		{"hold", "velum"},
-		{"unhold", "velum"},
+		{"resume", "velum"},
 		{"tags", "parse", hostile},
 		{hostile},
 		{"config", "show", "--config", "/" + hostile},

@@ -25,13 +25,13 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/hook"
 	"github.com/kubic-project/image-update-agent/internal/images"
 	"github.com/kubic-project/image-update-agent/internal/layout"
-	"github.com/kubic-project/image-update-agent/internal/localhost"
 	"github.com/kubic-project/image-update-agent/internal/podfiles"
 	"github.com/kubic-project/image-update-agent/internal/pods"
 	"github.com/kubic-project/image-update-agent/internal/readiness"
 	"github.com/kubic-project/image-update-agent/internal/registry"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
+	"github.com/kubic-project/image-update-agent/internal/registryhost"
 	"github.com/kubic-project/image-update-agent/internal/runtimeevents"
 	"github.com/kubic-project/image-update-agent/internal/signature"
 	"github.com/kubic-project/image-update-agent/internal/state"
@@ -66,10 +66,8 @@ func (a *app) wire(ctx context.Context, s settings, log *slog.Logger) (*wiring, 
 // wireTo builds an agent that asks and pulls from a layout; nil: from the
 // registries. The wiring closes the layout.
 func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *layout.Layout) (*wiring, error) {
-	// containerd's library logs through a logger of its own, in another form. Its
-	// problems come back as errors.
-	if err := containerdlog.SetLevel("error"); err != nil {
-		return nil, fmt.Errorf("containerd's logger: %w", err)
+	if err := quietContainerd(); err != nil {
+		return nil, err
 	}
 	policy, err := policyOf(ctx, s, log)
 	if err != nil {
@@ -115,10 +113,19 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 			From:     releases,
 		},
 		Meter: a.meter, Policy: policy, Log: log, Now: time.Now, Version: version,
-		OwnHost: localhost.NewKeeper(s.root, s.StateDir, reg),
+		LocalRegistry: registryhost.NewKeeper(s.root, s.StateDir, reg),
 	}
-	w.agent.OwnHost.Memory = s.memory()
+	w.agent.LocalRegistry.Memory, w.agent.LocalRegistry.Files = s.memory(), localRegistryFiles{s}
 	return w, s.joinFleet(w.agent, log)
+}
+
+// quietContainerd quiets containerd's library, which logs through a logger of its own, in another form. Its problems
+// come back as errors.
+func quietContainerd() error {
+	if err := containerdlog.SetLevel("error"); err != nil {
+		return fmt.Errorf("containerd's logger: %w", err)
+	}
+	return nil
 }
 
 // origin has releases, their signatures and catalogs: the registries, or a layout.
@@ -135,6 +142,10 @@ func recorderOf(s settings, log *slog.Logger) record.Recorder {
 func (a *app) registryOf(s settings, log *slog.Logger) *registry.Registry {
 	logins := hosts.NewCredentials(hosts.CredentialOptions{
 		Root: s.root, Kubelet: s.platform.Logins, File: s.Credentials.File, Getenv: os.Getenv, Log: log,
+		Containerd: func(host string) (hosts.Login, error) {
+			user, secret, err := config.ContainerdLogin(s.platform, host)
+			return hosts.Login{User: user, Secret: secret}, err
+		},
 	})
 	return registry.New(registry.Options{
 		Options: transport.Options{
@@ -211,12 +222,12 @@ func policyOf(ctx context.Context, s settings, log *slog.Logger) (policy.Policy,
 		Auto:    s.Apply.Mode == config.ApplyAuto, Window: s.Apply.Windows.Open, Freeze: s.Apply.Freeze, Order: s.Apply.Order,
 		Lock: s.lock(), Rule: s.Rules(), MaxParallelStages: s.Staging.Images,
 		Reserve: policy.Reserve{Bytes: s.Disk.Reserve, Percent: s.Disk.ReservePercent, HighMark: s.Disk.HighMark},
-		Prune:   policy.Prune{Keep: s.Prune.Keep, Foreign: s.Prune.Foreign},
+		Prune:   policy.Prune{Keep: s.Prune.Keep, Unstaged: s.Prune.Unstaged},
 		Catalog: catalog.Policy{
 			MachineID: s.machineID(), OnlyListed: s.Catalog.Unlisted == "refuse",
 			IgnoreExpiry: s.Catalog.Expired == "warn", AllowLower: s.Catalog.AllowLower,
 		},
-		ServePrivate: s.Localhost.Private,
+		ServePrivate: s.LocalRegistry.Private,
 	}
 	for _, r := range s.Rewrites {
 		p.Rewrites = append(p.Rewrites, manifests.Rewrite{From: r.From, To: r.To})
@@ -227,5 +238,6 @@ func policyOf(ctx context.Context, s settings, log *slog.Logger) (policy.Policy,
 	for _, name := range s.Manage {
 		p.Manage[name] = true
 	}
+	p.Owned = s.owned()
 	return p, nil
 }

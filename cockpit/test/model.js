@@ -8,7 +8,7 @@ const now = new Date("2026-11-20T12:00:00Z");
 
 const image = more => ({
     image: "registry.suse.com/caasp/v4/velum", container: "dashboard", podManifest: "velum.yaml",
-    running: { tag: "4.0.0-rev1-build1.3", digest: "sha256:aaaa" }, lastGood: null, offered: null, change: "", staged: false,
+    running: { tag: "4.0.0-rev1-build1.3", digest: "sha256:aaaa" }, lastKnownGood: null, offered: null, change: "", staged: false,
     holds: [], refused: [], notAllowed: [], notes: [], error: "", ...more,
 });
 const pod = more => ({ podManifest: "velum.yaml", pod: "velum", change: "", holds: [], left: [], error: "", rolledBack: null, ...more });
@@ -16,6 +16,9 @@ const status = more => ({
     state: "current", reason: "", reasons: [], since: "2026-11-20T08:00:00Z", lastCheck: "2026-11-20T11:00:00Z",
     nextCheck: "2026-11-20T23:00:00Z", sources: [], images: [image()], podManifests: [pod()], updates: [], notAllowed: [], ...more,
 });
+const back = {
+    at: "", byHand: false, runs: [], denied: [], retries: [{ image: "registry.suse.com/caasp/v4/velum", tag: "4.0.0-rev1-build1.9", digest: "sha256:ffff", reason: "it crashed" }],
+};
 const offer = { offered: { tag: "4.0.0-rev1-build1.5", digest: "sha256:bbbb" }, change: "rebuild", staged: true };
 
 const head = (more, page) => model.headline(status(more), { up: true, busy: false, now, ...page }).icon;
@@ -27,6 +30,8 @@ const cases = () => [
     ["a checked node without updates is green", head({}), "ok"],
     ["a node that was never checked is not green", head({ lastCheck: null }), "info"],
     ["nor is one of the state unchecked", head({ state: "unchecked" }), "info"],
+    ["which says when the first check is", [null, "2026-11-20T13:20:00Z"].map(nextCheck => model.headline(status({ state: "unchecked", nextCheck }), { up: true, busy: false, now }).title.replace(/ at .*/, " at")),
+        ["Not checked yet", "Not checked yet: the first check is at"]],
     ["nor one that is being checked", head({}, { busy: true }), "busy"],
     ["nor one without a daemon", head({}, { up: false }), "unknown"],
     ["nor one without images", head({ images: [], podManifests: [] }), "info"],
@@ -37,14 +42,22 @@ const cases = () => [
         .map(state => head({ state, reasons: [{ kind: "withdrawn" }] })), ["danger", "danger", "danger", "danger", "danger"]],
     ["so is what is denied", head({ state: "held", reasons: [{ kind: "denied" }] }), "danger"],
     ["what only waits is not", head({ state: "stale", reasons: [{ kind: "source" }, { kind: "approval" }] }), "warning"],
-    ["its reason is shown", model.hasReason(status({ state: "staged", reason: "r", reasons: [{ kind: "denied" }] })), true],
+    ["its reason is shown", model.reasons(status({ reasons: [{ kind: "denied", podManifest: "velum.yaml", tag: "4", text: "t" }] })),
+        [{ text: "velum.yaml: 4 runs, although it is denied on this node.", cause: "t" }]],
     ["a denied release that runs is named at its container", ["dashboard", "other"].map(container => first({
         reasons: [{ kind: "denied", podManifest: "velum.yaml", container, digest: "sha256:aaaa", text: "t" }],
     }).images[0].denied ?? ""), ["t", ""]],
     ["no other state is green", ["staged", "applying", "held", "stale", "failed"].map(state => head({ state })), ["info", "busy", "warning", "warning", "danger"]],
 
-    ["a failure has a reason, and a registry that is listed below none", [{ state: "failed" }, { state: "staged" }, { state: "stale" }, { state: "stale", sources: [{ failures: 1 }] }]
-        .map(more => model.hasReason(status({ reason: "r", ...more }))), [true, false, true, false]],
+    ["what pods and registries show is no reason above them", model.reasons(status({ reasons: ["hold", "source", "approval", "none"].map(kind => ({ kind, text: "t" })) })), []],
+    ["an unknown reason is shown as the daemon says it", model.reasons(status({ reasons: [{ kind: "new", text: "t" }] })), [{ text: "t", cause: "" }]],
+    ["each state says what to do, but one that waits by itself", ["applying", "failed", "held", "stale", "staged", "unchecked", "current"]
+        .map(state => model.advice(status({ state }), { up: true }) !== ""), [true, true, true, true, true, false, false]],
+    ["one hold says what ends it", model.advice(status({ state: "held", podManifests: [pod({ holds: [{ name: "disk", reason: "", remedy: "free some" }] })] }), { up: true }), "free some"],
+    ["what was rolled back is in no hurry", model.advice(status({ state: "failed", reasons: [{ kind: "rolled-back" }] }), { up: true }).startsWith("There is no hurry"), true],
+    ["a node without mode auto says nothing of windows", model.autoText(undefined, now), ""],
+    ["a window names its end and its time zone", /UTC|GMT/.test(model.autoText({ open: true, changesAt: "2026-11-20T13:20:00Z" }, now)), true],
+
     ["nothing is marked before the first answer", model.mark({ read: false, up: false, status: null }), null],
     ["a daemon that is away is marked", model.mark({ read: true, up: false, status: status() }).type, "error"],
     ["so is a failure, with its reason", model.mark({ read: true, up: true, status: status({ state: "failed", reason: "r" }) }), { type: "error", title: "r" }],
@@ -52,6 +65,7 @@ const cases = () => [
     ["what waits is said beside it", model.mark({ read: true, up: true, status: status({ state: "stale", updates: [{}] }) }).title,
         "A registry does not answer; 1 update waits for approval"],
     ["what must not run is marked, too", model.mark({ read: true, up: true, status: status({ state: "held", reason: "r", reasons: [{ kind: "withdrawn" }] }) }), { type: "error", title: "r" }],
+    ["a hidden page hears the state alone", model.mark({ read: true, up: true, status: status(), heard: { state: "staged", reason: "r" } }), { type: "info", title: "Updates are ready" }],
     ["and updates that wait", model.mark({ read: true, up: true, status: status({ updates: [{}, {}] }) }), { type: "info", title: "2 updates wait for approval" }],
     ["a current node has no mark", model.mark({ read: true, up: true, status: status() }).type, null],
 
@@ -62,23 +76,29 @@ const cases = () => [
     ["what was rolled back can be tried again", can({ podManifests: [pod({ rolledBack: { at: "", byHand: false, runs: [], left: [] } })] }), "retry rollback hold"],
     ["so can what did not come up", can({ reasons: [{ kind: "not-up", podManifest: "velum.yaml" }] }), "retry rollback hold"],
     ["another pod cannot", can({ reasons: [{ kind: "not-up", podManifest: "etcd.yaml" }] }), "rollback hold"],
-    ["a person's hold can be ended", can({ podManifests: [pod({ holds: [{ name: "hold", by: "person", image: "x", reason: "" }] })] }), "rollback hold unhold"],
+    ["a person's hold can be ended", can({ podManifests: [pod({ holds: [{ name: "hold", by: "person", image: "x", reason: "" }] })] }), "rollback hold resume"],
     ["a hold of the configuration cannot", can({ podManifests: [pod({ holds: [{ name: "hold", by: "configuration", image: "x", reason: "" }] })] }), "rollback hold"],
     ["a hold on everything is ended for everything", can({ podManifests: [pod({ holds: [{ name: "hold", by: "person", image: "*", reason: "" }] })] }), "rollback hold"],
-    ["a standing hold can be ended, too", can({ standingHolds: [{ repository: "registry.suse.com/caasp/v4/velum", name: "hold", by: { kind: "person" } }] }), "rollback hold unhold"],
+    ["a standing hold can be ended, too", can({ standingHolds: [{ repository: "registry.suse.com/caasp/v4/velum", name: "hold", by: { kind: "person" } }] }), "rollback hold resume"],
     ["images of the configuration can only be seen", can({ podManifests: [], images: [image({ podManifest: "" })] }), ""],
 
-    ["Apply shows what changes", first({ images: [image(offer)] }).moves, [{ container: "dashboard", from: "4.0.0-rev1-build1.3", to: "4.0.0-rev1-build1.5", change: "rebuild" }]],
+    ["Apply shows what changes", first({ images: [image(offer)] }).moves, [{ container: "dashboard", from: "4.0.0-rev1-build1.3", to: "4.0.0-rev1-build1.5", digest: "sha256:bbbb", change: "rebuild" }]],
     ["Apply sends the digests that it shows", model.opened(status({ images: [image(offer)] }), { kind: "apply", files: ["velum.yaml"] }).expect,
         [{ image: "registry.suse.com/caasp/v4/velum", digest: "sha256:bbbb" }]],
     ["those of other pods are not shown", model.opened(status({ images: [image(offer)] }), { kind: "apply", files: ["etcd.yaml"] }).expect, []],
-    ["a retry offers what is not shown yet", model.opened(status({ images: [image(offer)] }), { kind: "apply", retry: true, files: ["velum.yaml"] }).expect, []],
+    ["Try again names the release that failed, and why", first({ images: [image()], podManifests: [pod({ rolledBack: back })] }).retries,
+        [{ container: "dashboard", from: "4.0.0-rev1-build1.3", to: "4.0.0-rev1-build1.9", digest: "sha256:ffff", reason: "it crashed" }]],
+    ["and sends its digest", model.opened(status({ images: [image()], podManifests: [pod({ rolledBack: back })] }), { kind: "apply", retry: true, files: ["velum.yaml"] }).expect,
+        [{ image: "registry.suse.com/caasp/v4/velum", digest: "sha256:ffff" }]],
+    ["an offer that moves under an open dialog is noticed", ["sha256:bbbb", "sha256:cccc"].map(digest => model.isMoved(
+        status({ images: [image({ ...offer, offered: { tag: "t", digest } })] }), model.opened(status({ images: [image(offer)] }), { kind: "apply", files: ["velum.yaml"] }))), [false, true]],
+    ["not while its own apply goes on", model.isMoved(status({ state: "applying" }), { ...model.opened(status({ images: [image(offer)] }), { kind: "apply", files: ["velum.yaml"] }), doing: 1 }), false],
     ["an open dialog keeps its files and digests while a status comes", (() => {
         const dialog = model.opened(status({ images: [image(offer)] }), { kind: "apply", files: ["velum.yaml"] });
         const later = model.opened(status({ images: [], podManifests: [] }), dialog);
         return [later.files, later.expect.length, later.pods.length];
     })(), [["velum.yaml"], 1, 1]],
-    ["Roll back names its target", first({ images: [image({ previous: { tag: "4.0.0-rev1-build1.1", digest: "sha256:cccc" } })] }).returns, [{ container: "dashboard", from: "4.0.0-rev1-build1.3", to: "4.0.0-rev1-build1.1" }]],
+    ["Roll back names its target", first({ images: [image({ previous: { tag: "4.0.0-rev1-build1.1", digest: "sha256:cccc" } })] }).returns, [{ container: "dashboard", from: "4.0.0-rev1-build1.3", to: "4.0.0-rev1-build1.1", digest: "sha256:cccc" }]],
     ["a hold keeps a pod out of Apply all", model.applicable(status({ images: [image(offer)], podManifests: [pod({ holds: [{ name: "disk", reason: "" }] })] })).length, 0],
     ["a closed window does not", model.applicable(status({ images: [image(offer)], podManifests: [pod({ holds: [{ name: "window", reason: "", onlyAuto: true }] })] })).length, 1],
     ["images stand with their pod, those of the configuration last",
@@ -88,30 +108,52 @@ const cases = () => [
     ["is not the configuration's", model.isEverythingHeld(status({ standingHolds: [{ repository: "*", name: "hold", by: { kind: "configuration" } }] })), false],
     ["nor is a freeze", model.isEverythingHeld(status({ standingHolds: [{ repository: "*", name: "freeze", by: { kind: "configuration" } }] })), false],
     ["a person is called by name, else by number", [{ user: "alice", uid: 1000 }, { uid: 1000 }, {}].map(who => model.actor({ kind: "person", ...who })), ["alice", "user 1000", "a person"]],
-    ["checking and staging are work", ["", "checking", "staging", "applying"].map(activity => model.isBusy({ pulls: [], work: null, doing: "", status: { activity } })), [false, true, true, false]],
-    ["a lock is shown while the node wants it", ["free", "waiting", "held"].map(state => model.lockText({ state, kept: false })), ["", "waited for", "this node has it"]],
+    ["checking and staging are work", ["", "checking", "staging", "applying"].map(activity => model.isBusy({ pulls: [], work: null, doing: [], status: { activity } })), [false, true, true, false]],
+    ["a lock says who has it", ["free", "waiting", "held"].map(state => model.lockText({ state, kept: false })), ["not needed now", "this node waits for it", "this node has it"]],
     ["a lock that stops the fleet says so", model.lockText({ state: "held", kept: true }).startsWith("kept"), true],
-    ["only a source that failed is silent", model.silent(status({ sources: [{ failures: 0 }, { failures: 2 }] })).length, 1],
+    ["a host that is away is one alert with its pods", model.outages(status({ sources: [
+        { repository: "registry.suse.com/caasp/v4/velum", host: "m", failures: 2, cause: "refused", lastSuccess: "2026-11-20T10:00:00Z" },
+        { repository: "b", host: "m", failures: 1, cause: "unasked", lastSuccess: "2026-11-20T09:00:00Z", retryAt: "2026-11-20T13:00:00Z" },
+        { repository: "c", host: "n", failures: 0 },
+    ] })).map(one => [one.host, one.last, one.retry, [...one.texts], [...one.files]]),
+        [["m", "2026-11-20T09:00:00Z", "2026-11-20T13:00:00Z", ["It refuses the connection."], ["velum.yaml"]]]],
+    ["a host that was never reached is that of its repository", model.outages(status({ sources: [{ repository: "r.example/a", host: "", failures: 1 }] }))[0].host, "r.example"],
+    ["updates stand first, then trouble, then the rest", model.pods(status({
+        podManifests: ["a", "b", "c"].map(name => pod({ podManifest: name, error: name === "b" ? "e" : "" })),
+        images: [image({ podManifest: "a" }), image({ podManifest: "b" }), image({ podManifest: "c", ...offer })],
+    })).map(p => p.podManifest), ["c", "b", "a"]],
+    ["pods are found by container, and by their updates", [["dash", false], ["x", false], ["", true]].map(([search, onlyUpdates]) =>
+        model.found(model.pods(status()), { search, onlyUpdates }).length), [1, 0, 0]],
+    ["a restart is a story of three steps, and of four with a lock", [false, true].map(hasLock => { const at = model.story({ phase: "waiting" }, hasLock); return [at.step, at.steps]; }), [[2, 3], [3, 4]]],
+    ["a poll is none", model.story({ phase: "asking" }, false), null],
+    ["a registry that has the local registry is not offered it", model.registriesOf(status({ localRegistry: { registries: [{ registry: "registry.suse.com" }] } })), []],
+    ["another is", model.registriesOf(status()), ["registry.suse.com"]],
     ["a tag that two lists refuse stands once", model.refused(image({ refused: [{ tag: "5", rule: "updates" }], notAllowed: [{ tag: "5", rule: "updates", key: "updates: major" }] })), [{ tag: "5", rule: "updates", key: "updates: major" }]],
     ["a release without a tag is its digest", model.name({ tag: "", digest: "sha256:0123456789abcdef" }), "0123456789ab"],
     ["nothing is a dash", model.name(null), "–"],
     ["the control plane is known by its files", ["etcd.yaml", "kube-apiserver.yaml", "velum.yaml"].map(model.isControlPlane), [true, true, false]],
     ["what ends a hold is the daemon's text", ["", "look there; else here", "wait; or delete it: rm a: b"]
         .map(text => model.remedy({ name: "new", remedy: text })), ["", "look there; else here", "wait; or delete it: rm a: b"]],
-    ["a person's hold ends by the page's button", model.remedy({ name: "hold", by: "person", remedy: "unhold" }) !== "unhold", true],
+    ["a person's hold ends by the page's button", model.remedy({ name: "hold", by: "person", remedy: "resume" }) !== "resume", true],
     ["an older daemon does not say it", model.remedy({ name: "disk" }), ""],
 
-    ["a check that finds a registry away is no success", model.outcome("check", ["stale", "r"], "done"), { kind: "warning", title: "A registry does not answer", text: "" }],
-    ["nor is one of a node that failed", model.outcome("check", ["failed", "r"], "done"), { kind: "warning", title: "Something failed", text: "r" }],
-    ["one that finds updates is", model.outcome("check", ["staged", "r"], "done"), { kind: "ok", title: "done", text: "" }],
+    ["a check that finds a registry away is no success", model.outcome("check", ["stale", "r"], "done"), { kind: "warning", title: "A registry does not answer", text: "", outcomes: [] }],
+    ["nor is one of a node that failed", model.outcome("check", ["failed", "r"], "done"), { kind: "warning", title: "Something failed", text: "r", outcomes: [] }],
+    ["one that finds updates is", model.outcome("check", ["staged", "r"], "done"), { kind: "ok", title: "done", text: "", outcomes: [] }],
     ["a refusal says what to do", model.problem({ name: "org.freedesktop.DBus.Error.AccessDenied", message: "m" }).title, "Not allowed"],
     ["so does a password that nobody can ask for", model.problem({ name: "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired" }).title, "Not allowed"],
-    ["a hold is no failure", model.problem({ name: "org.opensuse.ImageUpdateAgent1.Error.Held", message: "m" }), { kind: "warning", title: "Updates are held", text: "m" }],
-    ["an offer that has changed is no failure", model.problem({ name: "org.opensuse.ImageUpdateAgent1.Error.OfferMoved", message: "m" }), { kind: "warning", title: "The offer has changed, and nothing was applied", text: "m" }],
+    ["a hold is no failure", model.problem({ name: "org.opensuse.ImageUpdateAgent1.Error.Held", message: "m" }), { kind: "warning", title: "Updates are held", text: "m", outcomes: [] }],
+    ["an offer that has changed is no failure", model.problem({ name: "org.opensuse.ImageUpdateAgent1.Error.OfferMoved", message: "m" }), { kind: "warning", title: "The offer has changed, and nothing was applied", text: "m", outcomes: [], moved: true }],
     ["nothing to do is none", model.problem({ name: "org.opensuse.ImageUpdateAgent1.Error.NothingToDo" }).kind, "info"],
     ["a daemon that ended in a call is named", model.problem({ name: "org.freedesktop.DBus.Error.NoReply" }).title, "The daemon ended before it answered"],
     ["so is one whose connection was closed", model.problem({ problem: "disconnected" }).title, "The daemon ended before it answered"],
-    ["every other error is a failure, with its text", model.problem({ name: "x.Failed", message: "m" }), { kind: "danger", title: "It failed", text: "m" }],
+    ["every other error is a failure, with its text", model.problem({ name: "x.Failed", message: "m" }), { kind: "danger", title: "It failed", text: "m", outcomes: [] }],
+    ["what was done in part is counted, and each pod says its own", (() => {
+        const outcomes = [{ podManifest: "a", result: "applied" }, { podManifest: "b", result: "failed", reason: "r" }];
+        const result = model.problem({ name: "x.Failed", message: "a: applied; b: failed: r", outcomes });
+        return [result.title, result.text, model.sentence(result)];
+    })(), ["1 of 2 pods were done", "", "1 of 2 pods were done. a: applied. b: failed: r"]],
+    ["a screen reader hears the reason, too", model.sentence(model.problem({ name: "x.Failed", message: "m" })), "It failed. m"],
 ];
 
 export function failures() {

@@ -14,18 +14,17 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// An apply that cannot be carried out now stops nothing and says why; one that
-// was interrupted by a crash goes on.
+// An apply that is not possible now stops nothing and gives the reason; one interrupted by a crash continues.
 func TestApply(t *testing.T) {
 	t.Parallel()
 	n, daemon, port := story.Running(t, "")
 	first := story.Pins(t, n)
 	r := n.Agent("apply")
 	assert.Equal(t, 3, r.Code)
-	assert.Equal(t, "nothing is staged\n", r.Stdout)
+	assert.Equal(t, "nothing to apply\n", r.Stdout)
 	r = n.Agent("apply", "vellum")
 	assert.Equal(t, 2, r.Code)
-	assert.Contains(t, r.Stderr, "vellum: no pod manifest uses it")
+	assert.Contains(t, r.Stderr, "vellum: no such image or pod manifest")
 	assert.Contains(t, r.Stderr, "hint: `image-update-agent status`")
 
 	story.Rel(n, "demo/velum", "4.0.0-rev1-build1.2")
@@ -33,11 +32,11 @@ func TestApply(t *testing.T) {
 	require.Equal(t, status.StateStaged, s.State, s.Reason)
 	id := story.Container(t, n)
 	n.Registry.Down()
-	story.Held(t, n, "registry away")
+	story.Held(t, n, "registry does not answer")
 	n.Registry.Up()
 
 	moved := story.Rel(n, "demo/velum", "4.0.0-rev1-build1.3")
-	story.Held(t, n, "has moved on to "+moved)
+	story.Held(t, n, "has moved to "+moved)
 	assert.Contains(t, n.CRI().Tags(), n.Registry.Ref("demo/velum:4.0.0-rev1-build1.3"), "it is staged, and waits for an approval of its own")
 	before := story.Look(t, n, story.GrainFile)
 	assert.Equal(t, id, story.Container(t, n), "nothing was stopped")
@@ -60,7 +59,7 @@ func TestApply(t *testing.T) {
 	story.Answers(t, port, "4.0.0-rev1-build1.1")
 	n.Registry.Intercept(nil)
 	daemon = story.StartDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
-	n.WaitAnswer(port, "4.0.0-rev1-build1.3") // the approval stood
+	n.WaitAnswer(port, "4.0.0-rev1-build1.3") // the approval was still valid
 	n.Agent("check")
 	assert.NotContains(t, n.ReadFile(story.RecordFile), `"approved": {`)
 
@@ -74,8 +73,8 @@ func TestApply(t *testing.T) {
 	assert.Equal(t, 0, daemon.Stop().Code)
 }
 
-// With IfNotPresent kubelet starts what the node has under the floating tag,
-// so an apply brings that first; a start without approval stays at the old one.
+// With IfNotPresent kubelet starts the node's image of the floating tag, so an apply pulls it first; a start without
+// approval keeps the old one.
 func TestApplyIfNotPresent(t *testing.T) {
 	t.Parallel()
 	n, daemon, port := story.Running(t, "pullPolicy: IfNotPresent\n")
@@ -95,7 +94,7 @@ func TestApplyIfNotPresent(t *testing.T) {
 	assert.Equal(t, 0, daemon.Stop().Code)
 }
 
-// A new init container means a new pod: it would not run otherwise.
+// A new init container needs a new pod: otherwise it would not run.
 func TestApplyInitContainer(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})

@@ -16,7 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// spoiled are ways in which a file cannot be used, and what is said of it.
+// spoiled are ways in which a file is unusable, and the reported errors.
 var spoiled = map[string]struct {
 	put  func(path string) error
 	want string
@@ -49,8 +49,7 @@ func write(text string, mode os.FileMode) func(path string) error {
 	}
 }
 
-// What cannot be used, as a template or as a pod manifest, is left as it is and
-// named, and keeps no other pod from its update.
+// An unusable template or pod manifest is left unchanged and named, and does not prevent updates of other pods.
 func TestSpoiledFiles(t *testing.T) {
 	t.Parallel()
 	for _, place := range []struct{ name, dir, others string }{
@@ -66,7 +65,7 @@ func TestSpoiledFiles(t *testing.T) {
 			story.Rel(n, "demo/velum", "4.0.0-rev2-build1.1")
 			for name, bad := range spoiled {
 				require.NoError(t, bad.put(n.Path(place.dir+name)))
-				// The other side of the pod is good, and must not be touched either.
+				// The other file of the pod is valid, and must not be touched either.
 				n.WriteFile(place.others+name, story.PodYAML(strings.TrimSuffix(name, ".yaml"), n.Registry.Ref("demo/velum:4.0.0-rev1")))
 			}
 			before := story.Look(t, n, story.GrainFile, story.WaitingDir)
@@ -87,8 +86,8 @@ func TestSpoiledFiles(t *testing.T) {
 	}
 }
 
-// A grains file that must not be written is left alone, and nothing else is
-// written meanwhile: who owns the node is not known.
+// A grains file that must not be written is left unchanged, and nothing else is written meanwhile: the owner of the
+// node is unknown.
 func TestSpoiledGrains(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})
@@ -129,8 +128,7 @@ func TestSpoiledGrains(t *testing.T) {
 	assert.Contains(t, n.ReadFile(story.GrainFile), "roles: [admin]\n")
 }
 
-// styles are ways to write a template, with IMAGE for the reference, and what
-// must become of it.
+// styles are ways to write a template, with IMAGE for the reference, and the expected results.
 var styles = map[string]struct{ template, want string }{
 	"crlf": {
 		strings.ReplaceAll(story.PodYAML("crlf", "IMAGE # x"), "\n", "\r\n"),
@@ -162,7 +160,7 @@ var styles = map[string]struct{ template, want string }{
 	},
 }
 
-// However a template is written, it is rendered in place or reported.
+// In any style, a template is rendered in place or reported.
 func TestStylesOfTemplates(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})

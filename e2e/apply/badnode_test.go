@@ -15,7 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// Without containerd nothing is concluded and nothing changed.
+// Without containerd no decision is made and nothing changes.
 func TestContainerdDown(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
@@ -33,8 +33,7 @@ func TestContainerdDown(t *testing.T) {
 	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 }
 
-// A containerd that is killed in the middle of a pull and comes back is waited
-// for: the check that pulls goes on to its end.
+// A containerd killed during a pull and restarted is waited for: the check that pulls completes.
 func TestContainerdKilledInAPull(t *testing.T) {
 	t.Parallel()
 	for _, version := range story.Containerds {
@@ -49,7 +48,7 @@ func TestContainerdKilledInAPull(t *testing.T) {
 			<-asked
 			n.Containerd.Kill()
 			n.Registry.Intercept(nil)
-			n.Registry.Down() // ends the requests that hang
+			n.Registry.Down() // ends the hanging requests
 			n.Registry.Up()
 			n.Containerd.Start()
 
@@ -66,8 +65,8 @@ func TestContainerdKilledInAPull(t *testing.T) {
 	}
 }
 
-// The disk is full where one of the agent's files is written: the old file
-// stays whole, no other is left beside it, and the reason is told.
+// The disk is full for one of the agent's files: the old file stays complete, no other is left next to it, and the
+// reason is reported.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})
@@ -77,7 +76,7 @@ func TestDiskFull(t *testing.T) {
 	story.Cycle(t, n, 0)
 	for _, place := range []struct {
 		name, dir string
-		provoke   func() // what makes the next cycle write there
+		provoke   func() // makes the next cycle write there
 	}{
 		{"pod manifests", story.ManifestDir, func() {
 			n.WriteFile(story.TemplateDir+"two.yaml", story.PodYAML("two", n.Registry.Ref("demo/velum:__TAG__")))
@@ -104,7 +103,7 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// A daemon that starts on a full disk runs, says so, and goes on when there is room.
+// A daemon that starts on a full disk runs, reports it, and continues when there is space.
 func TestDiskFullAtStart(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
@@ -129,19 +128,19 @@ func TestDiskFullAtStart(t *testing.T) {
 	assert.Equal(t, 0, daemon.Stop().Code)
 }
 
-// full puts a small full file system with the same files over a directory.
+// full mounts a small full filesystem with the same files over a directory.
 func full(n *node.Node, dir string) {
 	n.Shell("mkdir -p " + dir + "; cp -a " + dir + " " + n.Dir + "/saved; mount -t tmpfs -o mode=755,size=64k tmpfs " + dir +
 		"; cp -a " + n.Dir + "/saved/. " + dir + "; rm -r " + n.Dir + "/saved; ! dd if=/dev/zero of=" + dir + "/.fill status=none 2>&1")
 }
 
-// listing tells what would change if somebody touched a file of the directory,
-// but for the lock, which tells who runs.
+// listing returns a text that changes if any file of the directory is touched, except the lock, which names the running
+// process.
 func listing(n *node.Node, dir string) string {
 	return n.Shell("cd " + dir + "; find . -type f ! -name lock -exec stat -c '%n %i %A %Y %s' {} + -exec sha256sum {} +")
 }
 
-// A second daemon is told of the first, and so is `run --once`.
+// A second daemon is refused because of the first, and so is `run --once`.
 func TestTwoDaemons(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
@@ -152,7 +151,7 @@ func TestTwoDaemons(t *testing.T) {
 		r := n.Agent(args...)
 		assert.Equal(t, 1, r.Code)
 		assert.Contains(t, r.Stderr, "locked by another agent: process "+strings.TrimSpace(lock))
-		assert.Contains(t, r.Stderr, "hint: a daemon runs already: use `image-update-agent check`")
+		assert.Contains(t, r.Stderr, "hint: a daemon is running: use `image-update-agent check`")
 	}
 	before.Unchanged(t, n)
 	s := story.St(t, n)
@@ -161,8 +160,8 @@ func TestTwoDaemons(t *testing.T) {
 	story.Cycle(t, n, 0)
 }
 
-// An unknown key, a bad value or a bad variable stops every verb that would act
-// on it, with its place and the nearest right key.
+// An unknown key, an invalid value or variable stops every verb that would use it, with its place and the nearest valid
+// key.
 func TestBadConfiguration(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)

@@ -17,15 +17,13 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// legacy is a pod manifest as it was before the agent: by short tag, without a
-// pull policy.
+// legacy returns a pod manifest from before the agent: with a short tag, without a pull policy.
 func legacy(name, image string, port int) string {
 	return strings.ReplaceAll(strings.Replace(story.VelumTemplate(port, image), " # the dashboard", "", 1), "name: velum", "name: "+name)
 }
 
-// TestConversion: pods that ran before the agent came are brought to the
-// intermediate tag and the pull policy when that is approved, not before; those
-// of others are only changed where they are listed.
+// TestConversion: pods from before the agent are converted to the intermediate tag and the pull policy after approval,
+// not before; other pods are changed only if they are listed.
 func TestConversion(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
@@ -76,8 +74,8 @@ func TestConversion(t *testing.T) {
 	assert.Equal(t, 0, daemon.Stop().Code)
 }
 
-// goneTemplates: a template disappears. What we wrote is removed when that is
-// approved, since its pod runs; what others wrote never, nor what they edited.
+// goneTemplates: a template is removed. A pod manifest of the agent is removed after approval, because its pod runs;
+// others, and edited ones, never.
 func goneTemplates(t *testing.T, n *node.Node, port int) {
 	t.Helper()
 	n.WriteFile(story.TemplateDir+"other.yaml", story.PodYAML("other", n.Registry.Ref("demo/velum:__TAG__")))
@@ -110,8 +108,7 @@ type stillThere struct{ answer string }
 
 func (s *stillThere) Error() string { return "still answers " + s.answer }
 
-// Mirrors have fewer tags than the registry, or no list of them: rebuilds are
-// found and offered all the same, by digest.
+// Mirrors have fewer tags than the registry, or no tag list: rebuilds are still found by digest and offered.
 func TestMirrors(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
@@ -119,7 +116,7 @@ func TestMirrors(t *testing.T) {
 		return strings.HasPrefix(r.URL.Path, "/v2/demo/unlisted/") && node.Fail(node.Tags, http.StatusNotFound)(w, r)
 	})
 	mirrors := map[string]struct {
-		tags   []string // what the mirror has of 1.0.0-rev1-build1.x
+		tags   []string // the mirror's tags of 1.0.0-rev1-build1.x
 		follow string
 	}{
 		"nolong":         {[]string{"1.0.0", "1.0.0-rev1"}, "1.0.0-rev1"},

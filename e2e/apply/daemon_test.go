@@ -16,8 +16,8 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// The service manager is told when the daemon is ready, how it is, and that it
-// stops; SIGHUP takes a good configuration and refuses a bad one.
+// The daemon reports readiness, status and stop to the service manager; SIGHUP loads a valid configuration and rejects
+// an invalid one.
 func TestDaemonAndServiceManager(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
@@ -25,7 +25,7 @@ func TestDaemonAndServiceManager(t *testing.T) {
 	n.WriteFile(story.ConfigFile, "interval: 0\n")
 	daemon := n.StartAgentWith([]string{"NOTIFY_SOCKET=" + socket.Path}, "run")
 	socket.Await(t, "READY=1")
-	socket.AwaitPart(t, "STATUS=applying: velum.yaml: dashboard is not started yet") // there is no kubelet
+	socket.AwaitPart(t, "STATUS=applying: velum.yaml: dashboard has not started yet") // without a kubelet
 	assert.Nil(t, story.St(t, n).NextCheck)
 
 	n.WriteFile(story.ConfigFile, "interval: 12h\n")
@@ -41,7 +41,7 @@ func TestDaemonAndServiceManager(t *testing.T) {
 	socket.AwaitPart(t, "RELOADING=1")
 	socket.Await(t, "READY=1")
 	log := story.Output(t, daemon.Stderr)
-	assert.Contains(t, log, "configuration not taken")
+	assert.Contains(t, log, "cannot reload the configuration")
 	assert.Contains(t, log, `config.yaml:2: unknown key \"intervall\"`)
 	n.WriteFile(story.ConfigFile, "interval: 12h\n")
 	assert.Equal(t, s.NextCheck, story.St(t, n).NextCheck, "the old one stays")
@@ -55,8 +55,7 @@ func TestDaemonAndServiceManager(t *testing.T) {
 	assert.NoFileExists(t, n.Path("run/image-update-agent/status.sock"))
 }
 
-// SIGTERM in the middle of a pull ends the daemon, not only after it, and
-// leaves nothing that holds disk space.
+// SIGTERM during a pull ends the daemon at once and leaves nothing that uses disk space.
 func TestTerminateInAPull(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
@@ -80,8 +79,7 @@ func TestTerminateInAPull(t *testing.T) {
 	assert.Equal(t, status.StateStaged, s.State, s.Reason)
 }
 
-// The interval is also a variable; without a daemon, `status` shows the last
-// word and its age.
+// The interval can also be set by a variable; without a daemon, `status` shows the last status and its age.
 func TestStatusWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})
@@ -112,6 +110,6 @@ func TestStatusWithoutDaemon(t *testing.T) {
 		require.NoError(t, os.RemoveAll(n.Path(way)), "a boot empties /run")
 	}
 	last := story.Parsed(t, n.Agent("status", "--output", "json"))
-	s.Images[0].Down = nil // nobody has observed the node since the boot
+	s.Images[0].Down = nil // the node was not observed since the boot
 	assert.Equal(t, s.Images, last.Images)
 }

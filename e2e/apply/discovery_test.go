@@ -17,8 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// A registry with TLS and a CA of its own is asked as certs.d says. Without the
-// CA it is not trusted, and nothing changes.
+// A registry with TLS and its own CA is asked as certs.d says. Without the CA it is not trusted, and nothing changes.
 func TestTLSRegistry(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2, TLS: true})
@@ -58,15 +57,14 @@ func TestImagesOfTheConfiguration(t *testing.T) {
 	assert.Contains(t, n.CRI().Tags(), n.Registry.Ref("demo/tool:1.0.0-rev1-build1.1"))
 }
 
-// One image that nobody knows any more withholds the offer for its whole pod,
-// and for no other.
+// An image that no longer exists prevents offers for its whole pod, and for no other.
 func TestOneUnresolvedImage(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
 	side := story.Rel(n, "demo/side", "1.0.0-rev1-build1.1")
 	n.WriteFile(story.TemplateDir+"pair.yaml", story.PodYAML("pair", n.Registry.Ref("demo/velum:4.0.0-rev1"))+
 		"  - name: side\n    image: "+n.Registry.Ref("demo/side:1.0.0-rev1")+"\n")
-	n.Registry.Intercept(node.Fail(node.Tags, http.StatusNotFound)) // rev2 is not seen yet
+	n.Registry.Intercept(node.Fail(node.Tags, http.StatusNotFound)) // rev2 is not visible yet
 	require.NoError(t, os.Remove(n.Path(story.RecordFile)))
 	story.IsCurrent(t, story.Cycle(t, n, 0))
 	before := story.Look(t, n, story.GrainFile, story.WaitingDir)
@@ -74,7 +72,7 @@ func TestOneUnresolvedImage(t *testing.T) {
 	n.Registry.Intercept(nil)
 	n.Registry.Delete("demo/side", side)
 	s := story.Cycle(t, n, 1)
-	assert.Contains(t, s.Reason, "pair.yaml: the followed tag is gone")
+	assert.Contains(t, s.Reason, "pair.yaml: the registry no longer has the followed tag")
 	pair := story.PodOf(t, s, "pair.yaml")
 	assert.Empty(t, pair.Change)
 	assert.Contains(t, pair.Holds[0].Reason, n.Registry.Ref("demo/side:1.0.0-rev1")+": ")
@@ -84,8 +82,8 @@ func TestOneUnresolvedImage(t *testing.T) {
 	assert.Equal(t, before.Files, story.Look(t, n, story.GrainFile, story.WaitingDir).Files)
 }
 
-// A placeholder's tag comes from the configuration, else from the tag files of
-// the image packages, else from the registry; a prefix is rewritten on the way.
+// A placeholder's tag comes from the configuration, else from the tag files of the image packages, else from the
+// registry; a prefix is rewritten.
 func TestPlaceholders(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})
@@ -116,14 +114,14 @@ func TestPlaceholders(t *testing.T) {
 	}
 }
 
-// policies are what `updates` lets through of a repository that has everything.
-// Where no tag may be newer, nobody asks for the list.
+// policies are the results of `updates` for a repository with all kinds of tags. If no tag may be newer, the list is
+// not requested.
 var policies = map[string]struct{ offered, change, refused string }{
-	"none":     {"", "", "2.0.0-rev1 refused by updates: major is more than none"},
-	"rebuild":  {"", "", "2.0.0-rev1 refused by updates: major is more than rebuild"},
-	"revision": {"1.0.0-rev2-build2.1", "revision", "2.0.0-rev1 refused by updates: major is more than revision"},
-	"patch":    {"1.0.1-rev1-build1.1", "patch", "2.0.0-rev1 refused by updates: major is more than patch"},
-	"minor":    {"1.1.0-rev1-build1.1", "minor", "2.0.0-rev1 refused by updates: major is more than minor"},
+	"none":     {"", "", "2.0.0-rev1 refused by updates: a major change is larger than updates: none"},
+	"rebuild":  {"", "", "2.0.0-rev1 refused by updates: a major change is larger than updates: rebuild"},
+	"revision": {"1.0.0-rev2-build2.1", "revision", "2.0.0-rev1 refused by updates: a major change is larger than updates: revision"},
+	"patch":    {"1.0.1-rev1-build1.1", "patch", "2.0.0-rev1 refused by updates: a major change is larger than updates: patch"},
+	"minor":    {"1.1.0-rev1-build1.1", "minor", "2.0.0-rev1 refused by updates: a major change is larger than updates: minor"},
 	"major":    {"2.0.0-rev1-build1.1", "major", ""},
 }
 
@@ -166,20 +164,19 @@ func TestPolicies(t *testing.T) {
 	assert.Equal(t, before.Files, story.Look(t, n, story.GrainFile, story.WaitingDir).Files, "all of them are written, so all wait")
 }
 
-// caasp is the newest intermediate tag of repositories as they were on
-// registry.suse.com; the short one where there is no other.
+// caasp has the newest intermediate tag of repositories on registry.suse.com; the short one if there is no other.
 var caasp = map[string]string{
 	"v4.5/cilium": "1.7.6-rev6", "v4.5/caasp-dex": "2.23.0-rev3", "v4.5/kured": "1.4.3-rev6", "v4.5/kucero": "1.3.0-rev6",
 	"v4.5/etcd": "3.4.3-rev1", "v4.5/kube-proxy": "v1.18.6-rev2", "v4.5/proxy": "v1.18.6", "v4.5/istio-proxyv2": "1.5.4-rev5",
 	"v4.5/istio-base": "1.5.4-rev4", "v4.5/metrics-server": "0.3.6-rev3", "v4.5/k8s-sidecar": "0.1.75-rev1",
 }
 
-// Real tag lists, odd tags included.
+// Real tag lists, including odd tags.
 func TestRealTags(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})
 	n.WriteFile(story.ConfigFile, "rewrites:\n- {from: registry.suse.com/caasp, to: "+n.Registry.Ref("caasp")+"}\n"+
-		"manage: [v4.5-etcd.yaml]\n") // of the control plane, whose images are rewritten where it is listed
+		"manage: [v4.5-etcd.yaml]\n") // of the control plane, whose images are rewritten if it is listed
 	listed := map[string][]string{}
 	file, err := os.Open("../../tags/testdata/tags.tsv")
 	require.NoError(t, err)

@@ -16,10 +16,11 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// diskSpace is that of the node's images, which take a tenth of it.
+// diskSpace is the size of the filesystem of the node's images, of which they take a tenth.
 const diskSpace = 96 << 20
 
-// crammed is a node with little space for images, of which 20 MiB stay free, and a daemon that polls when it is asked.
+// crammed returns a node with little space for images, of which 20 MiB must stay free, and a daemon that polls on
+// request.
 func crammed(t *testing.T) (n *node.Node, daemon *node.Process) {
 	t.Helper()
 	n = node.Start(t, node.Options{Containerd: node.Containerd2, ImageSpace: diskSpace})
@@ -33,13 +34,13 @@ func crammed(t *testing.T) (n *node.Node, daemon *node.Process) {
 	return n, story.StartDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
 }
 
-// lookAgain has the daemon look at the node without questions to a registry, as it does every ten minutes and when a
-// person wants something. It returns what was asked all the same.
+// lookAgain makes the daemon observe the node without asking a registry, as it does every ten minutes and for a
+// person's request. It returns any requests.
 func lookAgain(t *testing.T, n *node.Node) (status.Status, node.Requests) {
 	t.Helper()
 	n.Registry.Forget()
 	before := story.St(t, n).Written
-	for _, verb := range []string{"hold", "unhold"} {
+	for _, verb := range []string{"hold", "resume"} {
 		r := n.Agent(verb, "other")
 		require.Equal(t, 0, r.Code, r.Stderr)
 	}
@@ -48,7 +49,7 @@ func lookAgain(t *testing.T, n *node.Node) (status.Status, node.Requests) {
 	return s, n.Registry.Requests()
 }
 
-// heldForRoom asserts that an update waits for room, and says how much.
+// heldForRoom asserts that an update waits for space, with figures.
 func heldForRoom(t *testing.T, s status.Status, figures string) {
 	t.Helper()
 	assert.Equal(t, status.StateHeld, s.State, s.Reason)
@@ -60,9 +61,9 @@ func heldForRoom(t *testing.T, s status.Status, figures string) {
 	assert.False(t, story.ImageOf(t, s, "velum.yaml").Staged)
 }
 
-// Where a pull would leave too little room it waits, with the figures, before a layer is fetched, and goes on by itself
-// when there is room; until then, nobody is asked for anything.
-func TestNoRoomForAPull(t *testing.T) {
+// A pull that would leave too little space waits, with figures, before a layer is fetched, and continues when there is
+// space; until then, there are no requests.
+func TestNoSpaceForAPull(t *testing.T) {
 	t.Parallel()
 	n, daemon := crammed(t)
 	n.Registry.Push("demo/filler", node.Image{Layers: []node.Layer{{Seed: 1, Size: 20 << 20}}}, "1") // twice: blob and file
@@ -74,8 +75,8 @@ func TestNoRoomForAPull(t *testing.T) {
 	before := story.Look(t, n, story.GrainFile)
 	n.Registry.Forget()
 	s := story.Check(t, n)
-	const figures = `needs 8\.4 MB to pull and 25\.2 MB to unpack, and \d\d\.\d MB of \d+\.\d MB stay free: ` +
-		`only \d\d\.\d MB are free on /`
+	const figures = `needs 8\.4 MB to pull and 25\.2 MB to unpack with \d\d\.\d MB of \d+\.\d MB kept free, ` +
+		`but only \d\d\.\d MB are free on /`
 	heldForRoom(t, s, figures)
 	assert.Less(t, n.Registry.Requests().Bytes(node.Blob), int64(64<<10), "a layer was fetched")
 	for range 3 {
@@ -103,8 +104,8 @@ func TestNoRoomForAPull(t *testing.T) {
 	assert.Equal(t, 0, daemon.Stop().Code)
 }
 
-// An image that unpacks to more than anybody could know fills the disk: all of it is gone again, the status says why,
-// and it is not pulled again and again.
+// An image that unpacks to more than estimated fills the disk: all of it is removed, the status has the reason, and it
+// is not pulled repeatedly.
 func TestPullFillsTheDisk(t *testing.T) {
 	t.Parallel()
 	n, daemon := crammed(t)
@@ -116,8 +117,8 @@ func TestPullFillsTheDisk(t *testing.T) {
 	s := story.Check(t, n)
 	pulled := n.Registry.Requests().Count(http.MethodGet, node.Blob)
 	assert.Less(t, pulled, 5, "config, for its date and for the pull, and two layers")
-	const figures = `needs \d\.\d MB to pull and \d+\.\d MB to unpack, and \d\d\.\d MB of \d+\.\d MB stay free: ` +
-		`only \d+\.\d MB are free on /`
+	const figures = `needs \d\.\d MB to pull and \d+\.\d MB to unpack with \d\d\.\d MB of \d+\.\d MB kept free, ` +
+		`but only \d+\.\d MB are free on /`
 	heldForRoom(t, s, figures)
 	before.Unchanged(t, n, story.GrainFile)
 	for range 3 {
@@ -127,10 +128,10 @@ func TestPullFillsTheDisk(t *testing.T) {
 	}
 	n.Registry.Forget()
 	heldForRoom(t, story.Check(t, n), figures)
-	// What it needs is asked anew at a poll, for which the config is read, and then there is no room.
+	// A poll computes its needs again, for which the config is read, and then there is no space.
 	assert.Less(t, n.Registry.Requests().Bytes(node.Blob), int64(64<<10), "pulled again")
 
-	// What the pull took is free again: the next release needs nearly all that there was.
+	// The space of the pull is free again: the next release needs nearly all of it.
 	wanted := n.Registry.Publish("demo/velum", "4.0.0-rev2-build1.2", node.Image{
 		Layers: []node.Layer{{Seed: 5, Size: 12 << 20}},
 	})

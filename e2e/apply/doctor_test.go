@@ -15,8 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// doctor finds nothing on a good node, and names what is wrong and what to do
-// on a bad one.
+// doctor finds no problem on a good node, and names the problem and the remedy on a bad one.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
@@ -24,17 +23,17 @@ func TestDoctor(t *testing.T) {
 	good := story.Diagnose(t, n, 0)
 	for check, d := range good {
 		switch check {
-		case "disk": // this machine's own
+		case "disk": // of this machine
 		case "kubelet": // this node has none
-			story.Diagnosed(t, d, "warning", "none is found")
+			story.Diagnosed(t, d, "warning", "kubelet not found")
 		case "parallel unpacking":
 			story.Diagnosed(t, d, "advice", "containerd 2.", "set max_concurrent_unpacks = 4")
 		default:
 			assert.Contains(t, []string{"ok", "skipped"}, d.Verdict, "%+v", d)
 		}
 	}
-	story.Diagnosed(t, good["snapshotter"], "ok", "overlayfs, as CRI says")
-	story.Diagnosed(t, good["image file system"], "ok", n.Dir+"/containerd/root/", "space for")
+	story.Diagnosed(t, good["snapshotter"], "ok", "overlayfs, according to CRI")
+	story.Diagnosed(t, good["image filesystem"], "ok", n.Dir+"/containerd/root/", "space for")
 	story.Diagnosed(t, good["containerd"], "ok", n.Containerd.Socket+", 2.")
 	daemon.Stop()
 	story.Diagnosed(t, story.Diagnose(t, n, 0)["daemon"], "warning", "systemctl enable --now image-update-agent")
@@ -45,7 +44,7 @@ func TestDoctor(t *testing.T) {
 	n.WriteFile(story.GrainFile, "a: 1\na: 2\n")
 	checks := story.Diagnose(t, n, 1)
 	story.Diagnosed(t, checks["broken.yaml"], "failed", "template: ", "correct the file")
-	story.Diagnosed(t, checks["gone.yaml"], "failed", "404: not found", "copy it into the mirror")
+	story.Diagnosed(t, checks["gone.yaml"], "failed", "404: not found", "copy the image to the mirror")
 	story.Diagnosed(t, checks["pod manifests"], "warning", "velum.yaml~", "leading dot")
 	story.Diagnosed(t, checks["grains"], "failed", "line 2: duplicate key", "repair the file")
 
@@ -57,8 +56,7 @@ func TestDoctor(t *testing.T) {
 	story.Diagnosed(t, story.Diagnose(t, n, 1)["pod manifests"], "failed", "staticPodPath")
 }
 
-// What the node is set up for: doctor says what containerd makes of it, and what
-// to set.
+// doctor reports containerd's view of the node's setup, and the settings to change.
 func TestDoctorOfTheSetUp(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
@@ -74,25 +72,25 @@ func TestDoctorOfTheSetUp(t *testing.T) {
 		return true
 	})
 	checks := story.Diagnose(t, n, 1)
-	story.Diagnosed(t, checks["snapshotter"], "failed", "native is configured, and CRI uses overlayfs", "remove containerd.snapshotter")
+	story.Diagnosed(t, checks["snapshotter"], "failed", "native is configured, but CRI uses overlayfs", "remove containerd.snapshotter")
 	story.Diagnosed(t, checks["parallel unpacking"], "ok", "3 layers at once")
 	story.Diagnosed(t, checks["registry hosts"], "failed",
 		n.Path("etc/containerd/certs.d/registry.example.com/hosts.toml")+": unknown capability pul: containerd 2.", "correct the file")
-	story.Diagnosed(t, checks["signature keys"], "failed", "no *.pem in ", "nothing is staged of what requires a signature")
-	story.Diagnosed(t, checks["velum.yaml"], "failed", "503", "see its log")
+	story.Diagnosed(t, checks["signature keys"], "failed", "no valid *.pem file in ", "the agent stages no image that requires a signature")
+	story.Diagnosed(t, checks["velum.yaml"], "failed", "503", "see the log of the registry")
 	story.Diagnosed(t, checks["clock"], "warning", "behind the clock of "+n.Registry.Host, "timedatectl")
 
 	n.WriteFile(story.ConfigFile, "containerd: {snapshotter: zfs}\n")
 	n.WriteFile("etc/containerd/certs.d/registry.example.com/hosts.toml", "[host.'https://m1']\nca = 'own.pem'\n")
 	checks = story.Diagnose(t, n, 1)
-	story.Diagnosed(t, checks["snapshotter"], "failed", "zfs: containerd has not loaded it; it has ", "overlayfs", "journalctl -u containerd")
+	story.Diagnosed(t, checks["snapshotter"], "failed", "zfs: containerd has not loaded this snapshotter, only ", "overlayfs", "journalctl -u containerd")
 	assert.NotContains(t, checks, "velum.yaml", "one cause, one finding")
-	story.Diagnosed(t, checks["registry hosts"], "failed", "own.pem", "nothing can be pulled")
+	story.Diagnosed(t, checks["registry hosts"], "failed", "own.pem", "cannot pull from these hosts")
 	daemon.Stop()
 }
 
-// On containerd 1.6 a hosts.toml without a [host] table counts for nothing,
-// as its own pulls show; and a file system that is too small is told with figures.
+// containerd 1.6 ignores a hosts.toml without a [host] table, as its own pulls show; and a filesystem that is too small
+// is reported with figures.
 func TestDoctorOnContainerd16(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd16, ImageSpace: 64 << 20})
@@ -104,8 +102,8 @@ func TestDoctorOnContainerd16(t *testing.T) {
 	_, err := n.CRI().Pull("mirrored.invalid/demo/velum:4.0.0-rev1")
 	require.ErrorContains(t, err, "mirrored.invalid", "it asks upstream")
 	checks := story.Diagnose(t, n, 1)
-	story.Diagnosed(t, checks["registry hosts"], "failed", "mirrored.invalid/hosts.toml: no [host] table: containerd 1.6.", "add a line with [host]")
-	story.Diagnosed(t, checks["image file system"], "warning", "1.1 GB are reserved", "nothing is staged until 1.0 GB more are free", "disk.reserve")
+	story.Diagnosed(t, checks["registry hosts"], "failed", "mirrored.invalid/hosts.toml: no [host] table: containerd 1.6.", "add a line [host]")
+	story.Diagnosed(t, checks["image filesystem"], "warning", "1.1 GB are reserved", "the agent stages nothing until 1.0 GB more are free", "disk.reserve")
 	story.Diagnosed(t, checks["parallel unpacking"], "ok", "containerd 1.6.")
 
 	n.WriteFile("etc/containerd/certs.d/mirrored.invalid/hosts.toml", serverOnly+"[host]\n")

@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// A container that ends and that nobody starts again is failed, and current again when it is started.
+// A container that ends and is not restarted is failed, and the node is current again when it starts.
 func TestContainerThatEnds(t *testing.T) {
 	t.Parallel()
 	for _, version := range []node.Version{node.Containerd16, node.Containerd17, node.Containerd2} {
@@ -29,18 +29,18 @@ func TestContainerThatEnds(t *testing.T) {
 			daemon := story.StartDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
 			require.Equal(t, status.StateCurrent, story.Check(t, n).State)
 			n.Registry.Down()                           // kubelet cannot start it again: its pull policy is Always
-			stopped := time.Now().Truncate(time.Second) // status says seconds
+			stopped := time.Now().Truncate(time.Second) // status has whole seconds
 			n.CRI().StopContainer(story.Container(t, n))
 			s := story.AwaitState(t, n, status.StateFailed)
 			t.Logf("failed %s after its end: %s", time.Since(stopped).Truncate(time.Millisecond), s.Reason)
-			assert.Contains(t, s.Reason, "velum.yaml: dashboard does not run (exit code ")
+			assert.Contains(t, s.Reason, "velum.yaml: dashboard is not running (exit code ")
 			require.NotNil(t, s.Images[0].Down)
 			assert.WithinRange(t, s.Images[0].Down.Since, stopped, time.Now())
 			assert.Nil(t, s.Images[0].Running)
 
 			n.Registry.Up()
-			// kubelet's pause between two pulls has grown for as long as the registry was away, up to 5 minutes; a kubelet
-			// that starts has none.
+			// kubelet's back-off between two pulls has grown while the registry was away, up to 5 minutes; a restarted
+			// kubelet has none.
 			n.Kubelet.Reconfigure(nil)
 			s = story.AwaitState(t, n, status.StateCurrent)
 			assert.Nil(t, s.Images[0].Down)

@@ -20,15 +20,15 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// trickle serves the big layers of a repository itself, up to the middle as they come and then a byte in half a minute.
+// trickle serves the big layers of a repository, up to the middle at full speed and then a byte per half minute.
 type trickle struct {
 	n          *node.Node
 	repository string
 
 	lock    sync.Mutex
 	fast    bool
-	ranges  []string      // of the requests, in their order
-	reached chan struct{} // closed when the first byte was waited for
+	ranges  []string      // of the requests, in order
+	reached chan struct{} // closed when the slow part begins
 }
 
 func startTrickle(n *node.Node, repository string) *trickle {
@@ -56,7 +56,7 @@ func (s *trickle) serve(w http.ResponseWriter, q *http.Request) bool {
 	return !fast
 }
 
-// hurry has the layers come as they are.
+// hurry makes the layers come at full speed.
 func (s *trickle) hurry() {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -69,7 +69,7 @@ func (s *trickle) asked() []string {
 	return append([]string(nil), s.ranges...)
 }
 
-// flushed sends what is written at once.
+// flushed sends each write at once.
 type flushed struct{ http.ResponseWriter }
 
 func (w flushed) Write(p []byte) (int, error) {
@@ -78,7 +78,7 @@ func (w flushed) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// slowReader reads as a slow host sends.
+// slowReader reads at the speed of a slow host.
 type slowReader struct {
 	*bytes.Reader
 	trickle *trickle
@@ -104,9 +104,9 @@ func (r *slowReader) Read(p []byte) (int, error) {
 	}
 }
 
-// While a layer comes at a byte in half a minute, a person rolls another pod back, holds an image and has the
-// configuration read anew. The pull goes on from where it was, and who waits for the check has its answer.
-func TestAPersonGoesBeforeASlowPull(t *testing.T) {
+// While a layer comes at a byte per half minute, a person rolls another pod back, holds an image and reloads the
+// configuration. The pull continues where it was, and the check request is answered.
+func TestRequestPrecedesASlowPull(t *testing.T) {
 	t.Parallel()
 	n, daemon, port := story.Running(t, "")
 	story.Rel(n, "demo/velum", "4.0.0-rev1-build1.2")
@@ -144,14 +144,14 @@ func TestAPersonGoesBeforeASlowPull(t *testing.T) {
 	for _, source := range s.Sources {
 		assert.Zero(t, source.Failures, source.Error)
 	}
-	for _, args := range [][]string{{"hold", "velum"}, {"unhold", "velum"}, {"reload"}} {
+	for _, args := range [][]string{{"hold", "velum"}, {"resume", "velum"}, {"reload"}} {
 		began = time.Now()
 		r = n.Agent(args...)
 		require.Equal(t, 0, r.Code, "%s\n%s", r.Stdout, r.Stderr)
 		t.Logf("%s under a slow pull: done after %s", args[0], time.Since(began))
 	}
 	slow.hurry()
-	require.Equal(t, 0, n.Agent("hold", "velum").Code) // begins the pull anew
+	require.Equal(t, 0, n.Agent("hold", "velum").Code) // restarts the pull
 	assert.Equal(t, 0, checking.Wait(story.Ready).Code)
 	s = story.St(t, n)
 	assert.Nil(t, s.Interrupted)

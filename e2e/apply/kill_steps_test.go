@@ -18,26 +18,26 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// step is something that a pull does: a call to containerd, an answer of it, or a part of a request to the registry.
+// step is an event of a pull: a call to containerd, its answer, or a part of a request to the registry.
 type step struct {
 	name string
-	nth  int // of that name, from the begin of the pull, from 1
+	nth  int // of that name, since the start of the pull, from 1
 }
 
 func (s step) String() string { return fmt.Sprintf("%s #%d", s.name, s.nth) }
 
-// A staging begins with its lease, and ends with its records, of which the pin is the last.
+// A staging begins with its lease, and ends with its records, the pin last.
 const leaseComes, recordComes = "Leases/Create", "Images/Create"
 
-// The names of a call's later steps begin with the call's.
+// The names of a call's later steps begin with the call's name.
 const (
 	answered = ", answered"
-	data     = ", data"      // the message with the first bytes that are written
-	more     = ", more data" // a part of such a message, which HTTP/2 has cut in frames
+	data     = ", data"      // the message with the first written bytes
+	more     = ", more data" // a further part of such a message, which HTTP/2 has split into frames
 	commit   = ", commit"
 )
 
-// orAnswer is, for a call, its answer.
+// orAnswer returns, for a call, its answer.
 func (s step) orAnswer() step {
 	if strings.Contains(s.name, "/") && !strings.Contains(s.name, ",") {
 		s.name += answered
@@ -54,11 +54,11 @@ type trap struct {
 	lock    sync.Mutex
 	begun   bool
 	seen    map[string]int
-	names   []string       // in the order of their first time
-	staging map[string]int // seen until the pin came; what comes later belongs to the rest of the cycle
+	names   []string       // in order of the first occurrence
+	staging map[string]int // counted until the pin; later ones belong to the rest of the cycle
 }
 
-// set sets a trap; the zero step is one that never comes.
+// set sets a trap; the zero step never occurs.
 func (r *killRig) set(at step) *trap {
 	trap := &trap{at: at, sprung: make(chan struct{}), pass: make(chan bool, 1), seen: map[string]int{}}
 	r.tap.Watch(func(m node.Moment) bool { return trap.come(momentName(m)) })
@@ -76,7 +76,7 @@ func (r *killRig) unset() {
 // release lets the step pass, or not.
 func (t *trap) release(pass bool) { t.pass <- pass }
 
-// come is called with each step; what it returns is whether that may pass.
+// come is called for each step; it returns whether the step may pass.
 func (t *trap) come(name string) bool {
 	t.lock.Lock()
 	if name == leaseComes {
@@ -106,7 +106,7 @@ func (t *trap) come(name string) bool {
 // api/services/content/v1/content.proto); STAT is 0 and not sent.
 var writeActions = map[byte]string{1: data, 2: commit}
 
-// momentName is a moment's name as a step. Of data only those of Content/Write count: they are the bytes of a layer.
+// momentName returns a moment's name as a step. Only the data of Content/Write counts: the bytes of a layer.
 func momentName(m node.Moment) string {
 	parts := strings.Split(m.Method, ".")
 	name := parts[len(parts)-1]
@@ -119,7 +119,7 @@ func momentName(m node.Moment) string {
 	if name != "Content/Write" {
 		return ""
 	}
-	// A message begins with a byte (not compressed) and its length in four.
+	// A message begins with a byte (not compressed) and its length in four bytes.
 	if len(m.Data) > 6 && m.Data[0] == 0 && m.Data[5] == 0x08 {
 		if action, ok := writeActions[m.Data[6]]; ok {
 			return name + action
@@ -128,12 +128,12 @@ func momentName(m node.Moment) string {
 	return name + more
 }
 
-// steps are those of a pull that nobody disturbs: of each name the first, the one in the middle and the last; of what
-// only reads, the first.
+// steps returns the steps of an undisturbed pull: of each name the first, the middle and the last one; of read-only
+// calls, the first.
 func (r *killRig) steps() []step {
 	r.t.Helper()
 	var last *trap
-	for range 2 { // the second one also lets go what the first one staged
+	for range 2 { // the second one also releases the first one's staging
 		p := r.publish()
 		last = r.set(step{})
 		begin := time.Now()
@@ -161,5 +161,5 @@ func (r *killRig) steps() []step {
 	return steps
 }
 
-// reads are calls that change nothing in containerd.
+// reads matches calls that do not change containerd.
 var reads = regexp.MustCompile(`/(Get|Info|List\w*|Plugins|Read|Stat|Version|\w+Status|ImageFsInfo)$`)

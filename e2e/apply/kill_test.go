@@ -20,7 +20,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// victim is who is killed by SIGKILL.
+// victim is the process killed by SIGKILL.
 type victim string
 
 const (
@@ -28,9 +28,9 @@ const (
 	theContainerd victim = "containerd"
 )
 
-// At every step of a pull, agent and containerd are killed once, and then a few times at any moment: no pin is lost,
-// nothing is left over, and what was staged is correct. On the newest containerd that is each step; the older ones
-// have a sample. `make soak` sets IUA_ROUNDS, the number of times at any moment.
+// At every step of a pull, agent and containerd are killed once, and then a few times at random moments: no pin is
+// lost, nothing is left over, and the staged content is correct. The newest containerd covers each step; the older ones
+// a sample. `make soak` sets IUA_ROUNDS, the number of random moments.
 func TestKilledInAPull(t *testing.T) {
 	t.Parallel()
 	rounds, seed := story.SoakRounds(t, 2), uint64(time.Now().UnixNano())
@@ -51,7 +51,7 @@ func TestKilledInAPull(t *testing.T) {
 			for _, v := range part.victims {
 				for i := part.from; i < len(steps); i += part.nth {
 					s := steps[i]
-					if (v == theContainerd) == (i%2 == 0) { // the other victim dies before the call is passed on
+					if (v == theContainerd) == (i%2 == 0) { // the other victim is killed before the call is passed on
 						s = s.orAnswer()
 					}
 					r.killAt(t, v, s)
@@ -67,29 +67,29 @@ func TestKilledInAPull(t *testing.T) {
 	}
 }
 
-// killRig is a node that runs one release and has another one to go back to. Releases are published one after the
-// other, staged and never applied.
+// killRig is a node that runs one release and has a rollback target. Releases are published one after another, staged
+// and never applied.
 type killRig struct {
 	*node.Node
-	t           *testing.T // of the running subtest
+	t           *testing.T // of the current subtest
 	tap         *node.Tap
 	client      *containerd.Client
 	cri         *node.CRI
 	kept        []string       // digests that stay pinned all the time
-	before      []string       // unfinished things that belong to the running container
+	before      []string       // unfinished objects of the running container
 	build       int            // of the last release
-	undisturbed time.Duration  // how long a cycle with a pull takes
-	staging     map[string]int // how often each step comes in a staging
-	twice       int64          // bytes of the last release that were fetched once more
+	undisturbed time.Duration  // duration of an undisturbed cycle with a pull
+	staging     map[string]int // how often each step occurs in a staging
+	twice       int64          // bytes of the last release that were fetched twice
 	tally       tally
 }
 
-// tally is what has been seen in all rounds.
+// tally counts the results of all rounds.
 type tally struct {
 	killed map[victim]int
 	ended  int   // cycles that a killed containerd ended, before or after the pull
-	missed int   // steps that did not come again
-	twice  int64 // bytes that were fetched once more, at most
+	missed int   // steps that did not occur again
+	twice  int64 // largest number of bytes fetched twice
 }
 
 func (c tally) String() string {
@@ -120,15 +120,15 @@ func newKillRig(t *testing.T, version node.Version) *killRig {
 	require.Equal(t, 0, daemon.Stop().Code)
 	r.kept = []string{first, second}
 	require.Subset(t, story.Pins(t, n), r.kept)
-	n.Kubelet.Stop() // the container runs on, and nobody else looks at it
+	n.Kubelet.Stop() // the container keeps running, without a kubelet
 	before, err := r.unfinished()
 	require.NoError(t, err)
 	r.before = slices.Collect(maps.Keys(before))
 	return r
 }
 
-// publish publishes the next release: three layers that no other has, one of them larger than what a client of
-// containerd sends at once (1 MiB).
+// publish publishes the next release: three layers of its own, one of them larger than containerd's client sends at
+// once (1 MiB).
 func (r *killRig) publish() target {
 	r.t.Helper()
 	r.build++
@@ -154,7 +154,7 @@ func (r *killRig) killAt(t *testing.T, v victim, s step) {
 				}
 				return
 			}
-			// What is fetched at the same time comes in another order each time, and some calls are made only if it is slow.
+			// Concurrent fetches have a different order each time, and some calls occur only if the pull is slow.
 			r.tally.missed++
 			require.Greater(t, s.nth, 1, "%s: no such step", s)
 		}
@@ -181,8 +181,8 @@ func (r *killRig) killAfter(t *testing.T, v victim, wait time.Duration) {
 	})
 }
 
-// spring lets the agent stage a release and kills the victim when it is due; during says that it is in the staging then.
-// The answer is false if the agent ended before.
+// spring lets the agent stage a release and kills the victim when it is due; during says whether that is within the
+// staging. It returns false if the agent ended before.
 func (r *killRig) spring(v victim, due <-chan struct{}, release func(bool), during bool) bool {
 	r.t.Helper()
 	p := r.publish()
@@ -217,7 +217,7 @@ func (r *killRig) spring(v victim, due <-chan struct{}, release func(bool), duri
 	return true
 }
 
-// survived asserts that a staging goes on when containerd is back. Beside it, the cycle may end and say why.
+// survived asserts that a staging continues when containerd is back. Outside of it, the cycle may end with an error.
 func (r *killRig) survived(run *node.Process, staging bool) {
 	r.t.Helper()
 	exit := run.Wait(story.Ready)

@@ -29,13 +29,13 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// target is a release that was staged in spite of all.
+// target is a release that was staged despite the kills.
 type target struct {
 	long, digest string
 	layers       []node.Layer
 }
 
-// whole asserts that the release is all there, pinned, listed and correct, and that nothing else is left of its pull.
+// whole asserts that the release is complete, pinned, listed and correct, and that its pull left nothing else.
 func (r *killRig) whole(p target) {
 	r.t.Helper()
 	assert.ElementsMatch(r.t, append([]string{p.digest}, r.kept...), story.Pins(r.t, r.Node), "pins")
@@ -54,7 +54,7 @@ func (r *killRig) whole(p target) {
 	r.nothingLeft()
 }
 
-// correctContent reads back what was fetched and what was unpacked of it.
+// correctContent reads back the fetched and the unpacked content.
 func (r *killRig) correctContent(p target, record images.Image) {
 	r.t.Helper()
 	store := r.client.ContentStore()
@@ -67,7 +67,7 @@ func (r *killRig) correctContent(p target, record images.Image) {
 		assert.Equal(r.t, blob.Digest, digest.FromBytes(data))
 		size += blob.Size
 	}
-	size -= manifest.Layers[0].Size // of the program, which all images have in common
+	size -= manifest.Layers[0].Size // of the program, which all images share
 	fetched := r.Registry.Requests().Bytes(node.Blob)
 	r.twice = fetched - size
 	r.tally.twice = max(r.tally.twice, r.twice)
@@ -91,7 +91,7 @@ func (r *killRig) correctContent(p target, record images.Image) {
 	}
 }
 
-// unpacked are the directories of a snapshot's layers.
+// unpacked returns the directories of a snapshot's layers.
 func (r *killRig) unpacked(name string) []string {
 	r.t.Helper()
 	service := r.client.SnapshotService("overlayfs")
@@ -109,7 +109,7 @@ func (r *killRig) unpacked(name string) []string {
 	return nil
 }
 
-// nothingLeft waits for containerd's collector. What it reports it reports once.
+// nothingLeft waits for containerd's collector, and reports leftovers once.
 func (r *killRig) nothingLeft() {
 	r.t.Helper()
 	defer func() {
@@ -120,8 +120,8 @@ func (r *killRig) nothingLeft() {
 	node.Eventually(r.t, "nothing left", story.Ready, r.leftovers)
 }
 
-// leftovers are an error: what is unfinished and was not there at the beginning. containerd's collector, which takes
-// what a lease has held, comes after the lease has gone.
+// leftovers returns an error for unfinished objects that were not there at the beginning. containerd's collector
+// removes the objects of a lease only after the lease.
 func (r *killRig) leftovers() error {
 	unfinished, err := r.unfinished()
 	for _, name := range r.before {
@@ -133,11 +133,11 @@ func (r *killRig) leftovers() error {
 	return err
 }
 
-// stageLease is the label of our leases, with the release.
+// stageLease is the label of the agent's leases, with the release.
 const stageLease = "org.opensuse.image-update-agent/stage"
 
-// unfinished are leases, ingests, and snapshots that are not committed. A running container has such a snapshot, and its
-// sandbox also a lease.
+// unfinished returns leases, ingests, and snapshots that are not committed. A running container has such a snapshot,
+// and its sandbox also a lease.
 func (r *killRig) unfinished() (map[string]bool, error) {
 	found := map[string]bool{}
 	leases, err := r.client.LeasesService().List(r.t.Context())

@@ -16,8 +16,8 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// hangLayers has the registry not answer requests for blobs but the first, an
-// image's configuration, and tells of the first that hangs.
+// hangLayers makes the registry hang requests for blobs except the first, an image's config, and reports the first one
+// that hangs.
 func hangLayers(n *node.Node) (asked <-chan struct{}) {
 	first := make(chan struct{})
 	var once sync.Once
@@ -45,7 +45,7 @@ type podPlan struct {
 	Error string
 }
 
-// planned is the plan by pod manifest.
+// planned returns the plan by pod manifest.
 func planned(t *testing.T, n *node.Node) map[string]podPlan {
 	t.Helper()
 	r := n.Agent("plan", "--output", "json")

@@ -13,8 +13,8 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// The main job: a template becomes a pod, a rebuild and a revision are found,
-// staged, offered and, on approval, applied; nothing restarts without it.
+// The main job: a template becomes a pod; a rebuild and a revision are found, staged, offered and, after approval,
+// applied; nothing restarts without it.
 func TestMainJob(t *testing.T) {
 	t.Parallel()
 	for _, version := range []node.Version{node.Containerd16, node.Containerd2} {
@@ -27,7 +27,7 @@ func TestMainJob(t *testing.T) {
 			layers := []node.Layer{{Seed: 1, Size: 4 << 20}}
 			n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.1", node.Image{Layers: layers})
 
-			// A new pod restarts nothing: it is written at once, by its intermediate tag.
+			// A new pod restarts nothing: it is written at once, with its intermediate tag.
 			s := once(t, n)
 			story.IsCurrent(t, s)
 			first := n.ReadFile(story.VelumYAML)
@@ -74,12 +74,12 @@ func rebuild(t *testing.T, n *node.Node, port int, manifest string) {
 	s = story.St(t, n)
 	story.IsCurrent(t, s)
 	assert.Equal(t, "4.0.0-rev1-build1.2", s.Images[0].Running.Tag)
-	assert.False(t, s.Images[0].Adopted)
+	assert.False(t, s.Images[0].PickedUp)
 	assert.Contains(t, n.ReadFile(story.GrainFile), "image_update_available: false\n")
 	story.Apply(t, n, 3) // nothing to do
 }
 
-// revision: a higher intermediate tag appears.
+// revision: a higher intermediate tag is published.
 func revision(t *testing.T, n *node.Node, port int) {
 	t.Helper()
 	before := n.ReadFile(story.VelumYAML)

@@ -21,16 +21,15 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// entry is one of an index: an image for a platform, or an index.
+// entry is an entry of an index: an image for a platform, or an index.
 type entry struct {
 	named string // OS/ARCHITECTURE/VARIANT; empty: the index names no platform
-	is    string // of the image; empty: as named
+	is    string // of the image; empty: the same as named
 	in    []entry
-	want  bool // it runs here
+	want  bool // expected to run here
 }
 
-// Of this machine, a variant of it that it is not known to be, what it runs beside
-// its own, and another one.
+// This machine's platform, an unknown variant of it, another one that it can run, and a foreign one.
 var (
 	ownPlatform   = "linux/" + runtime.GOARCH
 	ownVariant    = ownPlatform + map[string]string{"amd64": "/v3", "arm64": "/v9"}[runtime.GOARCH]
@@ -38,7 +37,7 @@ var (
 	otherPlatform = map[string]string{"amd64": "linux/arm64/v8", "arm64": "linux/s390x"}[runtime.GOARCH]
 )
 
-// indexes are repositories; where no entry is wanted, the image is not for us.
+// indexes are repositories; without a wanted entry, the image is for another platform.
 var indexes = map[string][]entry{
 	"variants": {{named: "unknown/unknown"}, {named: otherPlatform}, {named: ownVariant}, {named: ownPlatform, want: true}},
 	"attested": {{named: ownPlatform, want: true}, {named: "unknown/unknown"}},
@@ -51,8 +50,7 @@ var indexes = map[string][]entry{
 	"guessed":  {{is: otherPlatform}, {is: ownPlatform}},
 }
 
-// made builds an index out of images that the registry has, and notes the config
-// of the one that runs here.
+// made builds an index from images in the registry, and records the config of the one that runs here.
 func made(t *testing.T, n *node.Node, repository string, entries []entry, wanted *string) v1.ImageIndex {
 	t.Helper()
 	var index v1.ImageIndex = empty.Index
@@ -92,7 +90,7 @@ func pushed(t *testing.T, n *node.Node, repository string, image node.Image, tag
 	return found
 }
 
-// listed are the images that CRI lists, by repository.
+// listed returns the images that CRI lists, by repository.
 func listed(t *testing.T, n *node.Node) map[string]string {
 	t.Helper()
 	answer, err := n.CRI().Images.ListImages(t.Context(), &cri.ListImagesRequest{})
@@ -107,15 +105,15 @@ func listed(t *testing.T, n *node.Node) map[string]string {
 	return ids
 }
 
-// Staging chooses from an index what kubelet's pull of the tag then runs, on each
-// containerd; and what that could not run is not offered.
+// Staging chooses the entry of an index that kubelet's pull of the tag then runs, on each containerd; an image that
+// cannot run is not offered.
 func TestPlatformIsWhatKubeletRuns(t *testing.T) {
 	t.Parallel()
 	for _, version := range []node.Version{node.Containerd16, node.Containerd17, node.Containerd2} {
 		t.Run(string(version), func(t *testing.T) {
 			t.Parallel()
 			n := node.Start(t, node.Options{Containerd: version})
-			configs := map[string]string{} // by repository; empty: not for us
+			configs := map[string]string{} // by repository; empty: for another platform
 			for repository, entries := range indexes {
 				tag, err := name.NewTag(n.Registry.Ref(repository)+":1.0.0-rev1", name.Insecure)
 				require.NoError(t, err)
@@ -151,7 +149,7 @@ func TestPlatformIsWhatKubeletRuns(t *testing.T) {
 					assert.Contains(t, i.Error, "not for this platform", repository)
 					assert.False(t, i.Staged, repository)
 					assert.NotContains(t, before, image)
-					// kubelet would pull a plain manifest of any platform, and never start it.
+					// kubelet would pull a plain manifest of any platform, and fail to start it.
 					assert.Equal(t, repository == "foreign", err == nil, "%s: %v", repository, err)
 					continue
 				}
@@ -161,7 +159,7 @@ func TestPlatformIsWhatKubeletRuns(t *testing.T) {
 				assert.Equal(t, config, got, "%s: pulled by kubelet", repository)
 			}
 			for _, r := range n.Registry.Requests() {
-				// containerd 2 also fetches what matches as well, and runs the first.
+				// containerd 2 also fetches other matching entries, and runs the first.
 				if r.Kind == node.Blob && r.Repository != "twice" {
 					assert.Empty(t, configs[r.Repository], "%s: kubelet's pull brings what staging has not", r.Repository)
 				}

@@ -21,10 +21,10 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/api"
 )
 
-// pointsRig is a node with a daemon that is killed again and again. Each round is the next release.
+// pointsRig is a node with a daemon that is killed repeatedly. Each round is the next release.
 type pointsRig struct {
 	*node.Node
-	t      *testing.T // of the running subtest
+	t      *testing.T // of the current subtest
 	s      scenario
 	port   int
 	cri    *node.CRI
@@ -32,14 +32,14 @@ type pointsRig struct {
 	build  int             // of the last release
 	runs   string          // the digest that the pod runs
 	name   string          // and its long tag
-	pinned bool            // its pod manifest names that digest
-	hurry  string          // configuration of a daemon that is to see a release fail
-	killed map[string]bool // points at which there was a kill
+	pinned bool            // its pod manifest has that digest
+	hurry  string          // configuration of a daemon that should detect a failing release
+	killed map[string]bool // points with a kill
 }
 
-// A pod that is to fail does so soon, and one that comes up gets the time that a busy machine takes. Where the ordinary
-// daemon must see the one and the other, it is something between. A busy kubelet takes longer than a second to end a
-// container that it has begun too late.
+// A pod that should fail does so quickly, and one that comes up gets the time that a busy machine needs. If the
+// ordinary daemon must handle both, the value is in between. A busy kubelet takes longer than a second to end a
+// container that it has started too late.
 const (
 	hasty   = "interval: 0\nsettle: 3s\napplyTimeout: 1s\n"
 	between = "interval: 0\nsettle: 3s\napplyTimeout: 40s\n"
@@ -49,7 +49,7 @@ const (
 func newPointsRig(t *testing.T, s scenario) *pointsRig {
 	t.Helper()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true, KubeletConfig: map[string]any{
-		// A round is a restart of the same container, which by default would wait ever longer: up to 5 minutes.
+		// A round is a restart of the same container, which by default has a growing back-off: up to 5 minutes.
 		"featureGates":     map[string]bool{"KubeletCrashLoopBackOffMax": true},
 		"crashLoopBackOff": map[string]string{"maxContainerRestartPeriod": "1s"},
 	}})
@@ -65,7 +65,7 @@ func newPointsRig(t *testing.T, s scenario) *pointsRig {
 	return r
 }
 
-// offer publishes the next release, good or not, and has it staged.
+// offer publishes the next release, good or not, and stages it.
 func (r *pointsRig) offer(fault node.Fault) pointsRelease {
 	r.t.Helper()
 	r.build++
@@ -88,17 +88,17 @@ func (r *pointsRig) offer(fault node.Fault) pointsRelease {
 type pointsRelease struct {
 	long, digest string
 	fault        node.Fault
-	manifest     string // the pod manifest before
+	manifest     string // the previous pod manifest
 }
 
-// record is a round without a kill. It returns the points that it came to.
+// record plays a round without a kill. It returns the points that it passed.
 func (r *pointsRig) record() []string {
 	r.t.Helper()
 	p := r.offer(r.s.fault)
 	require.False(r.t, r.spring(p, ""), "nobody kills")
 	var labels []string
 	for label := range strings.Lines(r.ReadFile(story.Passed)) {
-		if label = strings.TrimSpace(label); !in(label, "start") || r.s.adopted {
+		if label = strings.TrimSpace(label); !in(label, "start") || r.s.pickedUp {
 			labels = append(labels, label)
 		}
 	}
@@ -115,8 +115,8 @@ func (r *pointsRig) round(t *testing.T, label string) {
 		fault = node.Crash
 	}
 	r.hurry = hasty
-	for range 6 { // what a busy machine may miss
-		for r.s.adopted && r.pinned {
+	for range 6 { // a busy machine may miss a point
+		for r.s.pickedUp && r.pinned {
 			r.heal()
 		}
 		p := r.offer(fault)
@@ -128,23 +128,23 @@ func (r *pointsRig) round(t *testing.T, label string) {
 		}
 		r.recover(p, "")
 		if fault != "" && in(label, "apply") {
-			return // from where it was rolled back to, it comes up by another way
+			return // after a rollback, it comes up in another way
 		}
 		require.False(t, isCall(label), "no such point")
-		r.hurry = between // on a busy machine the proof of the rollback may have ended before it began
+		r.hurry = between // on a busy machine the health check of the rollback may have ended before it began
 	}
 	require.True(t, isRepeated(label), "no such point")
 }
 
-// isCall: before or after a call that changes something.
+// isCall reports a point before or after a call with side effects.
 func isCall(label string) bool {
 	return strings.HasSuffix(label, " before") || strings.HasSuffix(label, " after")
 }
 
-// isRepeated: after something has been asked again. How often that is, is a matter of time.
+// isRepeated reports a point after a repeated query. The number of repetitions depends on timing.
 func isRepeated(label string) bool { return strings.HasSuffix(label, " 2") }
 
-// spring has a daemon apply a release, and tells whether it was killed at the point.
+// spring makes a daemon apply a release, and reports whether it was killed at the point.
 func (r *pointsRig) spring(p pointsRelease, label string) bool {
 	r.t.Helper()
 	require.Equal(r.t, 0, r.daemon.Stop().Code)
@@ -153,12 +153,12 @@ func (r *pointsRig) spring(p pointsRelease, label string) bool {
 	if p.fault != "" {
 		r.WriteFile(story.ConfigFile, r.hurry)
 	}
-	if r.s.adopted {
+	if r.s.pickedUp {
 		r.adopt(p)
 	}
 	daemon := r.StartKillable([]string{"IUA_KILL_AT=" + label, "IUA_KILL_LOG=" + r.Path(story.Passed)}, "run")
 	r.rests(daemon)
-	if !r.s.adopted {
+	if !r.s.pickedUp {
 		apply := r.StartAgent("apply", "velum")
 		exit := apply.Wait(2 * time.Minute)
 		if label == "" && p.fault == "" {
@@ -173,7 +173,7 @@ func (r *pointsRig) spring(p pointsRelease, label string) bool {
 		return true
 	}
 	exit := daemon.Stop()
-	if isKilled() { // it came to the point meanwhile
+	if isKilled() { // it reached the point meanwhile
 		assert.NotZero(r.t, exit.Signal)
 		return true
 	}
@@ -181,7 +181,8 @@ func (r *pointsRig) spring(p pointsRelease, label string) bool {
 	return false
 }
 
-// adopt has kubelet take what the floating tag names. It would let a container wait that it finds ended.
+// adopt makes kubelet pick up the release of the floating tag. A container that kubelet finds ended would get a
+// back-off.
 func (r *pointsRig) adopt(p pointsRelease) {
 	r.t.Helper()
 	old, err := r.cri.Running("dashboard")
@@ -201,7 +202,7 @@ func (r *pointsRig) adopt(p pointsRelease) {
 	})
 }
 
-// rests waits until a daemon has done what it found to do at its start, or has ended.
+// rests waits until a daemon has finished its work after its start, or has ended.
 func (r *pointsRig) rests(daemon *node.Process) status.Status {
 	r.t.Helper()
 	var s status.Status
@@ -222,31 +223,32 @@ func (r *pointsRig) rests(daemon *node.Process) status.Status {
 	return s
 }
 
-// recover starts an ordinary daemon after a kill at the point, waits until it rests, and asserts that all is well.
+// recover starts an ordinary daemon after a kill at the point, waits until it rests, and asserts that the node is
+// correct.
 func (r *pointsRig) recover(p pointsRelease, label string) {
 	r.t.Helper()
-	if (label == "" || in(label, "report")) && p.fault != "" && !r.s.adopted {
-		r.WaitAnswer(r.port, r.name) // rolled back to; a busy machine takes longer than somebody hasty waits
+	if (label == "" || in(label, "report")) && p.fault != "" && !r.s.pickedUp {
+		r.WaitAnswer(r.port, r.name) // rolled back; a busy machine takes longer than the short timeout
 	}
 	r.WriteFile(story.ConfigFile, patient)
 	if p.fault != "" && (in(label, "apply") || in(label, "start") || label == "roll back: save before") {
-		r.WriteFile(story.ConfigFile, between) // nothing says yet that it does not come up
+		r.WriteFile(story.ConfigFile, between) // the failure is not known yet
 	}
 	require.NoError(r.t, os.RemoveAll(r.Path(story.AgentSocket)))
 	r.daemon = r.StartAgent("run")
 	s := r.rests(r.daemon)
 	switch {
-	case label == "apply: save before": // nobody has kept the approval
+	case label == "apply: save before": // the approval was not saved
 		r.offeredAgain(p, s)
 	case p.fault == "":
-		r.proved(p, s)
+		r.verified(p, s)
 	default:
 		r.rolledBack(p, s)
 	}
 	r.whole(s)
 }
 
-// heal brings a pod that was rolled back to a release that it may leave by itself: a pinned one adopts nothing.
+// heal brings a rolled back pod to a release from which it can be updated: a pinned one picks up nothing.
 func (r *pointsRig) heal() {
 	r.t.Helper()
 	p := r.offer("")

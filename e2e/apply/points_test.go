@@ -18,20 +18,21 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// scenario is how a pod comes to another release, on a node of its own, and at which points the daemon is killed there.
+// scenario is a way in which a pod gets another release, on its own node, with the points at which the daemon is
+// killed.
 type scenario struct {
-	name    string
-	long    string     // the tag of the nth release, with %d in it
-	fault   node.Fault // of each release; empty: it comes up
-	adopted bool       // kubelet takes it by itself
-	// putBack: after a kill at a point where it is so, the unit's ExecStopPost= runs before the daemon starts again.
-	// Else the daemon itself puts back what is set aside.
+	name     string
+	long     string     // the tag of the nth release, with a %d
+	fault    node.Fault // of each release; empty: it comes up
+	pickedUp bool       // kubelet picks it up
+	// putBack: after a kill at such a point, the unit's ExecStopPost= runs before the daemon starts again. Otherwise
+	// the daemon itself puts back the pod manifest.
 	putBack func(label string) bool
 	at      func(label string) bool
-	crash   []string // points in the rollback of a release that crashes
+	crash   []string // points in the rollback of a crashing release
 }
 
-// Together the scenarios kill at each point that one of them comes to.
+// Together the scenarios kill at each point that one of them passes.
 var scenarios = []scenario{
 	{name: "rebuild", long: rebuilds, at: func(l string) bool { return in(l, "apply") || in(l, "report") }},
 	{
@@ -50,7 +51,7 @@ var scenarios = []scenario{
 		return in(l, "roll back") && !goesDown(l) && !comesUp(l) && !isOf(l, "put back", "save before")
 	}},
 	{
-		name: "adopted", long: rebuilds, adopted: true, at: func(l string) bool { return in(l, "start") },
+		name: "pickedUp", long: rebuilds, pickedUp: true, at: func(l string) bool { return in(l, "start") },
 		crash: []string{"roll back: save after", "roll back: set aside after"},
 	},
 }
@@ -62,26 +63,26 @@ const (
 
 func in(label, phase string) bool { return strings.HasPrefix(label, phase+": ") }
 
-// goesDown: while the pod ends, whose manifest is set aside.
+// goesDown reports points while the pod ends, whose manifest is set aside.
 func goesDown(label string) bool { return isOf(label, "set aside", "sandbox ready", "clear") }
 
-// comesUp: while its manifest is written anew.
+// comesUp reports points while its manifest is written again.
 func comesUp(label string) bool { return isOf(label, "write", "save 2", "put back 2", "keep") }
 
-// isOf: at one of these calls.
+// isOf reports points of one of these calls.
 func isOf(label string, calls ...string) bool {
 	return slices.ContainsFunc(calls, func(call string) bool { return strings.Contains(label, ": "+call) })
 }
 
-// The daemon is killed once at every moment of an apply and of a rollback (agent/agenttest/kill_points.go has what
-// a point is). After the next start the pod is on its old release, and the new one is offered again; or on the new one,
-// and that is proved; or it was rolled back. `make soak` sets IUA_ROUNDS, the number of further rounds at random points
-// in each scenario.
+// The daemon is killed once at every point of an apply and of a rollback (agent/agenttest/kill_points.go defines
+// points). After the next start the pod runs its old release, and the new one is offered again; or the new one, after a
+// health check; or it was rolled back. `make soak` sets IUA_ROUNDS, the number of further rounds at random points in
+// each scenario.
 func TestKilledInAnApply(t *testing.T) {
 	t.Parallel()
 	rounds, seed := story.SoakRounds(t, 0), uint64(time.Now().UnixNano())
 	var all pointsTally
-	// Not t.Parallel: they wait most of the time, and so go side by side on any number of processors.
+	// Not t.Parallel: the nodes mostly wait, so they run concurrently on any number of processors.
 	var nodes sync.WaitGroup
 	for i, s := range scenarios {
 		nodes.Go(func() {
@@ -111,8 +112,8 @@ func TestKilledInAnApply(t *testing.T) {
 	t.Logf("seed %d", seed)
 }
 
-// distinct are the points between which something happens. One before a call is the moment after what came before it,
-// but where the record tells the one from the other.
+// distinct returns the points with an event between them. A point before a call equals the point after the previous
+// one, unless the record distinguishes them.
 func distinct(labels []string) []string {
 	var moments []string
 	last := ""
@@ -126,7 +127,7 @@ func distinct(labels []string) []string {
 	return moments
 }
 
-// pointsTally is what all scenarios have seen.
+// pointsTally has the results of all scenarios.
 type pointsTally struct {
 	lock    sync.Mutex
 	moments map[string]bool
@@ -153,7 +154,7 @@ func (p *pointsTally) killed(label string) {
 	p.kills[label]++
 }
 
-// report shows all points, and asserts that there was a kill at each that is a moment of its own.
+// report prints all points, and asserts that there was a kill at each distinct one.
 func (p *pointsTally) report(t *testing.T) {
 	t.Helper()
 	var missed []string

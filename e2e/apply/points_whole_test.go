@@ -19,7 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// onlyForTests asserts that the agent that is installed has no points.
+// onlyForTests asserts that the installed agent has no points.
 func (r *pointsRig) onlyForTests() {
 	r.t.Helper()
 	const variable = "IUA_KILL"
@@ -39,38 +39,38 @@ func (r *pointsRig) offeredAgain(p pointsRelease, s status.Status) {
 	assert.Equal(r.t, p.digest, i.Offered.Digest.String())
 	assert.True(r.t, i.Staged)
 	assert.NotEmpty(r.t, i.Change)
-	assert.Contains(r.t, []status.State{status.StateStaged, status.StateFailed}, s.State, s.Reason) // of the last one
+	assert.Contains(r.t, []status.State{status.StateStaged, status.StateFailed}, s.State, s.Reason) // the latest
 	assert.Equal(r.t, p.manifest, r.ReadFile(story.VelumYAML))
 }
 
-// proved asserts that the pod runs the release, and that this was proved.
-func (r *pointsRig) proved(p pointsRelease, s status.Status) {
+// verified asserts that the pod runs the release after a health check.
+func (r *pointsRig) verified(p pointsRelease, s status.Status) {
 	r.t.Helper()
 	i := story.ImageOf(r.t, s, "velum.yaml")
 	assert.Equal(r.t, p.digest, digestOf(i.Running), "running; %s", s.Reason)
-	assert.Equal(r.t, p.digest, digestOf(i.LastGood), "last good; %s", s.Reason)
+	assert.Equal(r.t, p.digest, digestOf(i.LastKnownGood), "last known good; %s", s.Reason)
 	story.IsCurrent(r.t, s)
 	assert.Empty(r.t, i.Change)
-	assert.Equal(r.t, r.s.adopted, i.Adopted)
+	assert.Equal(r.t, r.s.pickedUp, i.PickedUp)
 	assert.NoFileExists(r.t, r.Path(story.WaitingDir+"velum.yaml"))
 	record := r.readRecord()
 	assert.Empty(r.t, record.Denied)
 	assert.Empty(r.t, record.Failed)
 	override, slow := record.Overrides["velum.yaml"]
-	for _, at := range override.Images { // kubelet was slow to start it, and the agent helped
+	for _, at := range override.Images { // kubelet was slow to start it, and the agent pinned it
 		assert.Equal(r.t, p.digest, at.Digest.String())
 	}
 	assert.False(r.t, override.Pending)
 	r.runs, r.name, r.pinned = p.digest, p.long, slow
 }
 
-// rolledBack asserts that the pod runs what ran before, named by its digest, that the release is not offered any more,
-// and that somebody is told why.
+// rolledBack asserts that the pod runs the previous release, pinned to its digest, that the release is not offered any
+// more, and that the reason is reported.
 func (r *pointsRig) rolledBack(p pointsRelease, s status.Status) {
 	r.t.Helper()
 	i := story.ImageOf(r.t, s, "velum.yaml")
 	assert.Equal(r.t, r.runs, digestOf(i.Running), "running; %s", s.Reason)
-	assert.Equal(r.t, r.runs, digestOf(i.LastGood), "last good; %s", s.Reason)
+	assert.Equal(r.t, r.runs, digestOf(i.LastKnownGood), "last known good; %s", s.Reason)
 	assert.Empty(r.t, i.Change)
 	assert.Equal(r.t, status.StateFailed, s.State, s.Reason)
 	assert.Contains(r.t, s.Reason, "rolled back")
@@ -85,14 +85,14 @@ func (r *pointsRig) rolledBack(p pointsRelease, s status.Status) {
 	r.pinned = true
 }
 
-// whole asserts what is so however an apply has ended.
+// whole asserts the invariants after any end of an apply.
 func (r *pointsRig) whole(s status.Status) {
 	r.t.Helper()
 	r.onlyVelum(r.Manifests)
 	r.WaitAnswer(r.port, r.name)
 	i := story.ImageOf(r.t, s, "velum.yaml")
 	assert.Equal(r.t, r.runs, digestOf(i.Running))
-	want := []string{r.runs, digestOf(i.LastGood)}
+	want := []string{r.runs, digestOf(i.LastKnownGood)}
 	if i.Staged && i.Offered != nil {
 		want = append(want, digestOf(i.Offered))
 	}
@@ -101,7 +101,7 @@ func (r *pointsRig) whole(s status.Status) {
 	assert.Empty(r.t, stageLeases(r.t, r), "leases")
 }
 
-// onlyVelum asserts that a directory has a pod manifest that is whole, and nothing else, neither by a dot-name.
+// onlyVelum asserts that a directory has one complete pod manifest and no other file, including dot-names.
 func (r *pointsRig) onlyVelum(dir string) {
 	r.t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -116,8 +116,8 @@ func (r *pointsRig) onlyVelum(dir string) {
 	assert.Len(r.t, pod.Images, 1)
 }
 
-// asideIsPutBack: where the daemon died while the pod manifest was set aside, put-back has it there again. That is
-// tried on a copy, so that the daemon finds what the dead one has left, or in place, as the unit does.
+// asideIsPutBack: if the daemon died while the pod manifest was set aside, put-back restores it. The test runs it on a
+// copy, so that the daemon finds the remains, or in place, as the unit does.
 func (r *pointsRig) asideIsPutBack(p pointsRelease, label string) {
 	r.t.Helper()
 	if _, err := os.Stat(r.Path(story.VelumYAML)); err == nil {
@@ -139,7 +139,7 @@ func (r *pointsRig) putBack(p pointsRelease, dir string, config ...string) {
 	require.Equal(r.t, 0, back.Code, back.Stderr)
 	assert.Equal(r.t, "velum.yaml\n", back.Stdout)
 	r.onlyVelum(r.Path(dir))
-	if p.fault == "" { // else it may be the one that did not come up
+	if p.fault == "" { // otherwise it may be the failing one
 		assert.Equal(r.t, p.manifest, r.ReadFile(filepath.Join(dir, "velum.yaml")))
 	}
 }
@@ -151,7 +151,7 @@ func (r *pointsRig) readRecord() record.Record {
 	return record
 }
 
-// digestOf is the digest of what has a name; nothing: "".
+// digestOf returns the digest of a named release; "" for nil.
 func digestOf(n *status.Named) string {
 	if n == nil {
 		return ""
@@ -159,7 +159,7 @@ func digestOf(n *status.Named) string {
 	return n.Digest.String()
 }
 
-// stageLeases are the leases of stagings.
+// stageLeases returns the leases of stagings.
 func stageLeases(t *testing.T, r *pointsRig) []string {
 	t.Helper()
 	client, err := containerd.New(r.Containerd.Socket, containerd.WithDefaultNamespace("k8s.io"))

@@ -20,9 +20,8 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// Each tag that might have been offered is named with the rule that speaks
-// against it, and every offer with the host that answered.
-func TestPlanExplainsWhatIsRefused(t *testing.T) {
+// Each refused tag is listed with its rule, and every offer with the host that answered.
+func TestPlanExplainsRefusals(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
 	for _, long := range []string{"4.0.0-rev3-build1.1", "4.0.1-rev1-build1.1", "4.1.0-rev1-build1.1", "5.0.0-rev1-build1.1"} {
@@ -51,10 +50,10 @@ func TestPlanExplainsWhatIsRefused(t *testing.T) {
 		rules = append(rules, refused.Tag+" "+refused.Rule)
 	}
 	assert.Equal(t, []string{"5.0.0-rev1 updates", "4.1.0-rev1 max", "4.0.1-rev1 deny", "4.0.0-rev3 deny"}, rules)
-	assert.Contains(t, n.Agent("plan").Stdout, "major is more than minor")
+	assert.Contains(t, n.Agent("plan").Stdout, "a major change is larger than updates: minor")
 }
 
-// A new digest is read twice before it counts, and what the node has is not.
+// A new digest is read twice before it counts; one that the node has is not.
 func TestNewDigestIsReadTwice(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
@@ -71,7 +70,7 @@ func TestNewDigestIsReadTwice(t *testing.T) {
 	assert.Equal(t, 2, heads["4.0.0-rev2"], "%v", heads)
 	assert.Equal(t, 1, heads["4.0.0-rev1"], "%v", heads)
 
-	// A digest of a moment: the registry moves the tag, and back between the readings.
+	// A temporary digest: the registry moves the tag, and back between the readings.
 	before := story.Look(t, n)
 	moment := story.Rel(n, "demo/velum", "4.0.0-rev1-build1.2")
 	var readings atomic.Int32
@@ -89,9 +88,8 @@ func TestNewDigestIsReadTwice(t *testing.T) {
 	before.Unchanged(t, n)
 }
 
-// A tag that was moved to an older build than the one that runs is reported, and
-// followed where that is allowed.
-func TestTagThatGoesBack(t *testing.T) {
+// A tag that was moved to an older build than the running one is reported, and followed only if allowed.
+func TestTagMovedToAnOlderBuild(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
 	port := n.FreePort()
@@ -124,8 +122,7 @@ func TestTagThatGoesBack(t *testing.T) {
 	assert.Equal(t, older, story.ImageOf(t, s, "velum.yaml").Offered.Digest.String())
 }
 
-// A build of another application that was tagged into the repository by mistake
-// gives itself away by its label.
+// A build of another application that was tagged into the repository by mistake is detected by its label.
 func TestBuildOfAnotherApplication(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
@@ -143,9 +140,8 @@ func TestBuildOfAnotherApplication(t *testing.T) {
 	assert.Contains(t, i.Refused[0].Reason, "demo/grafana")
 }
 
-// A person's hold is kept over a restart of the daemon, speaks against an apply,
-// and ends when it is taken back.
-func TestHoldAndUnhold(t *testing.T) {
+// A person's hold survives a restart of the daemon, prevents an apply, and ends when it is removed.
+func TestHoldAndResume(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
 	n.WriteFile(story.ConfigFile, "interval: 0\n")
@@ -162,13 +158,12 @@ func TestHoldAndUnhold(t *testing.T) {
 	r = n.Agent("apply")
 	assert.Equal(t, 4, r.Code)
 	assert.Contains(t, r.Stdout+r.Stderr, "demo on Friday")
-	require.Zero(t, n.Agent("unhold", "velum").Code)
-	assert.Equal(t, 3, n.Agent("unhold", "velum").Code, "there is none any more")
+	require.Zero(t, n.Agent("resume", "velum").Code)
+	assert.Equal(t, 3, n.Agent("resume", "velum").Code, "there is none any more")
 	assert.Equal(t, status.StateStaged, story.St(t, n).State)
 }
 
-// The numbers of the daemon are on its read-only socket, the budget of requests
-// among them, and stay there when the configuration is read again.
+// The daemon's metrics are on its read-only socket, including the budget of requests, and stay after a reload.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// After a power cut with the registry away kubelet starts nothing of what it has to pull. At no time is the node
-// current: status says what does not run, since when, and why, in CRI's words and then in kubelet's.
+// After a power cut with the registry away kubelet starts no pod that it has to pull. The node is never current: status
+// shows the missing containers, since when, and why, first from CRI and then from kubelet.
 func TestStatusAfterAPowerCutWithoutTheRegistry(t *testing.T) {
 	t.Parallel()
 	for _, version := range []node.Version{node.Containerd16, node.Containerd17, node.Containerd2} {
@@ -39,20 +39,20 @@ func TestStatusAfterAPowerCutWithoutTheRegistry(t *testing.T) {
 			n.Containerd.Start()
 			s := story.St(t, n)
 			assert.Equal(t, status.StateUnchecked, s.State, "no daemon has observed the node since")
-			assert.Contains(t, s.Reason, "the node has booted since")
+			assert.Contains(t, s.Reason, "the node was booted after")
 			assert.Nil(t, s.Images[0].Running)
-			assert.Contains(t, n.Agent("status").Stdout, "not known (follows 4.0.0-rev1)")
+			assert.Contains(t, n.Agent("status").Stdout, "unknown (follows 4.0.0-rev1)")
 
 			story.StartDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
 			s = awaitNotCurrent(t, n, func(s status.Status) bool { return s.State == status.StateFailed })
-			assert.Contains(t, s.Reason, "velum.yaml: dashboard does not run (exit code 255)")
+			assert.Contains(t, s.Reason, "velum.yaml: dashboard is not running (exit code 255)")
 			n.Kubelet.Start()
 			s = awaitNotCurrent(t, n, func(s status.Status) bool {
 				return s.Images[0].Down != nil && (s.Images[0].Down.Reason == "ErrImagePull" || s.Images[0].Down.Reason == "ImagePullBackOff")
 			})
 			assert.Equal(t, status.StateFailed, s.State)
 			assert.Contains(t, s.Reason, n.Registry.Host, "kubelet names the registry")
-			assert.Contains(t, s.Reason, "velum.yaml: dashboard does not run (exit code 255): ")
+			assert.Contains(t, s.Reason, "velum.yaml: dashboard is not running (exit code 255): ")
 			assert.Nil(t, s.Images[0].Running)
 			assert.WithinRange(t, s.Images[0].Down.Since, cut, time.Now())
 			assert.Equal(t, s.Images[0].Down.Since.UTC(), s.Reasons[0].Since)
@@ -60,7 +60,7 @@ func TestStatusAfterAPowerCutWithoutTheRegistry(t *testing.T) {
 	}
 }
 
-// awaitNotCurrent asks for the status until it is as wanted. It is never current before.
+// awaitNotCurrent queries the status until wanted accepts it, and asserts that it is not current before.
 func awaitNotCurrent(t *testing.T, n *node.Node, wanted func(status.Status) bool) (s status.Status) {
 	t.Helper()
 	node.Eventually(t, "another state", story.Ready, func() error {

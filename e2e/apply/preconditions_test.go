@@ -18,7 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
 )
 
-// neighbours are the services on the node's bus that have a word in an apply.
+// neighbours are the services on the node's bus that can hold an apply.
 type neighbours struct {
 	kubelet  atomic.Int64  // since when kubelet.service is active, in microseconds of the monotonic clock
 	reboot   atomic.Uint32 // rebootmgr 2.x: 0 none, 1 requested, 2 waits for the window
@@ -59,7 +59,7 @@ func (n *neighbours) property(_, name string) (dbus.Variant, *dbus.Error) {
 	return dbus.MakeVariant(value), nil
 }
 
-// startedAgo sets how long kubelet is up.
+// startedAgo sets how long kubelet has been up.
 func (n *neighbours) startedAgo(t *testing.T, ago time.Duration) {
 	t.Helper()
 	var now unix.Timespec
@@ -67,8 +67,8 @@ func (n *neighbours) startedAgo(t *testing.T, ago time.Duration) {
 	n.kubelet.Store(max(0, now.Nano()/1000-ago.Microseconds()))
 }
 
-// What is about to happen to the node speaks against an apply: its name and its
-// reason are told, nothing is stopped, and when it is over the apply goes.
+// Imminent changes of the node hold an apply: name and reason are reported, nothing is stopped, and the apply works
+// when they are over.
 func TestPreconditionsOfAnApply(t *testing.T) {
 	t.Parallel()
 	n, daemon, port := story.Running(t, "")
@@ -83,10 +83,10 @@ func TestPreconditionsOfAnApply(t *testing.T) {
 	others.startedAgo(t, 24*time.Hour)
 
 	others.snapshot.Store("2310")
-	story.Held(t, n, "snapshot: snapshot 2310 waits for a reboot, 2305 runs")
+	story.Held(t, n, "snapshot: snapshot 2310 waits for a reboot, 2305 is running")
 	s = story.Check(t, n)
 	assert.Equal(t, status.StateHeld, s.State)
-	assert.Equal(t, status.Explained([]status.Hold{{Name: "snapshot", Reason: "snapshot 2310 waits for a reboot, 2305 runs"}}),
+	assert.Equal(t, status.Explained([]status.Hold{{Name: "snapshot", Reason: "snapshot 2310 waits for a reboot, 2305 is running"}}),
 		story.PodOf(t, s, "velum.yaml").Holds)
 	assert.Contains(t, n.Agent("status").Stdout, "snapshot 2310 waits for a reboot")
 	others.snapshot.Store("2305")
@@ -100,7 +100,7 @@ func TestPreconditionsOfAnApply(t *testing.T) {
 	require.NoError(t, os.Remove(n.Path("run/systemd/shutdown/scheduled")))
 
 	n.WriteFile("run/reboot-required", "")
-	story.Held(t, n, "reboot: /run/reboot-required asks for a reboot")
+	story.Held(t, n, "reboot: /run/reboot-required requests a reboot")
 	require.NoError(t, os.Remove(n.Path("run/reboot-required")))
 
 	before.Unchanged(t, n, story.GrainFile)

@@ -16,8 +16,8 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// Two applies later the first release goes, with its blobs, as soon as no
-// container needs it; the rollback target stays, and so does what others pulled.
+// After two more applies the first release is removed, with its blobs, when no container needs it; the rollback target
+// stays, and so do images pulled by others.
 func TestOldReleasesArePruned(t *testing.T) {
 	t.Parallel()
 	n, _, port := story.Running(t, "")
@@ -52,7 +52,7 @@ func TestOldReleasesArePruned(t *testing.T) {
 	assert.NotContains(t, r.Stdout, "prune")
 }
 
-// removeDead removes the containers that have ended, as kubelet does each minute.
+// removeDead removes ended containers, as kubelet does each minute.
 func removeDead(t *testing.T, n *node.Node) {
 	t.Helper()
 	runtime := n.CRI().Runtime
@@ -66,7 +66,7 @@ func removeDead(t *testing.T, n *node.Node) {
 	}
 }
 
-// namesOf are the image records of a digest.
+// namesOf returns the image records of a digest.
 func namesOf(t *testing.T, n *node.Node, d digest.Digest) []string {
 	t.Helper()
 	client, err := containerd.New(n.Containerd.Socket, containerd.WithDefaultNamespace("k8s.io"))
@@ -81,7 +81,7 @@ func namesOf(t *testing.T, n *node.Node, d digest.Digest) []string {
 	return names
 }
 
-// blobsOf are the blobs of containerd's content store.
+// blobsOf returns the blobs of containerd's content store.
 func blobsOf(t *testing.T, n *node.Node) []digest.Digest {
 	t.Helper()
 	client, err := containerd.New(n.Containerd.Socket, containerd.WithDefaultNamespace("k8s.io"))

@@ -12,7 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// Without systemd, render writes as long as no static pod runs; then it is the daemon's to offer the change.
+// Without systemd, render writes as long as no static pod runs; after that the daemon offers the change.
 func TestRenderWithoutSystemd(t *testing.T) {
 	t.Parallel()
 	for _, version := range []node.Version{node.Containerd16, node.Containerd17, node.Containerd2} {
@@ -32,7 +32,7 @@ func TestRenderWithoutSystemd(t *testing.T) {
 			before := n.ReadFile(story.VelumYAML)
 			r = n.Agent("render")
 			assert.Equal(t, 4, r.Code)
-			assert.Contains(t, r.Stderr, "systemd has not booted this system, and dashboard of the static pod velum-node1 runs")
+			assert.Contains(t, r.Stderr, "systemd did not boot this system, and dashboard of the static pod velum-node1 is running")
 			assert.Equal(t, before, n.ReadFile(story.VelumYAML))
 
 			n.Kubelet.Stop()

@@ -18,9 +18,9 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// A pod manifest that somebody else writes is shown as running by containerd's event of its start: the next observation
-// without one comes after ten minutes, which is longer than the test waits.
-func TestNewPodOfSomebodyElseIsShownAtItsStart(t *testing.T) {
+// A pod written by another program is shown as running because of containerd's start event: the next observation
+// without an event comes after ten minutes, longer than the test waits.
+func TestPodOfAnotherProgramIsShownAtItsStart(t *testing.T) {
 	t.Parallel()
 	for _, version := range []node.Version{node.Containerd16, node.Containerd17, node.Containerd2} {
 		t.Run("containerd "+string(version), func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestNewPodOfSomebodyElseIsShownAtItsStart(t *testing.T) {
 	}
 }
 
-// What was applied is remembered with who approved it, also by the next daemon, and the log says it.
+// The history of an apply has its approver, also in the next daemon, and the log has it as well.
 func TestHistoryNamesWhoAppliedOverTheSocket(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})

@@ -11,7 +11,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// Of several documents kubelet runs the first; the others are kept as they are.
+// Of several documents kubelet runs the first; the others are not changed.
 func TestLaterDocuments(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})
@@ -24,9 +24,8 @@ func TestLaterDocuments(t *testing.T) {
 	assert.Equal(t, "later-document", story.PodOf(t, s, "two.yaml").Untouched[0].Reason)
 }
 
-// What a pod manifest on disk asks for stays pinned until something else runs:
-// kubelet starts it at any time.
-func TestPinOfWhatIsWritten(t *testing.T) {
+// The image in a pod manifest on disk stays pinned until another one runs, because kubelet may start it at any time.
+func TestPinOfTheWrittenImage(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
 	first := story.Pins(t, n)

@@ -22,13 +22,12 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// images20 is the number of images of the node that perf figures are given for.
+// images20 is the number of images on the node of the performance figures.
 const images20 = 20
 
-// BenchmarkSteadyPoll measures the daemon while nothing changes, next to the
-// floor: one HEAD request per image on one kept-alive connection, by a program
-// that does nothing else. Requests are exact; CPU is the kernel's account of
-// each whole process.
+// BenchmarkSteadyPoll measures the daemon while nothing changes, compared with the minimum: one HEAD request per image
+// on one kept-alive connection, by a program that does nothing else. The number of requests is exact; CPU is the
+// kernel's figure for each whole process.
 func BenchmarkSteadyPoll(b *testing.B) {
 	polls := sized(20, 2)
 	n := node.Start(b, node.Options{Containerd: node.Containerd2})
@@ -61,10 +60,10 @@ func BenchmarkSteadyPoll(b *testing.B) {
 	b.ReportMetric(floor.Seconds()*1000/float64(polls), "floor-cpu-ms/poll")
 }
 
-// atRest is the time after which the daemon has given its heap back: a minute after its last cycle.
+// atRest returns the time after which the daemon has returned its heap: a minute after its last cycle.
 func atRest() time.Duration { return sized(65*time.Second, 0) }
 
-// BenchmarkIdle measures a daemon after two checks, at once and when it has come to rest.
+// BenchmarkIdle measures a daemon after two checks, at once and at rest.
 func BenchmarkIdle(b *testing.B) {
 	n := node.Start(b, node.Options{Containerd: node.Containerd2})
 	twenty(b, n)
@@ -104,6 +103,40 @@ func BenchmarkStart(b *testing.B) {
 	b.ReportMetric(slices.Max(times), "worst-start-to-ready-ms")
 }
 
+// BenchmarkCommand measures what each command costs at its start: CPU of `version`, the peak memory of `tags parse`.
+func BenchmarkCommand(b *testing.B) {
+	program := node.Start(b, node.Options{}).AgentProgram()
+	for b.Loop() {
+		var times []float64
+		for range sized(50, 2) {
+			cmd := exec.CommandContext(b.Context(), program, "version")
+			require.NoError(b, cmd.Run())
+			times = append(times, float64((cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime()).Microseconds())/1000)
+		}
+		b.ReportMetric(slices.Min(times), "least-cpu-ms")
+		b.ReportMetric(median(times), "cpu-ms")
+		b.ReportMetric(peakOfCommand(b, program), "peak-rss-MB")
+	}
+}
+
+// peakOfCommand asks the kernel while the command reads: the figure that wait(2) returns is this process's, if higher.
+func peakOfCommand(tb testing.TB, program string) float64 {
+	tb.Helper()
+	cmd := exec.CommandContext(tb.Context(), program, "tags", "parse")
+	in, err := cmd.StdinPipe()
+	require.NoError(tb, err)
+	require.NoError(tb, cmd.Start())
+	_, err = in.Write(bytes.Repeat([]byte("\n"), 2*pipeSize)) // which it skips; the write ends while it reads
+	require.NoError(tb, err)
+	peak := memory(tb, strconv.Itoa(cmd.Process.Pid), "VmHWM")
+	require.NoError(tb, in.Close())
+	require.NoError(tb, cmd.Wait())
+	return peak
+}
+
+// pipeSize is Linux's capacity of a pipe, pipe(7).
+const pipeSize = 64 << 10
+
 // twenty publishes twenty images and a template for each.
 func twenty(tb testing.TB, n *node.Node) (refs []string) {
 	tb.Helper()
@@ -118,7 +151,7 @@ func twenty(tb testing.TB, n *node.Node) (refs []string) {
 	return refs
 }
 
-// written: every pod manifest is there, so every image was found and staged.
+// written checks that every pod manifest exists, so every image was found and staged.
 func written(n *node.Node) error {
 	files, err := filepath.Glob(n.Path("etc/kubernetes/manifests/*.yaml"))
 	if err == nil && len(files) != images20 {
@@ -127,7 +160,7 @@ func written(n *node.Node) error {
 	return err
 }
 
-// settle waits until a poll asks for nothing but the followed tags.
+// settle waits until a poll requests only the followed tags.
 func settle(tb testing.TB, n *node.Node) {
 	tb.Helper()
 	node.Eventually(tb, "a steady poll", time.Minute, func() error {
@@ -155,8 +188,8 @@ func pidOf(tb testing.TB, n *node.Node) string {
 	return ""
 }
 
-// cpu is the time that a process had on a processor, from the scheduler's
-// account of its threads (nanoseconds, see sched-stats.rst).
+// cpu returns the CPU time of a process, from the scheduler's statistics of its threads (nanoseconds, see
+// sched-stats.rst).
 func cpu(tb testing.TB, pid string) time.Duration {
 	tb.Helper()
 	files, err := filepath.Glob("/proc/" + pid + "/task/*/schedstat")
@@ -175,7 +208,7 @@ func cpu(tb testing.TB, pid string) time.Duration {
 	return sum
 }
 
-// memory is a line of /proc/PID/status, in MB.
+// memory returns a line of /proc/PID/status, in MB.
 func memory(tb testing.TB, pid, name string) float64 {
 	tb.Helper()
 	data, err := os.ReadFile("/proc/" + pid + "/status")

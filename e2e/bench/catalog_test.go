@@ -19,12 +19,12 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog/store"
 )
 
-// benchReleases are listed of each image: as many as a page keeps, however many were published.
+// benchReleases is the number of listed releases per image: the maximum of a page.
 const benchReleases = catalog.Kept
 
-// BenchmarkCatalog measures what a release catalog costs the registry and a node with 20 images: bytes in the registry,
-// bytes of the first poll and of a poll after a change, requests of a poll without one, and the memory of the daemon. A
-// poll's requests are compared with regsync, which asks for 20 and 200 images.
+// BenchmarkCatalog measures the cost of a release catalog for the registry and a node with 20 images: bytes in the
+// registry, bytes of the first poll and of a poll after a change, requests of a poll without one, and the memory of the
+// daemon. A poll's requests are compared with regsync's for 20 and 200 images.
 func BenchmarkCatalog(b *testing.B) {
 	for _, images := range sized([]int{20, 200, 3125}, []int{20}) { // 3,125 pages list 100,000 releases
 		b.Run(strconv.Itoa(images), func(b *testing.B) { benchCatalog(b, images) })
@@ -107,7 +107,7 @@ func idleDaemon(b *testing.B, n *node.Node) float64 {
 	return memory(b, pidOf(b, n), "VmRSS")
 }
 
-// benchChannel publishes versions of a channel with as many pages as a test wants.
+// benchChannel publishes versions of a channel with a given number of pages.
 type benchChannel struct {
 	b        *testing.B
 	n        *node.Node
@@ -136,7 +136,7 @@ func (c *benchChannel) page(name, newest string, edition int) {
 	c.blobs = append(c.blobs, data)
 }
 
-// publish returns the bytes that the version adds to the registry.
+// publish returns the number of bytes that the version adds to the registry.
 func (c *benchChannel) publish() int64 {
 	c.b.Helper()
 	c.manifest.Version++

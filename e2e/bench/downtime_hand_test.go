@@ -12,8 +12,8 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// byHand changes the image in a pod manifest and leaves the rest to kubelet: to a large image that the node does not
-// have, and back to a small one that it has. There is no agent meanwhile.
+// byHand changes the image in a pod manifest without an agent: to a large image that the node does not have, and back
+// to a small one that it has.
 func (d *downtimes) byHand(rounds int) {
 	d.b.Helper()
 	rounds = (rounds + 1) / 2
@@ -44,7 +44,7 @@ func (d *downtimes) byHand(rounds int) {
 	}
 }
 
-// onNode is a small image that the node has. It answers with its own name.
+// onNode returns a small image on the node. It answers with its own name.
 func (d *downtimes) onNode(number int) string {
 	d.b.Helper()
 	tag := fmt.Sprintf("1.0.0-rev%d", number+1)
@@ -55,7 +55,7 @@ func (d *downtimes) onNode(number int) string {
 	return ref
 }
 
-// large is the image to pull, and its digest.
+// large returns the image to pull, and its digest.
 func (d *downtimes) large() (ref, digest string) {
 	d.b.Helper()
 	image := node.Image{Answer: "large"}
@@ -66,8 +66,8 @@ func (d *downtimes) large() (ref, digest string) {
 	return d.Registry.Ref("demo/large:1.0.0-rev1"), digest
 }
 
-// discard makes the node forget an image: the ended containers that hold its snapshots, its names, and then all that
-// nothing holds any more.
+// discard removes an image from the node: the ended containers with its snapshots, its names, and then all unreferenced
+// content.
 func (d *downtimes) discard(pod, digest string) {
 	d.b.Helper()
 	runtime := d.CRI().Runtime

@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// print writes the table, and below it what was found by the goals of docs/dev/performance.md.
+// print writes the table, and below it the results for the goals of docs/dev/performance.md.
 func (d *downtimes) print(out io.Writer) {
 	fmt.Fprintf(out, "\nDowntime, containerd %s: seconds from the last old answer to the first new one. "+
 		"Requests and MB (10^6 bytes) are the most in one change, while the pod was down.\n\n", d.server)
@@ -27,7 +27,7 @@ func (d *downtimes) print(out io.Writer) {
 			worst(rows, heads(story.CriAgent)), worst(rows, heads(story.OwnAgent)), worst(rows, others), worst(rows, layers),
 			list(rows, down))
 	}
-	_ = table.Flush() // to a terminal or a file of logs
+	_ = table.Flush() // to a terminal or a log file
 	fmt.Fprintln(out)
 	for _, way := range d.ways() {
 		d.goals(out, way)
@@ -61,10 +61,10 @@ func (d *downtimes) goals(out io.Writer, way string) {
 
 func down(m downtime) float64 { return m.Down().Seconds() }
 
-// late is how long the pod was down after its registry was back; below 0, it was up before.
+// late returns how long the pod was down after its registry was back; negative if it was up before.
 func late(m downtime) float64 { return m.First.Sub(m.up).Seconds() }
 
-// heads counts those of a client.
+// heads counts a client's HEAD requests.
 func heads(client string) func(downtime) float64 {
 	return func(m downtime) float64 { return float64(m.asked.Of(client).Count(http.MethodHead, node.Manifest)) }
 }
@@ -78,7 +78,7 @@ func worst(rows []downtime, of func(downtime) float64) float64 {
 	return most
 }
 
-// ways are in the order in which they were measured.
+// ways returns the ways in order of measurement.
 func (d *downtimes) ways() (ways []string) {
 	for _, m := range d.all {
 		if !slices.Contains(ways, m.way) {
@@ -92,7 +92,7 @@ func (d *downtimes) of(way string) []downtime {
 	return slices.DeleteFunc(slices.Clone(d.all), func(m downtime) bool { return m.way != way })
 }
 
-// list is every figure, in the order in which they were measured.
+// list returns all figures in order of measurement.
 func list(rows []downtime, of func(downtime) float64) string {
 	var figures []string
 	for _, m := range rows {

@@ -34,24 +34,24 @@ const (
 )
 
 const (
-	// backPatience is how long a pod may be down: kubelet alone may take a minute after a registry was away.
+	// backPatience limits a pod's downtime: kubelet alone may take a minute after a registry was away.
 	backPatience = 3 * time.Minute
-	// largeSize is that of the image to pull, in layers that do not compress.
+	// largeSize is the size of the image to pull, in layers that do not compress.
 	largeSize, largeParts = 200_000_000, 8
 	// slowLine is 100 Mbit/s, in bytes.
 	slowLine = 12_500_000
 )
 
-// BenchmarkDowntime measures how long the server of a static pod is away when its image changes: from the last answer
-// of the old one to the first of the new, as a client sees it that asks every 10 ms over a new connection. The agent
-// does it by `apply` and `rollback`, and sometimes loses the registry between stop and start; and on the same kubelet
-// the image in the pod manifest is edited by hand.
+// BenchmarkDowntime measures the downtime of a static pod's server when its image changes: from the last answer of the
+// old one to the first of the new, for a client that connects every 10 ms. The agent runs `apply` and `rollback`,
+// sometimes losing the registry between stop and start; on the same kubelet the image in the pod manifest is also
+// edited by hand.
 //
-//	BENCH_ROUNDS=10              of each way, half as many of those that lose the registry or pull
+//	BENCH_ROUNDS=10              rounds of each way, half as many of those that lose the registry or pull
 //	BENCH_SERVERS=2,1.7          which containerds; empty: both
-//	BENCH_WAYS=rebuild,revision  which ways, by what the table calls them (edits go together); empty: all
+//	BENCH_WAYS=rebuild,revision  which ways, by their names in the table (edits go together); empty: all
 //
-// It prints each change as it comes, with what the registry was asked for while the pod was down, and then a table.
+// It prints each change, with the requests to the registry while the pod was down, and then a table.
 func BenchmarkDowntime(b *testing.B) {
 	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_ROUNDS"), sized("10", "1")))
 	require.NoError(b, err, "BENCH_ROUNDS")
@@ -64,10 +64,10 @@ func BenchmarkDowntime(b *testing.B) {
 			d.print(os.Stdout)
 		}
 	}
-	b.ReportMetric(0, "ns/op") // of the whole series, which says nothing
+	b.ReportMetric(0, "ns/op") // of the whole series, not meaningful
 }
 
-// downtimes is a node, and what was measured on it.
+// downtimes is a node with its measurements.
 type downtimes struct {
 	*node.Node
 	b      *testing.B
@@ -83,10 +83,10 @@ type downtime struct {
 	way string
 	node.Outage
 	asked node.Requests // of the registry, while the pod was down
-	up    time.Time     // when the registry came back that was lost
+	up    time.Time     // when the lost registry came back
 }
 
-// measure acts, and waits for an answer of the new image.
+// measure calls act and waits for an answer of the new image.
 func (d *downtimes) measure(way, answer string, act func(m *downtime)) {
 	d.b.Helper()
 	d.settle()
@@ -107,14 +107,14 @@ func (d *downtimes) measure(way, answer string, act func(m *downtime)) {
 	}
 }
 
-// settle waits until what runs has run for longer than any wait of ours, and then up to a second more: kubelet looks at
-// its containers once a second, and a stop may come at any moment between two looks. Rounds in a row would all come
-// right after one.
+// settle waits until the running container is older than any wait of the agent, and then up to a second more: kubelet
+// checks its containers once a second, and a stop may come at any moment between two checks. Consecutive rounds would
+// all come right after one.
 func (d *downtimes) settle() {
 	<-time.After(4*time.Second + rand.N(time.Second))
 }
 
-// byAgent has a daemon change pods of its own.
+// byAgent makes a daemon change its own pods.
 func (d *downtimes) byAgent(rounds int) {
 	d.b.Helper()
 	d.WriteFile(story.ConfigFile, "interval: 0\n")
@@ -150,8 +150,8 @@ func (d *downtimes) byAgent(rounds int) {
 	d.probe.Stop()
 }
 
-// backAndLost are the ways after which a digest stands in the pod manifest. It ends with the next release, so that
-// each begins with one.
+// backAndLost measures the ways after which the pod manifest has a digest. It ends with the next release, so that each
+// begins with one.
 func (d *downtimes) backAndLost(rounds int) {
 	d.b.Helper()
 	for range d.rounds(wayRollback, rounds) {
@@ -176,8 +176,8 @@ func (d *downtimes) fresh() string {
 	return d.long()
 }
 
-// loseRegistry has a rebuild whose registry goes away when kubelet asks it, which it does once it has seen the stop,
-// and comes back after a time.
+// loseRegistry measures a rebuild whose registry goes away when kubelet asks it, right after the stop, and comes back
+// after a time.
 func (d *downtimes) loseRegistry(way string, away time.Duration) {
 	d.b.Helper()
 	d.fresh()
@@ -203,7 +203,7 @@ func (d *downtimes) loseRegistry(way string, away time.Duration) {
 	})
 }
 
-// release publishes the next build, of the next revision or of this one, and has it staged.
+// release publishes the next build, of the next revision or of this one, and stages it.
 func (d *downtimes) release(revisions int, repositories ...string) {
 	d.b.Helper()
 	d.revision += revisions
@@ -218,12 +218,12 @@ func (d *downtimes) release(revisions int, repositories ...string) {
 
 func (d *downtimes) long() string { return fmt.Sprintf("4.0.0-rev%d-build1.%d", d.revision, d.build) }
 
-// rounds is how often a way is measured.
+// rounds returns how often a way is measured.
 func (d *downtimes) rounds(way string, rounds int) int {
 	return rounds * len(chosen("BENCH_WAYS", []string{way}, func(w string) string { return w }))
 }
 
-// agent runs a verb of the agent, which must succeed.
+// agent runs a verb of the agent that must succeed.
 func (d *downtimes) agent(args ...string) {
 	d.b.Helper()
 	r := d.Agent(args...)

@@ -24,9 +24,9 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// BenchmarkHostBoot measures what the installed package costs a boot: from its start to READY, until kubelet is
-// started, and until the boot is over, with it and without it in turn. It shows what waited for what, and the sizes of the
-// packages. BENCH_ROUNDS is how often (10).
+// BenchmarkHostBoot measures the cost of the installed package at boot: from the start of the boot to READY, until
+// kubelet starts, and until the boot is over, alternately with and without it. It prints the chain of dependencies, and
+// the sizes of the packages. BENCH_ROUNDS is the number of rounds (10).
 func BenchmarkHostBoot(b *testing.B) {
 	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_ROUNDS"), sized("10", "1")))
 	require.NoError(b, err, "BENCH_ROUNDS")
@@ -35,12 +35,11 @@ func BenchmarkHostBoot(b *testing.B) {
 	boots := &boots{Host: host.New(b, n, host.Systemd257), b: b, ms: map[string][]float64{}}
 	boots.Install(host.PackagesOf(b).Older)
 	story.HostFiles(boots.Host, n)
-	boots.WriteFile("/etc/systemd/system/kubelet.service", story.KubeletUnit)
-	boots.Enable("kubelet.service")
-	require.Equal(b, "running", boots.Boot()) // the first one makes caches
+	story.StubKubelet(boots.Host)
+	require.Equal(b, "running", boots.Boot()) // the first boot fills caches
 	for b.Loop() {
 		for range rounds {
-			boots.Must("systemctl", "disable", "--quiet", host.Service) // what renders comes and goes with it
+			boots.Must("systemctl", "disable", "--quiet", host.Service) // also disables rendering
 			boots.again("without")
 			boots.Must("systemctl", "enable", "--quiet", host.Service)
 			boots.again("with")
@@ -54,12 +53,12 @@ func BenchmarkHostBoot(b *testing.B) {
 	fmt.Println(boots.Must("sh", "-c", "systemd-analyze blame --no-pager | head"))
 	boots.print()
 	sizes(b)
-	b.ReportMetric(0, "ns/op") // of the whole series, which says nothing
+	b.ReportMetric(0, "ns/op") // of the whole series, not meaningful
 }
 
 const renders = "image-update-agent-render.service"
 
-// boots are those of a host, and what was measured in them, in ms.
+// boots has a host's measurements, in ms.
 type boots struct {
 	*host.Host
 	b  *testing.B
@@ -102,7 +101,7 @@ func (s *boots) print() {
 	require.NoError(s.b, table.Flush())
 }
 
-// ms reads a time of the manager, in microseconds there.
+// ms reads a time from the manager, which uses microseconds.
 func ms(b *testing.B, text string) float64 {
 	b.Helper()
 	us, err := strconv.ParseFloat(text, 64)
@@ -110,8 +109,8 @@ func ms(b *testing.B, text string) float64 {
 	return us / 1000
 }
 
-// BenchmarkHostIdle measures the installed service, as the package sets it up, while nothing happens: processor time
-// and wakeups, and the memory of a node of twenty images whose pods run. BENCH_IDLE is for how long (10m, in which it
+// BenchmarkHostIdle measures the installed service, as the package sets it up, while nothing happens: CPU time and
+// wakeups, and the memory of a node with twenty images whose pods run. BENCH_IDLE is the duration (10m, in which it
 // observes the node once).
 func BenchmarkHostIdle(b *testing.B) {
 	length, err := time.ParseDuration(cmp.Or(os.Getenv("BENCH_IDLE"), sized("10m", "1s")))
@@ -147,10 +146,11 @@ func BenchmarkHostIdle(b *testing.B) {
 	b.ReportMetric(memory(b, pid, "VmRSS"), "rss-MB")
 	b.ReportMetric(memory(b, pid, "RssAnon"), "rss-anon-MB")
 	b.ReportMetric(proportional(b, pid), "pss-MB")
-	b.ReportMetric(0, "ns/op") // of the length that was asked for
+	b.ReportMetric(0, "ns/op") // of the requested duration
 }
 
-// startPods runs the pods of twenty as kubelet does. While a pod does not run, the agent observes the node more often.
+// startPods starts the pods of twenty as kubelet does. While a pod does not run, the agent observes the node more
+// often.
 func startPods(b *testing.B, n *node.Node, refs []string) {
 	b.Helper()
 	runtime := n.CRI().Runtime
@@ -187,7 +187,7 @@ func startPods(b *testing.B, n *node.Node, refs []string) {
 	}
 }
 
-// wakeups is how often each thread of a process has gone to sleep of its own will, and so was woken.
+// wakeups returns how often each thread of a process has blocked voluntarily, and so was woken.
 func wakeups(b *testing.B, pid string) map[string]int {
 	b.Helper()
 	all := map[string]int{}
@@ -203,7 +203,7 @@ func wakeups(b *testing.B, pid string) map[string]int {
 	return all
 }
 
-// proportional is the memory of a process in MB, in which each page is shared among those who have it.
+// proportional returns the memory of a process in MB, counting shared pages proportionally.
 func proportional(b *testing.B, pid string) float64 {
 	b.Helper()
 	text, err := os.ReadFile("/proc/" + pid + "/smaps_rollup")
@@ -215,7 +215,7 @@ func proportional(b *testing.B, pid string) float64 {
 	return kb * 1024 / 1e6
 }
 
-// sizes shows the size of the packages, and of what they install.
+// sizes prints the sizes of the packages and of their files.
 func sizes(b *testing.B) {
 	b.Helper()
 	dist := b.TempDir()
@@ -224,7 +224,7 @@ func sizes(b *testing.B) {
 	fmt.Fprintln(table, "bytes\tinstalled\tpackage")
 	for _, file := range story.Glob(b, dist, "*.rpm") {
 		if strings.HasSuffix(file, ".src.rpm") {
-			continue // nobody installs it
+			continue // not installed
 		}
 		info, err := os.Stat(file)
 		require.NoError(b, err)

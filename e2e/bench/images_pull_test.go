@@ -30,8 +30,8 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// The images that are pulled, in bytes before compression. What is in them compresses to 46 %, as images of programs
-// and text do, so the large one has 200 MB on the wire, and the set 120 MB: twenty images of 20 MB that share two
+// The sizes of the images to pull, in bytes before compression. Their content compresses to 46 %, like images of
+// programs and text, so the large one has 200 MB on the wire, and the set 120 MB: twenty images of 20 MB that share two
 // layers.
 const (
 	largeLayers = 8
@@ -41,7 +41,7 @@ const (
 	setOwn      = 11_400_000
 )
 
-// pulledImage is one image in the registry, with all that a pull must bring.
+// pulledImage is one image in the registry, with everything that a pull must fetch.
 type pulledImage struct {
 	ref    string // by its floating tag
 	digest digest.Digest
@@ -50,15 +50,15 @@ type pulledImage struct {
 	layers map[string]int64 // sizes by digest
 }
 
-// work is what one measurement pulls.
+// work is the images of one measurement.
 type work struct {
 	name   string
 	images []pulledImage
 	layers map[string]int64
-	bytes  int64 // of all layers, each once
+	bytes  int64 // of all layers, without duplicates
 }
 
-// publishWorks puts the images into the node's registry.
+// publishWorks pushes the images to the node's registry.
 func publishWorks(b *testing.B, n *node.Node) []work {
 	b.Helper()
 	dir := filepath.Join(node.Cache(), "pulls", sized("v3-", "small-")+runtime.GOARCH)
@@ -116,7 +116,7 @@ func describeImage(b *testing.B, ref string, image v1.Image) pulledImage {
 	return p
 }
 
-// makeImages writes an OCI layout: the large image, then the set. It is complete or absent.
+// makeImages writes an OCI layout with the large image, then the set. It is complete or absent.
 func makeImages(b *testing.B, dir string) {
 	b.Helper()
 	require.NoError(b, os.MkdirAll(filepath.Dir(dir), 0o755))
@@ -154,8 +154,8 @@ func makeImage(b *testing.B, layers ...v1.Layer) v1.Image {
 	return image
 }
 
-// makeLayer makes a layer of files whose sizes spread from 1 kB to 512 kB, as many small as large ones: what stands
-// in it depends on the seed only.
+// makeLayer makes a layer of files with sizes from 1 kB to 512 kB, as many small as large ones: the content depends
+// only on the seed.
 func makeLayer(b *testing.B, dir string, seed uint64, size int64) v1.Layer {
 	b.Helper()
 	source, words := rand.New(rand.NewPCG(seed, 0)), vocabulary()
@@ -180,7 +180,7 @@ func makeLayer(b *testing.B, dir string, seed uint64, size int64) v1.Layer {
 	return layer
 }
 
-// prose is bytes that compress as programs and text do: words, frequent and rare ones, and noise between them.
+// prose returns bytes that compress like programs and text: frequent and rare words, with noise between them.
 func prose(source *rand.Rand, words []string, length int) []byte {
 	text := make([]byte, 0, length+32)
 	for len(text) < length {
@@ -193,7 +193,7 @@ func prose(source *rand.Rand, words []string, length int) []byte {
 	return text[:length]
 }
 
-// vocabulary is of the same words each time.
+// vocabulary returns the same words each time.
 func vocabulary() []string {
 	source := rand.New(rand.NewPCG(0, 1))
 	words := make([]string, 4096)

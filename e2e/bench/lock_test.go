@@ -21,7 +21,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
 
-// timed adds up what a server takes for its answers.
+// timed sums up a server's response times.
 type timed struct {
 	http.Handler
 	took  time.Duration
@@ -35,8 +35,8 @@ func (s *timed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.asked++
 }
 
-// BenchmarkLock measures a lock and its end, beside the server's own time: over http, and over TLS with a client
-// certificate, whose handshake each request pays.
+// BenchmarkLock measures a lock and its release, compared with the server's own time: over http, and over TLS with a
+// client certificate, with a handshake for each request.
 func BenchmarkLock(b *testing.B) {
 	ca, cert, key := registrytest.Certificate(b)
 	store := story.StartEtcd(b).Store()
@@ -97,7 +97,7 @@ func BenchmarkLockIdle(b *testing.B) {
 		n.WriteFile(story.ConfigFile, config+more)
 		return idleDaemon(b, n)
 	}
-	idle("") // what it stages stays
+	idle("") // its staged images stay
 	var grown []float64
 	for b.Loop() {
 		without := idle("apply:\n  mode: auto\n")

@@ -25,7 +25,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// meter passes connections on to a registry and counts them, and their bytes.
+// meter forwards connections to a registry and counts them, and their bytes.
 type meter struct {
 	host        string
 	connections atomic.Int64
@@ -67,7 +67,7 @@ func (m *meter) pass(ctx context.Context, client net.Conn, to string) {
 	copied(client, server)
 }
 
-// counting counts what is written.
+// counting counts written bytes.
 type counting struct {
 	io.Writer
 	bytes *atomic.Int64
@@ -79,14 +79,14 @@ func (c counting) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// usage is what polls cost, all of them together.
+// usage is the total cost of polls.
 type usage struct {
 	polls       float64
 	requests    node.Requests
 	connections int64
 	bytes       int64
 	wall, cpu   time.Duration
-	rss         float64 // MB, the peak of a program, what a daemon has
+	rss         float64 // MB: the peak of a program, the current value of a daemon
 }
 
 func (u usage) report(b *testing.B) {
@@ -97,10 +97,10 @@ func (u usage) report(b *testing.B) {
 	b.ReportMetric(u.wall.Seconds()*1000/u.polls, "wall-ms/poll")
 	b.ReportMetric(u.cpu.Seconds()*1000/u.polls, "cpu-ms/poll")
 	b.ReportMetric(u.rss, "rss-MB")
-	b.ReportMetric(0, "ns/op") // of one measurement, which says nothing
+	b.ReportMetric(0, "ns/op") // of one measurement, not meaningful
 }
 
-// measured counts around work that fills in the rest.
+// measured counts around work, which fills in the rest.
 func (g *polled) measured(work func(u *usage)) usage {
 	var u usage
 	g.n.Registry.Forget()
@@ -113,7 +113,7 @@ func (g *polled) measured(work func(u *usage)) usage {
 	return u
 }
 
-// programs runs commands one after the other, and sums what they used.
+// programs runs commands one after another, and sums up their usage.
 func (g *polled) programs(b *testing.B, polls float64, commands ...[]string) usage {
 	b.Helper()
 	file := filepath.Join(g.home, "used")
@@ -135,8 +135,7 @@ func (g *polled) programs(b *testing.B, polls float64, commands ...[]string) usa
 	})
 }
 
-// daemon is a program that polls by itself, and stands still (SIGSTOP) but while
-// it is measured.
+// daemon is a program that polls by itself, and is stopped (SIGSTOP) except while it is measured.
 type daemon struct {
 	pid   string
 	agent string // part of its User-Agent
@@ -149,7 +148,7 @@ func (d daemon) signal(tb testing.TB, s syscall.Signal) {
 	require.NoError(tb, syscall.Kill(pid, s))
 }
 
-// polls lets a daemon poll so many times, after one that is not counted.
+// polls lets a daemon poll a number of times, after one that is not counted.
 func (g *polled) polls(b *testing.B, d daemon, polls int) usage {
 	b.Helper()
 	d.signal(b, syscall.SIGCONT)
@@ -166,8 +165,7 @@ func (g *polled) polls(b *testing.B, d daemon, polls int) usage {
 	return u
 }
 
-// questions is how long the requests of a poll take: from the first to the last
-// one, the median of all polls.
+// questions returns how long the requests of a poll take: from the first to the last one, the median of all polls.
 func (g *polled) questions(all node.Requests) time.Duration {
 	var spans []float64
 	for poll := range slices.Chunk(all, len(g.refs)) {
@@ -176,7 +174,7 @@ func (g *polled) questions(all node.Requests) time.Duration {
 	return time.Duration(median(spans))
 }
 
-// await waits for so many polls, and returns the number of HEAD requests.
+// await waits for a number of polls, and returns the number of HEAD requests.
 func (g *polled) await(b *testing.B, d daemon, polls int) (heads int) {
 	b.Helper()
 	node.Eventually(b, d.agent+" polls", story.Ready, func() error {
@@ -203,7 +201,7 @@ func tool(tb testing.TB, dir, name string) string {
 	return program
 }
 
-// peer is the path of a program that `tools/setup peers` has built.
+// peer returns the path of a program built by `tools/setup peers`.
 func peer(tb testing.TB, part, program string) string {
 	tb.Helper()
 	out, err := exec.CommandContext(tb.Context(), "../../tools/setup", "where", part).Output()

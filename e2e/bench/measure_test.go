@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// runFloor tells what cmd/floor used of a processor for the same requests.
+// runFloor returns the CPU time of cmd/floor for the same requests.
 func runFloor(tb testing.TB, rounds int, host string, refs []string) time.Duration {
 	tb.Helper()
 	program := filepath.Join(tb.TempDir(), "floor")

@@ -27,8 +27,8 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// sample bounds the images of which programs that start for each image are
-// measured; the figures are those of as many as the poll has.
+// sample limits the images with which programs that start once per image are measured; the figures are scaled to the
+// poll's number.
 const sample = 50
 
 // polled is a registry with images, and its client.
@@ -42,14 +42,12 @@ type polled struct {
 	sync  daemon
 }
 
-// BenchmarkPoll measures a poll in which nothing has changed, by the agent, by
-// the least that can be (floor), and by comparable programs, on the same
-// docker-registry. All images of a poll are one repository there, under as many
-// names: its digest, manifest and tag list are the registry's own.
+// BenchmarkPoll measures a poll without changes, of the agent, of the minimum (floor), and of comparable programs, on
+// the same docker-registry. All images of a poll are one repository there, under different names: its digest, manifest
+// and tag list come from the registry.
 //
-// The agent and regsync are daemons that run since before, floor and requests
-// are programs that poll several times in one run, the others start once for
-// each image. The agent's poll is the whole cycle.
+// The agent and regsync are running daemons, floor and requests are programs that poll several times in one run, the
+// others start once per image. The agent's poll is the whole cycle.
 func BenchmarkPoll(b *testing.B) {
 	n := node.Start(b, node.Options{Containerd: node.Containerd2})
 	m := startMeter(b, n)
@@ -70,8 +68,7 @@ func BenchmarkPoll(b *testing.B) {
 	}
 }
 
-// alias lets the registry's repository bench/tags50 answer for tags50/app1 and
-// all its like.
+// alias makes the registry's repository bench/tags50 answer for tags50/app1 and similar names.
 func alias(_ http.ResponseWriter, r *http.Request) bool {
 	parts := strings.SplitN(r.URL.Path, "/", 5) // "", v2, tags50, app1, manifests/...
 	if len(parts) == 5 && strings.HasPrefix(parts[2], "tags") {
@@ -80,8 +77,7 @@ func alias(_ http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// publishTags publishes one small image under that many tags: the followed one,
-// its long tag, and older ones.
+// publishTags publishes one small image under that many tags: the followed one, its long tag, and older ones.
 func publishTags(b *testing.B, n *node.Node, count int) {
 	b.Helper()
 	image, err := random.Image(1000, 2)
@@ -103,8 +99,7 @@ func publishTags(b *testing.B, n *node.Node, count int) {
 	}
 }
 
-// startPolled starts both daemons and waits until their polls ask for the
-// followed tags only.
+// startPolled starts both daemons and waits until their polls request only the followed tags.
 func startPolled(b *testing.B, n *node.Node, m *meter, images, tags int) *polled {
 	b.Helper()
 	g := &polled{n: n, meter: m, home: b.TempDir()}
@@ -127,7 +122,7 @@ func startPolled(b *testing.B, n *node.Node, m *meter, images, tags int) *polled
 	return g
 }
 
-// steady waits for two polls in which a daemon asks for nothing but tags.
+// steady waits for two polls in which a daemon requests only tags.
 func (g *polled) steady(b *testing.B, d daemon) {
 	b.Helper()
 	node.Eventually(b, d.agent+": a steady poll", 15*time.Minute, func() error {
@@ -140,8 +135,8 @@ func (g *polled) steady(b *testing.B, d daemon) {
 	})
 }
 
-// startRegsync has regsync's server keep copies in OCI layouts current, every
-// second: a HEAD for each, as the agent.
+// startRegsync makes regsync's server keep copies in OCI layouts up to date, every second: one HEAD each, like the
+// agent.
 func (g *polled) startRegsync(b *testing.B) daemon {
 	b.Helper()
 	var config strings.Builder
@@ -163,11 +158,10 @@ func (g *polled) startRegsync(b *testing.B) daemon {
 	return daemon{strconv.Itoa(cmd.Process.Pid), "regclient/regsync"}
 }
 
-// rounds are so many that the start of the program does not count.
+// rounds returns enough rounds to make the start of the program negligible.
 func (g *polled) rounds() int { return sized(4000, 40) / len(g.refs) }
 
-// few are the polls of a daemon that are measured at a time: one of 1,000
-// images takes seconds.
+// few returns the number of a daemon's polls measured at a time: one of 1,000 images takes seconds.
 func (g *polled) few() int { return sized(min(5, max(1, 1000/len(g.refs))), 1) }
 
 func (g *polled) floor(b *testing.B) usage {
@@ -186,7 +180,7 @@ func (g *polled) requests(b *testing.B) usage {
 	return g.programs(b, float64(g.rounds()), append(argv, g.refs...))
 }
 
-// loops measures programs that start once for each image.
+// loops measures programs that start once per image.
 func (g *polled) loops(b *testing.B) {
 	b.Helper()
 	crane, regctl := peer(b, "crane", "crane"), peer(b, "regclient", "regctl")
@@ -209,7 +203,7 @@ func (g *polled) loops(b *testing.B) {
 	}
 }
 
-// paired measures agent and regsync in turn, so that both see the same machine.
+// paired measures agent and regsync alternately, so that both have the same conditions.
 func (g *polled) paired(b *testing.B) {
 	var ratios, requests []float64
 	floor := g.requests(b)
@@ -224,8 +218,8 @@ func (g *polled) paired(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkCapacity is what the registry of these benchmarks answers, asked by
-// eight clients at once on the same machine.
+// BenchmarkCapacity measures the throughput of the registry of these benchmarks with eight concurrent clients on the
+// same machine.
 func BenchmarkCapacity(b *testing.B) {
 	const clients = 8
 	rounds := sized(500, 5)

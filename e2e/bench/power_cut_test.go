@@ -22,16 +22,16 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// BenchmarkPowerCut measures what the own host does for a node, and what it costs.
+// BenchmarkPowerCut measures the benefit and the cost of the local registry.
 //
 //   - boot: from kubelet's start until four pods answer, after a power cut. With IfNotPresent; with Always and the own
-//     host last, the registry refused or a black hole (dial_timeout = "5s", which containerd 1.7 does not know); with
-//     Always and the own host first
+//     host last, the registry refused or a black hole (dial_timeout = "2s", which containerd 1.7 does not know); with
+//     Always and the local registry first
 //   - container: from its end until it answers again, with the registry refused
-//   - pull: of an image that the node has from a registry that is well, as CRI does it for kubelet
-//   - answer: from the begin of a connection to the end of the answer, of a process started for it
+//   - pull: of an image on the node from a working registry, by CRI as for kubelet
+//   - answer: from the start of a connection to the end of the answer, of a process started for it
 //
-// BENCH_ROUNDS is how often (10), BENCH_SERVERS=2,1.7 on which containerds.
+// BENCH_ROUNDS is the number of rounds (10), BENCH_SERVERS=2,1.7 the versions of containerd.
 func BenchmarkPowerCut(b *testing.B) {
 	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_ROUNDS"), sized("10", "1")))
 	require.NoError(b, err, "BENCH_ROUNDS")
@@ -48,15 +48,15 @@ func BenchmarkPowerCut(b *testing.B) {
 			p.print()
 		}
 	}
-	b.ReportMetric(0, "ns/op") // of the whole series, which says nothing
+	b.ReportMetric(0, "ns/op") // of the whole series, not meaningful
 }
 
-// powerCuts is a node without a daemon, and what was measured on it, in ms.
+// powerCuts is a node without a daemon, with its measurements, in ms.
 type powerCuts struct {
 	*node.Node
 	b      *testing.B
 	server node.Version
-	own    *node.OwnHost
+	own    *node.LocalRegistry
 	away   map[node.Away]node.Upstream
 	pods   []node.Pod
 	images []string
@@ -66,7 +66,7 @@ type powerCuts struct {
 func newPowerCuts(b *testing.B, server node.Version) *powerCuts {
 	b.Helper()
 	n := node.Start(b, node.Options{Containerd: server, Kubelet: true})
-	p := &powerCuts{Node: n, b: b, server: server, own: n.OwnHost(), ms: map[string][]float64{}}
+	p := &powerCuts{Node: n, b: b, server: server, own: n.LocalRegistry(), ms: map[string][]float64{}}
 	p.away = map[node.Away]node.Upstream{
 		node.Refused: n.StartAway(node.Refused), node.Blackhole: n.StartAway(node.Blackhole),
 	}
@@ -87,18 +87,18 @@ func (p *powerCuts) areUp() {
 	}
 }
 
-// hosts has an admin name an upstream, and the agent add the own host.
+// hosts writes a hosts.toml with an upstream, and the agent adds the local registry.
 func (p *powerCuts) hosts(up node.Upstream, enable ...string) {
 	p.b.Helper()
 	require.NoError(p.b, os.RemoveAll(p.Path(story.CertsD+p.Registry.Host)))
 	story.AdminsHosts(p.Node, p.Registry.Host, up)
 	if len(enable) > 0 {
-		r := p.Agent(slices.Concat([]string{"localhost", "enable", p.Registry.Host, "--write"}, enable[1:])...)
+		r := p.Agent(slices.Concat([]string{"local-registry", "enable", p.Registry.Host, "--write"}, enable[1:])...)
 		require.Equal(p.b, 0, r.Code, "%s\n%s", r.Stdout, r.Stderr)
 	}
 }
 
-// boots cuts the power once for each way to come up.
+// boots cuts the power once for each configuration.
 func (p *powerCuts) boots() {
 	p.b.Helper()
 	refused := p.away[node.Refused]
@@ -114,17 +114,17 @@ func (p *powerCuts) boots() {
 	}
 }
 
-// What `localhost enable` gets.
+// The arguments of `local-registry enable`.
 var fallback, first = []string{"last"}, []string{"first", "--gate"}
 
 const (
 	blackhole     = "boot, Always, last, black hole"
-	maxBlackholes = 2 // of 20 s each, and of 2 minutes on containerd 1.7
-	// bootPatience is for four pulls, one after the other, each of which waits 30 s for a connection.
+	maxBlackholes = 2 // of 8 s each, and of 2 minutes on containerd 1.7
+	// bootPatience allows four pulls, one after another, each of which waits 30 s for a connection.
 	bootPatience = 4 * time.Minute
 )
 
-// boot cuts the power and measures how long it takes from kubelet's start until all pods answer.
+// boot cuts the power and measures the time from kubelet's start until all pods answer.
 func (p *powerCuts) boot(way, policy string) {
 	p.b.Helper()
 	p.PowerOff()
@@ -144,7 +144,7 @@ func (p *powerCuts) boot(way, policy string) {
 	p.add(way, began)
 }
 
-// ends stops a container of two pods. Kubelet looks once a second, so it does that at no particular moment.
+// ends stops a container of two pods at a random moment, because kubelet checks once a second.
 func (p *powerCuts) ends() {
 	p.b.Helper()
 	for i, way := range []struct {
@@ -161,7 +161,7 @@ func (p *powerCuts) ends() {
 	}
 }
 
-// forgetEnds has kubelet know of no container that has ended: one that ends a second time within ten minutes waits.
+// forgetEnds makes kubelet forget all ended containers: one that ends a second time within ten minutes gets a back-off.
 func (p *powerCuts) forgetEnds() {
 	p.b.Helper()
 	p.Kubelet.Stop()
@@ -177,7 +177,8 @@ func (p *powerCuts) forgetEnds() {
 	p.Kubelet.Start()
 }
 
-// pulls takes an image in turn without the own host, with it last and first, and, some times, with one that hangs.
+// pulls runs pulls of an image alternately without the local registry, with it last and first, and, some times, with one that
+// hangs.
 func (p *powerCuts) pulls(rounds int) {
 	p.b.Helper()
 	up := node.Upstream{URL: p.Registry.URL()}
@@ -204,7 +205,7 @@ func (p *powerCuts) pulls(rounds int) {
 
 const maxHangs = 5 // of 5 s each
 
-// answers asks the own host, whose process is started for the question.
+// answers measures answers of the local registry, whose process is started for each request.
 func (p *powerCuts) answers(rounds int) {
 	p.b.Helper()
 	for range rounds {

@@ -18,7 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// server is a containerd that pulls are measured on, and by which ways.
+// server is a containerd for measuring pulls, with the ways to pull.
 type server struct {
 	name string
 	node.Server
@@ -26,11 +26,11 @@ type server struct {
 	works []string
 }
 
-// pullServers are containerds with the settings that they come with, and then with what makes pulls faster.
+// pullServers returns containerds with their default settings, and then with settings for faster pulls.
 //
-// The transfer service pulls for CRI and ctr since containerd 2.1. Its settings do not reach a client that pulls by
-// itself, as the agent: unpacking side by side is asked for by the client there, and needs a snapshotter that can
-// "rebase" (overlayfs since 2.2). The program on the PATH works for every pull.
+// The transfer service pulls for CRI and ctr since containerd 2.1. Its settings do not apply to a client that pulls
+// itself, as the agent does: such a client requests parallel unpacking, which needs a snapshotter that can "rebase"
+// (overlayfs since 2.2). The program on the PATH applies to every pull.
 func pullServers() []server {
 	const transfer = "\n[plugins.\"io.containerd.transfer.v1.local\"]\n  "
 	const unpacks, buffer = "max_concurrent_unpacks = 4\n", "concurrent_layer_fetch_buffer = 8388608\n"
@@ -64,17 +64,17 @@ func pullServers() []server {
 	}
 }
 
-// BenchmarkPull measures pulls into a containerd that is new each time: by the agent (`run --once`, and a daemon that
-// a person asks to check), by ctr, by CRI, and by a program that does no more than any of them must (cmd/floor). One
-// round has all of them in turn, so that ratios within a round are of one machine at one time.
+// BenchmarkPull measures pulls into a fresh containerd each time: by the agent (`run --once`, and a check request to a
+// daemon), by ctr, by CRI, and by a program that does only the minimum (cmd/floor). One round has all of them, so that
+// ratios within a round are for the same conditions.
 //
 //	BENCH_PAIRS=8         rounds
 //	BENCH_SERVERS=2,1.6   which servers, by name; empty: all
 //	BENCH_WORKS=large     which images: large, set
-//	BENCH_CONFIG=...      what else stands in the agent's configuration
+//	BENCH_CONFIG=...      additional lines of the agent's configuration
 //	BENCH_ENV=...         the environment of the agent: NAME=VALUE
 //
-// It prints tables at the end, and keeps all figures in .build/pulls.tsv as they come.
+// It prints tables at the end, and appends all figures to .build/pulls.tsv.
 func BenchmarkPull(b *testing.B) {
 	pairs, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_PAIRS"), sized("8", "1")))
 	require.NoError(b, err, "BENCH_PAIRS")
@@ -86,11 +86,11 @@ func BenchmarkPull(b *testing.B) {
 			}
 		}
 	}
-	b.ReportMetric(0, "ns/op") // of the whole series, which says nothing
+	b.ReportMetric(0, "ns/op") // of the whole series, not meaningful
 	p.print(os.Stdout, pairs)
 }
 
-// chosen are those of all whose name a variable of the environment has, all of them where it is empty.
+// chosen returns the elements named in an environment variable, all of them if it is empty.
 func chosen[T any](variable string, all []T, name func(T) string) []T {
 	names := os.Getenv(variable)
 	return slices.DeleteFunc(all, func(t T) bool {
@@ -98,7 +98,7 @@ func chosen[T any](variable string, all []T, name func(T) string) []T {
 	})
 }
 
-// pulls is a node whose containerd is another one for each pull.
+// pulls is a node with a fresh containerd for each pull.
 type pulls struct {
 	*node.Node
 	works  []work
@@ -107,12 +107,12 @@ type pulls struct {
 	all    []pulled
 }
 
-// pulled is one pull, or one after the other for all images of a work.
+// pulled is one pull, or the consecutive pulls of all images of a work.
 type pulled struct {
 	round             int
 	server, work, way string
-	wall, own, theirs time.Duration // CPU of the program that pulls, and of containerd
-	rss, peak         int64         // at their largest: of the program, and of containerd
+	wall, own, theirs time.Duration // CPU of the pulling program, and of containerd
+	rss, peak         int64         // peaks of the program, and of containerd
 	requests          int
 	bytes             int64 // of layers, as sent by the registry
 }
@@ -131,7 +131,7 @@ func startPulls(b *testing.B) *pulls {
 	return p
 }
 
-// round pulls everything once by every way.
+// round pulls everything once in every way.
 func (p *pulls) round(b *testing.B, round int, s server) {
 	b.Helper()
 	for _, w := range p.works {
@@ -144,8 +144,8 @@ func (p *pulls) round(b *testing.B, round int, s server) {
 	}
 }
 
-// measure pulls into a fresh containerd, checks what came of it, and then has CRI pull the floating tag after the
-// agent, as kubelet will.
+// measure pulls into a fresh containerd, checks the result, and then has CRI pull the floating tag after the agent, as
+// kubelet will.
 func (p *pulls) measure(b *testing.B, round int, s server, w work, by way) {
 	b.Helper()
 	c := p.FreshContainerd(s.Server)
@@ -166,7 +166,7 @@ func (p *pulls) measure(b *testing.B, round int, s server, w work, by way) {
 	}
 }
 
-// counted fills in what a pull took.
+// counted records the usage of a pull.
 func (p *pulls) counted(b *testing.B, m *pulled, c *node.Containerd, w work, pull func()) {
 	b.Helper()
 	p.Registry.Forget()

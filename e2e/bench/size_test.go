@@ -14,10 +14,11 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// benchSmall is the environment variable that makes each benchmark as short as it can be. Its figures then mean nothing.
+// benchSmall is the environment variable that makes each benchmark as short as possible. Its figures are then
+// meaningless.
 const benchSmall = "BENCH_SMALL"
 
-// sized returns the size of a benchmark: full for figures, small to see that the benchmark runs.
+// sized returns the size of a benchmark: full for figures, small for a test that it runs.
 func sized[T any](full, small T) T {
 	if os.Getenv(benchSmall) != "" {
 		return small
@@ -25,8 +26,8 @@ func sized[T any](full, small T) T {
 	return full
 }
 
-// TestEveryBenchmarkRuns runs each benchmark of this package once, small, in a process of its own. A benchmark that
-// cannot run gives no figures, and nobody sees it until the figures are wanted.
+// TestEveryBenchmarkRuns runs each benchmark of this package once, small, in its own process. A broken benchmark would
+// otherwise be noticed only when figures are needed.
 func TestEveryBenchmarkRuns(t *testing.T) {
 	t.Parallel()
 	program, err := os.Executable()

@@ -14,8 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// While nothing changes, a poll of twenty images is twenty HEAD requests on one
-// connection, and nothing on the node is written.
+// Without changes, a poll of twenty images is twenty HEAD requests on one connection, and writes nothing on the node.
 func TestSteadyPoll(t *testing.T) {
 	t.Parallel()
 	const polls = 5

@@ -12,7 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// print writes two tables: what each way took, medians with the least and the most, and ratios within rounds.
+// print writes two tables: the usage of each way, medians with minimum and maximum, and ratios within rounds.
 func (p *pulls) print(out io.Writer, pairs int) {
 	fmt.Fprintf(out, "\nPulls: medians of %d rounds (least-most); MB is 10^6 bytes\n\n", pairs)
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -48,7 +48,7 @@ func (p *pulls) print(out io.Writer, pairs int) {
 	}
 }
 
-// goals are those of docs/dev/performance.md, each with the figure of this series.
+// goals prints the goals of docs/dev/performance.md, each with the figure of this series.
 func (p *pulls) goals(out io.Writer, k pullKey) {
 	say := func(what string, figure, goal float64) {
 		verdict := "missed"
@@ -83,7 +83,7 @@ func cpuOf(m pulled) float64 { return (m.own + m.theirs).Seconds() }
 
 func self(v float64) float64 { return v }
 
-// ratios are round by round.
+// ratios returns the ratios by round.
 func (p *pulls) ratios(r comparison, of func(pulled) float64) (ratios []float64) {
 	bs := p.of(r.b)
 	for i, a := range p.of(r.a) {
@@ -92,12 +92,12 @@ func (p *pulls) ratios(r comparison, of func(pulled) float64) (ratios []float64)
 	return ratios
 }
 
-// pullKey is what the pulls of all rounds have in common.
+// pullKey identifies the pulls of all rounds.
 type pullKey struct{ server, work, way string }
 
 func (k pullKey) String() string { return k.server + " " + k.work + " " + k.way }
 
-// keys are in the order of the first round.
+// keys returns the keys in the order of the first round.
 func (p *pulls) keys() (keys []pullKey) {
 	for _, m := range p.all {
 		if k := (pullKey{m.server, m.work, m.way}); !slices.Contains(keys, k) {
@@ -107,7 +107,7 @@ func (p *pulls) keys() (keys []pullKey) {
 	return keys
 }
 
-// of are the pulls of all rounds.
+// of returns the pulls of all rounds with a key.
 func (p *pulls) of(k pullKey) (found []pulled) {
 	for _, m := range p.all {
 		if (pullKey{m.server, m.work, m.way}) == k {
@@ -117,11 +117,11 @@ func (p *pulls) of(k pullKey) (found []pulled) {
 	return found
 }
 
-// comparison is one pull by another of the same round.
+// comparison compares two pulls of the same round.
 type comparison struct{ a, b pullKey }
 
-// comparisons: every way by CRI, the agent by the others, and every server by its plain version, for CRI and the
-// agent and for the agent by the plain server's CRI.
+// comparisons returns every way compared with CRI, the agent with the others, and every server with its plain version,
+// for CRI and the agent and for the agent with the plain server's CRI.
 func comparisons(keys []pullKey) (all []comparison) {
 	there := func(a, b pullKey) {
 		if a != b && slices.Contains(keys, b) {
@@ -154,7 +154,7 @@ func (p *pulls) compare(out io.Writer, r comparison) {
 	}
 }
 
-// spread is the least, the median and the most.
+// spread returns the minimum, the median and the maximum.
 func spread[T any](all []T, of func(T) float64) (low, mid, high float64) {
 	var values []float64
 	for _, one := range all {

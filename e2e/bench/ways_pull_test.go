@@ -21,14 +21,14 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// way is how images get into containerd.
+// way is a way to pull images into containerd.
 type way struct {
 	name    string
-	unpacks bool // into containerd, and not just anywhere
+	unpacks bool // unpacks into containerd
 	pull    func(b *testing.B, p *pulls, w work, m *pulled)
 }
 
-// The ways. Those that pull one image after the other do as kubelet and people do.
+// The ways. Those that pull one image after another do so like kubelet and people.
 var (
 	agentWay  = way{"agent", true, pullByAgent}
 	daemonWay = way{"daemon", true, pullByDaemon}
@@ -37,13 +37,13 @@ var (
 	floorWay  = way{"floor", false, pullByFloor}
 )
 
-// feltWay is what kubelet's own pull is after the agent's.
+// feltWay is kubelet's own pull after the agent's.
 const feltWay = "CRI after agent"
 
-// pullPatience is how long one pull may take.
+// pullPatience limits one pull.
 const pullPatience = 10 * time.Minute
 
-// prepare makes a node that the agent has not seen before, and that wants the images.
+// prepare prepares a node that is new to the agent and wants the images.
 func (p *pulls) prepare(b *testing.B, w work) {
 	b.Helper()
 	for _, dir := range []string{"var/lib/image-update-agent", "run/image-update-agent"} {
@@ -58,7 +58,7 @@ func (p *pulls) prepare(b *testing.B, w work) {
 	p.WriteFile("etc/image-update-agent/config.yaml", config.String())
 }
 
-// ended takes down what a program used, and wants that it went well.
+// ended records a program's usage, and asserts that it succeeded.
 func (p *pulls) ended(b *testing.B, m *pulled, process *node.Process) {
 	b.Helper()
 	exit := process.Wait(pullPatience)
@@ -79,7 +79,7 @@ func pullByAgent(b *testing.B, p *pulls, _ work, m *pulled) {
 	p.ended(b, m, p.StartAgentWith(agentEnv(), "run", "--once"))
 }
 
-// pullByDaemon starts the daemon, which begins at once or when a person asks it to check, and waits for the answer.
+// pullByDaemon starts the daemon, which begins at once or on a check request, and waits for the answer.
 func pullByDaemon(b *testing.B, p *pulls, _ work, m *pulled) {
 	b.Helper()
 	daemon := p.StartAgentWith(agentEnv(), "run")
@@ -127,14 +127,14 @@ func pullByFloor(b *testing.B, p *pulls, w work, m *pulled) {
 	process := p.Program("floor", argv...)
 	p.ended(b, m, process)
 	var sent, plain int64
-	lines := strings.Split(strings.TrimSpace(tail(process.Stdout)), "\n") // those of earlier rounds before it
+	lines := strings.Split(strings.TrimSpace(tail(process.Stdout)), "\n") // after those of earlier rounds
 	_, err := fmt.Sscan(lines[len(lines)-1], &sent, &plain)
 	require.NoError(b, err)
 	require.Equal(b, w.bytes, sent, "bytes")
 }
 
-// check holds that containerd has what was to be pulled: the digests, every layer of the right size, unpacked; and
-// that each was fetched once. Where containerd fetches a layer in parts, the registry may send more than that.
+// check asserts that containerd has the pulled images: the digests, every layer with the right size, unpacked; and that
+// each was fetched once. If containerd fetches a layer in parts, the registry may send more than that.
 func (p *pulls) check(b *testing.B, w work, m pulled, parts bool) {
 	b.Helper()
 	client, err := containerd.New(p.Containerd.Socket, containerd.WithDefaultNamespace("k8s.io"))
@@ -162,7 +162,7 @@ func (p *pulls) check(b *testing.B, w work, m pulled, parts bool) {
 	}
 }
 
-// twice tells which blobs were asked for more than once.
+// twice returns the blobs that were requested more than once.
 func twice(all node.Requests) string {
 	var text strings.Builder
 	seen := map[string]bool{}

@@ -137,6 +137,9 @@ func (t *Tab) Attribute(selector, name string) string {
 	return Eval[string](t, fmt.Sprintf("document.querySelector(%s).getAttribute(%s) ?? ''", quote(selector), quote(name)))
 }
 
+// Text is the text of all elements, a line each.
+func (t *Tab) Text(selector string) string { t.tb.Helper(); return Eval[string](t, textOf(selector)) }
+
 // Await waits for a text in an element.
 func (t *Tab) Await(selector, text string) {
 	t.tb.Helper()
@@ -192,4 +195,10 @@ func (t *Tab) show() {
 		text, _ := eval[string](t, "document.body.innerText")
 		t.tb.Logf("page: %s\nconsole: %q", text, t.Console())
 	}
+}
+
+// Show unfolds all elements with a tag.
+func (t *Tab) Show(tag string) {
+	t.tb.Helper()
+	Eval[string](t, fmt.Sprintf("document.querySelectorAll(%s).forEach(one => { one.open = true; }); ''", quote(tag)))
 }

@@ -50,7 +50,7 @@ func TestMirrorsOfACatalog(t *testing.T) {
 	t.Parallel()
 	p := newPublishers(t, node.DockerRegistry)
 	n := p.node
-	p.throughProxy(t, catalogName, n.Part("crane"), n.Part("regclient"))
+	p.throughProxy(t, catalogName, n.Part("crane"), n.Part("oras"), n.Part("regclient"))
 	index := node.Image{Platforms: []string{"linux/amd64", "linux/arm64"}}
 	signed := p.registry.Push("caasp/v4/velum", index, "4.0.0-rev1-build1.1")
 	p.registry.PushSignature("caasp/v4/velum", signed, []byte(`{"critical":{}}`), "c2ln")
@@ -62,6 +62,7 @@ func TestMirrorsOfACatalog(t *testing.T) {
 	list := strings.Fields(p.does(t, "images", "prod", "--plain-http"))
 	require.Len(t, list, 7, "three images, a signature, the catalog's version, channel and signature: %s", list)
 
+	const images = "image-catalog images prod --plain-http"
 	doc := story.AirGap(t, "## A mirror of a catalog")
 	dir := t.TempDir()
 	plain := func(text string) string {
@@ -74,22 +75,21 @@ func TestMirrorsOfACatalog(t *testing.T) {
 			p.shell(t, dir, strings.ReplaceAll(plain(doc.Block(t, "sh", 0)), story.DocMirror, mirror.Host))
 		},
 		"regsync": func(t *testing.T, mirror *node.Registry) {
-			text := strings.ReplaceAll(plain(doc.Block(t, "sh", 1)), story.DocMirror, mirror.Host)
-			listing, run, found := strings.Cut(text, "\n")
-			require.True(t, found)
-			p.shell(t, dir, listing)
 			config := filepath.Join(dir, "regsync.yaml")
+			p.shell(t, dir, images+" --format regsync --to "+mirror.Host+" >"+config)
 			sync, err := os.ReadFile(config)
 			require.NoError(t, err)
 			creds := "creds:\n- {registry: " + story.DocHost + ", tls: disabled}\n- {registry: \"" + mirror.Host + "\", tls: disabled}\n"
 			require.NoError(t, os.WriteFile(config, append([]byte(creds), sync...), 0o600))
-			p.shell(t, dir, run)
+			p.shell(t, dir, "regsync once -c "+config)
+		},
+		"oras": func(t *testing.T, mirror *node.Registry) {
+			p.shell(t, dir, images+" --to "+mirror.Host+" | xargs -n 2 oras cp --from-plain-http --to-plain-http")
 		},
 		"skopeo": func(t *testing.T, mirror *node.Registry) {
-			listing, run, found := strings.Cut(strings.ReplaceAll(plain(doc.Block(t, "sh", 2)), story.DocMirror, mirror.Host), "\n")
-			require.True(t, found)
-			p.shell(t, dir, listing)
-			out, err := story.Skopeo(t, n, dir, run)
+			p.shell(t, dir, images+" --format skopeo-sync >prod.yaml")
+			out, err := story.Skopeo(t, n, dir,
+				"skopeo sync --all --preserve-digests --scoped --src yaml --dest docker prod.yaml "+mirror.Host)
 			require.NoError(t, err, out)
 		},
 	} {
@@ -101,9 +101,29 @@ func TestMirrorsOfACatalog(t *testing.T) {
 				require.True(t, found)
 				sameOnMirror(t, mirror.Host+"/"+tagged, want)
 			}
-			p.shell(t, dir, strings.ReplaceAll(plain(doc.Block(t, "sh", 3)), story.DocMirror, mirror.Host))
+			assert.ElementsMatch(t, list, onMirror(t, mirror.Host), "nothing else was copied")
+			p.shell(t, dir, strings.ReplaceAll(plain(doc.Block(t, "sh", 1)), story.DocMirror, mirror.Host))
 		})
 	}
+}
+
+// onMirror are the tags of a mirror, as `images` lists them.
+func onMirror(t *testing.T, host string) (list []string) {
+	t.Helper()
+	registry, err := name.NewRegistry(host, name.Insecure)
+	require.NoError(t, err)
+	repositories, err := remote.Catalog(t.Context(), registry)
+	require.NoError(t, err)
+	for _, repository := range repositories {
+		tags, err := remote.List(registry.Repo(repository), remote.WithContext(t.Context()))
+		require.NoError(t, err)
+		for _, tag := range tags {
+			d, err := remote.Head(registry.Repo(repository).Tag(tag), remote.WithContext(t.Context()))
+			require.NoError(t, err)
+			list = append(list, repository+":"+tag+"@"+d.Digest.String())
+		}
+	}
+	return list
 }
 
 // sameOnMirror reads an image with all of its blobs, by a tag.

@@ -14,13 +14,13 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// The alarms are what Prometheus takes, and each is seen to be silent and to sound. That their numbers are served,
-// internal/metrics tests: an alarm of another number would never sound.
+// Prometheus accepts the alerts, and each is shown to be silent and to fire. internal/metrics tests that their metrics
+// are served: an alert for another metric would never fire.
 func TestAlarms(t *testing.T) {
 	t.Parallel()
 	const rules, trials = "image-update-agent.rules.yml", "image-update-agent.test.yml"
 	checkout := story.Checkout(t)
-	promtool := filepath.Join(story.Shell(t, checkout, "tools/setup where promtool"), "promtool")
+	promtool := filepath.Join(story.Shell(t, checkout, "tools/setup where prometheus"), "promtool")
 	dir := filepath.Join(checkout, "packaging/prometheus")
 	assert.Contains(t, story.Shell(t, dir, `"$1" check rules "$2"`, promtool, rules), "SUCCESS")
 	assert.Contains(t, story.Shell(t, dir, `"$1" test rules "$2" 2>&1`, promtool, trials), "SUCCESS")
@@ -38,7 +38,7 @@ func TestAlarms(t *testing.T) {
 	}
 }
 
-// all is what each match of a pattern has in its parentheses.
+// all returns the group of each match of a pattern.
 func all(t *testing.T, pattern, text string) (found []string) {
 	t.Helper()
 	for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {

@@ -11,7 +11,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// `plan` shows what would be done, and does nothing of it.
+// `plan` shows the next steps and runs none of them.
 func TestPlanChangesNothing(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
@@ -35,7 +35,7 @@ func TestPlanChangesNothing(t *testing.T) {
 	assert.Equal(t, record, n.ReadFile(story.RecordFile))
 }
 
-// What programs read is JSON, alone on standard output; people see a table.
+// The output for programs is JSON, alone on standard output; people see a table.
 func TestCheckOutput(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
@@ -52,13 +52,13 @@ func TestCheckOutput(t *testing.T) {
 	r = n.Agent("check")
 	assert.Equal(t, 0, r.Code, r.Stderr)
 	for _, want := range []string{
-		"State:", "staged since ", "What to do:  image-update-agent apply", "IMAGE ", "dashboard (velum)  nothing (follows 4.0.0-rev1)",
+		"State:", "staged since ", "What to do:  run image-update-agent apply", "IMAGE ", "dashboard (velum)  nothing (follows 4.0.0-rev1)",
 	} {
 		assert.Contains(t, r.Stdout, want)
 	}
 	assert.NotContains(t, r.Stdout, "\x1b", "no colours but on a terminal")
 	r = n.Agent("check", "--output", "xml")
 	assert.Equal(t, 2, r.Code)
-	assert.Contains(t, r.Stderr, `--output "xml": text or json`)
+	assert.Contains(t, r.Stderr, `--output "xml": want text or json`)
 	assert.Equal(t, 0, daemon.Stop().Code)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// fetched is what a port serves.
+// fetched returns the output of a port.
 func fetched(t *testing.T, address string) (string, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/metrics", nil)
@@ -31,8 +31,7 @@ func fetched(t *testing.T, address string) (string, error) {
 	return string(body), err
 }
 
-// A port that somebody else has stops nothing; a reload moves the numbers to another
-// one, and no count falls with it.
+// A port in use stops nothing; a reload moves the metrics to another one, and no counter decreases.
 func TestMetricsPort(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
@@ -42,7 +41,7 @@ func TestMetricsPort(t *testing.T) {
 	daemon := story.StartDaemonWith(t, n)
 	story.Check(t, n)
 	story.Diagnosed(t, story.Diagnose(t, n, 0)["metrics port"], "warning", "another program answers", "metrics.listen")
-	assert.Contains(t, story.Output(t, daemon.Stderr), "metrics are not served at the port")
+	assert.Contains(t, story.Output(t, daemon.Stderr), "cannot serve metrics at the port")
 
 	n.Registry.Down()
 	story.Check(t, n)
@@ -76,6 +75,6 @@ func TestMetricsPort(t *testing.T) {
 	n.WriteFile(story.ConfigFile, "metrics: {listen: '0.0.0.0:9547'}\n")
 	r := n.Agent("config", "check")
 	assert.Equal(t, 2, r.Code)
-	assert.Contains(t, r.Stderr, "without authentication")
+	assert.Contains(t, r.Stderr, "no authentication")
 	assert.Equal(t, 0, daemon.Stop().Code)
 }

@@ -18,11 +18,11 @@ import (
 
 const quickStart = "../../docs/quick-start.md"
 
-// shown is a command of the page, and what the page shows of its output.
+// shown is a command of the page and its output there.
 type shown struct{ command, output string }
 
-// shownBy reads the commands of a page: indented lines that begin with "$ ", and what follows them up to the next one or
-// to the end of the indented block. Empty lines at the end of a block are the page's.
+// shownBy reads the commands of a page: indented lines that begin with "$ ", and the output up to the next one or to
+// the end of the indented block. Empty lines at the end of a block do not count.
 func shownBy(page string) []shown {
 	var all []shown
 	in := false
@@ -45,8 +45,8 @@ func shownBy(page string) []shown {
 	return all
 }
 
-// What differs each time: moments and how long ago they were, digests, and where the registry listens; and that this one
-// has no TLS.
+// Parts that differ in each run: moments and their ages, digests, and the address of the registry, which has no TLS
+// here.
 var quickStartVaries = []struct {
 	is *regexp.Regexp
 	by string
@@ -58,7 +58,7 @@ var quickStartVaries = []struct {
 	{regexp.MustCompile(`[0-9a-f]{12,64}`), "DIGEST"},
 	{regexp.MustCompile(`\d+(\.\d+)? (bytes|kB|MB)`), "SIZE"},
 	{regexp.MustCompile(`[ \t]+\n`), "\n"},
-	{regexp.MustCompile(` +`), " "}, // columns are as wide as what varies in them
+	{regexp.MustCompile(` +`), " "}, // columns are as wide as their varying content
 }
 
 func withoutWhatVaries(text string) string {
@@ -68,8 +68,8 @@ func withoutWhatVaries(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// The page's commands, in their order, on a node on which kubelet runs a pod that nobody has told the agent of: what they
-// print is what the page shows.
+// The page's commands, in order, on a node where kubelet runs a pod that the agent does not know: their output matches
+// the page.
 func TestQuickStart(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(quickStart)
@@ -87,7 +87,7 @@ func TestQuickStart(t *testing.T) {
 		fmt.Sprintf("    imagePullPolicy: Always\n    args: [\"127.0.0.1:%d\"]\n  hostNetwork: true\n  terminationGracePeriodSeconds: 5\n", port))
 	n.WriteFile(story.ConfigFile, "manage: [web.yaml]\nsettle: 1s\nconfirmAfter: 1s\n")
 	daemon := story.StartDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=12h")
-	before := map[int]func(){ // the page's story, by command
+	before := map[int]func(){ // events of the page's story, by command
 		0: func() { n.WaitAnswer(port, "1.4.0-rev1-build1.1") },
 		1: func() { publish("1.4.0-rev2-build2.1", 2) },
 	}

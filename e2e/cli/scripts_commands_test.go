@@ -17,11 +17,11 @@ import (
 // command is a word of the scripts.
 type command struct {
 	usage string
-	least int // arguments
+	least int // minimum number of arguments
 	do    func(s *stage, not bool, args []string)
 }
 
-// scriptCommands are the words, beside those of testscript itself. What waits does so as long as any story.
+// scriptCommands returns the words in addition to testscript's. Waiting ones wait as long as any story.
 func scriptCommands() map[string]command {
 	return map[string]command{
 		"publish":    {"NAME TAG [FAULT]: a release of $REPO/NAME, by its long tag", 2, (*stage).publish},
@@ -65,7 +65,7 @@ func (s *stage) commands() map[string]func(*testscript.TestScript, bool, []strin
 	return all
 }
 
-// until waits.
+// until waits for a check to succeed.
 func (s *stage) until(what string, check func() error) {
 	node.Eventually(s, what, story.Ready, check)
 }
@@ -87,7 +87,7 @@ func (s *stage) publish(_ bool, args []string) {
 	s.line.Setenv("DIGEST", digest)
 }
 
-// podText is the pod of `template NAME`, which is asked for readiness at /ready.
+// podText is the pod of `template NAME`, with a readiness probe at /ready.
 const podText = `apiVersion: v1
 kind: Pod
 metadata:
@@ -156,7 +156,7 @@ func (s *stage) end(_ bool, args []string) {
 	s.ended(p, want)
 }
 
-// ended waits for the end of a call and has its output ready for `stdout` and `stderr`.
+// ended waits for the end of a call and provides its output for `stdout` and `stderr`.
 func (s *stage) ended(p *node.Process, want int) {
 	code := p.Wait(story.Ready).Code
 	out, err := os.ReadFile(p.Stdout)

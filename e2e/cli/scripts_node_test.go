@@ -26,7 +26,7 @@ func (s *stage) daemon(_ bool, args []string) {
 	}
 	switch args[0] {
 	case "start":
-		_ = os.Remove(s.node.Path("run/image-update-agent/agent.sock")) // a killed one leaves it
+		_ = os.Remove(s.node.Path("run/image-update-agent/agent.sock")) // a killed one leaves it behind
 		s.script.daemon = s.node.StartAgent("run")
 		s.until("daemon", func() error {
 			state, err := s.state()
@@ -57,7 +57,7 @@ func (s *stage) daemon(_ bool, args []string) {
 	}
 }
 
-// log is what the daemon has said.
+// log returns the daemon's log.
 func (s *stage) log() string {
 	text, err := os.ReadFile(s.script.daemon.Stderr)
 	s.line.Check(err)
@@ -89,8 +89,8 @@ func (s *stage) registry(_ bool, args []string) {
 	}
 }
 
-// lose lets so many questions for a digest pass. Those that come later, and all else, are cut off: as far as anybody can
-// tell, the registry has gone.
+// lose lets a number of requests for a digest pass. Later ones, and all others, are cut off, as if the registry were
+// down.
 func lose(after int) node.Intercept {
 	var asked atomic.Int64
 	return func(_ http.ResponseWriter, r *http.Request) bool {
@@ -123,7 +123,7 @@ func (s *stage) containerd(bool, []string) { s.node.Containerd.Start() }
 
 func (s *stage) power(bool, []string) { s.node.PowerOff() }
 
-// container is what CRI says about the newest container of that name.
+// container returns CRI's status of the newest container with that name.
 func (s *stage) container(pod, name string) (*cri.ContainerStatus, error) {
 	c, err := s.cri.Newest(pod+"-"+s.script.name, name)
 	if err == nil && c.GetState() != cri.ContainerState_CONTAINER_RUNNING {
@@ -164,7 +164,7 @@ func (s *stage) gone(_ bool, args []string) {
 	})
 }
 
-// digest is that of a tag, which is of the image that is called like the pod, or else of another one.
+// digest returns the digest of a tag, of the image with the pod's name, or of another one.
 func (s *stage) digest(pod, tag string) string {
 	if digest, ok := s.script.digests[pod+":"+tag]; ok {
 		return digest
@@ -204,7 +204,7 @@ func (s *stage) answers(not bool, args []string) {
 	})
 }
 
-// seen is what tells whether anybody touched a pod.
+// seen returns a text that changes when a pod is touched.
 func (s *stage) seen(pod string) string {
 	file := path.Join(s.node.Manifests, pod+".yaml")
 	info, err := os.Stat(file)

@@ -17,22 +17,21 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// stage is a node on which scripts are played. It is also the node's TB: what goes wrong there is the fault of the line
-// that runs.
+// stage is a node on which scripts run. It is also the node's TB: an error there fails the current line.
 type stage struct {
 	*testing.T // of the directory
 	node       *node.Node
 	cri        *node.CRI
-	line       *testscript.TestScript // whose line runs; nil: none
+	line       *testscript.TestScript // whose line is running; nil: none
 	script     script
 }
 
-// script is what one script knows of its node.
+// script is the state of one script.
 type script struct {
 	name    string
 	daemon  *node.Process     // nil: none
-	begun   *node.Process     // by `begin`, until `end`
-	digests map[string]string // of what was published, by velum:4.0.0-rev1-build1.1
+	begun   *node.Process     // from `begin` to `end`
+	digests map[string]string // of published images, by velum:4.0.0-rev1-build1.1
 	ports   map[string]int    // by pod
 	noted   map[string]string // by pod: see `note`
 }
@@ -46,7 +45,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// Fatalf ends the script that runs, and says at which line.
+// Fatalf ends the current script with its line.
 func (s *stage) Fatalf(format string, args ...any) {
 	if s.line != nil {
 		s.line.Fatalf(format, args...)
@@ -54,16 +53,16 @@ func (s *stage) Fatalf(format string, args ...any) {
 	s.T.Fatalf(format, args...)
 }
 
-// Failed is false once there are scripts: each explains itself.
+// Failed is false once there are scripts: each reports its own failure.
 func (s *stage) Failed() bool { return s.node == nil && s.T.Failed() }
 
-// Context is the directory's.
+// Context returns the directory's context.
 func (s *stage) Context() context.Context { return s.T.Context() }
 
-// scriptConfig is the configuration of every script, before its own lines: it is asked when the script says so.
+// scriptConfig is the configuration of every script, before its own lines: polls happen only on request.
 const scriptConfig = "interval: 0\n"
 
-// setUp gives a script its names, and an empty node at its end to the next one.
+// setUp sets the variables of a script, and empties the node at its end for the next one.
 func (s *stage) setUp(env *testscript.Env) error {
 	name := strings.TrimPrefix(filepath.Base(env.WorkDir), "script-")
 	s.script = script{
@@ -72,7 +71,7 @@ func (s *stage) setUp(env *testscript.Env) error {
 	s.node.WriteFile(story.ConfigFile, scriptConfig)
 	env.Vars = append(env.Vars, "SCRIPT="+name, "REPO="+s.node.Registry.Ref(name), "NODE="+s.node.Root,
 		"MANIFESTS="+s.node.Manifests, "TEMPLATES="+s.node.Path(story.TemplateDir), "GRAINS="+s.node.Path(story.GrainFile),
-		"STATE="+s.node.Path("var/lib/image-update-agent"), "LATER="+time.Now().UTC().Add(6*time.Hour).Format("15:04"), // when a window that is closed opens
+		"STATE="+s.node.Path("var/lib/image-update-agent"), "LATER="+time.Now().UTC().Add(6*time.Hour).Format("15:04"), // opening time
 	)
 	env.Defer(s.tearDown)
 	return nil
@@ -97,7 +96,7 @@ func (s *stage) tearDown() {
 	}
 }
 
-// empty removes what is in a directory, and keeps the directory: kubelet watches it.
+// empty removes a directory's content, but keeps the directory, because kubelet watches it.
 func (s *stage) empty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if os.IsNotExist(err) {
@@ -111,7 +110,7 @@ func (s *stage) empty(dir string) error {
 	return err
 }
 
-// port is where a pod's server answers.
+// port returns the port of a pod's server.
 func (s *stage) port(pod string) int {
 	if s.script.ports[pod] == 0 {
 		s.script.ports[pod] = s.node.FreePort()
@@ -119,7 +118,7 @@ func (s *stage) port(pod string) int {
 	return s.script.ports[pod]
 }
 
-// expand fills in the names that a file of a script may use: $REPO, $SCRIPT, and $port_NAME for a free port.
+// expand replaces the names in a script's file: $REPO, $SCRIPT, and $port_NAME for a free port.
 func (s *stage) expand(text string) string {
 	return os.Expand(text, func(name string) string {
 		if pod, ok := strings.CutPrefix(name, "port_"); ok {
@@ -129,7 +128,7 @@ func (s *stage) expand(text string) string {
 	})
 }
 
-// explain shows what a node says that failed a script.
+// explain prints the state of a node after a failed script.
 func (s *stage) explain(t *testing.T) {
 	t.Helper()
 	s.line = nil

@@ -50,8 +50,8 @@ func (s *stage) status(not bool, args []string) {
 	})
 }
 
-// words are the values that a path leads to: images[velum].running.tag. Of a list, [NAME] takes the elements that have
-// NAME or NAME.yaml in one of their fields, and a name alone goes into each.
+// words returns the values at a path: images[velum].running.tag. In a list, [NAME] selects the elements with NAME or
+// NAME.yaml in one of their fields, and a plain name applies to each.
 func words(value any, path string) []string {
 	if list, ok := value.([]any); ok {
 		pick, rest := "", path

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStories runs the stories of testdata/scripts. The scripts of a directory share a node, one after the other, since
-// a kubelet costs seconds; each begins with a node that has neither pods nor an agent. scriptCommands has their words.
+// TestStories runs the stories of testdata/scripts. The scripts of a directory share a node, one after another, because
+// a kubelet takes seconds to start; each begins without pods and without an agent. scriptCommands defines their words.
 func TestStories(t *testing.T) {
 	t.Parallel()
 	entries, err := os.ReadDir("testdata/scripts")
@@ -29,16 +29,16 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// scriptT runs scripts one after the other, and shows what the node says about one that failed.
+// scriptT runs scripts one after another, and prints the state of the node after a failed one.
 type scriptT struct {
 	*testing.T
 	stage *stage
 }
 
-// Parallel is not wanted: the scripts of a directory share a node.
+// Parallel does nothing: the scripts of a directory share a node.
 func (scriptT) Parallel() {}
 
-// Verbose makes a script that passes say as little as a test in Go.
+// Verbose makes a passing script as quiet as a Go test.
 func (scriptT) Verbose() bool { return false }
 
 // Run runs a script.
@@ -46,7 +46,7 @@ func (t scriptT) Run(name string, script func(testscript.T)) {
 	t.T.Run(name, func(sub *testing.T) { script(scriptT{T: sub, stage: t.stage}) })
 }
 
-// FailNow explains.
+// FailNow prints the state and fails.
 func (t scriptT) FailNow() {
 	t.stage.explain(t.T)
 	t.T.FailNow()

@@ -10,17 +10,16 @@ import (
 	"time"
 )
 
-// Sizes are the fleets of the figures.
+// Sizes returns the sizes of the fleets.
 func Sizes() []int { return []int{100, 1_000, 10_000} }
 
-// Document is what docs/dev/performance.md shows: the figures by file name, and the
-// tables between its marks.
+// Document is the part of docs/dev/performance.md: the figures by file name, and the tables between its marks.
 type Document struct {
 	Figures map[string][]byte
 	Tables  string
 }
 
-// Make simulates all.
+// Make simulates everything.
 func Make() Document {
 	var results []Result
 	for _, s := range Scenarios() {
@@ -72,7 +71,7 @@ func drawFleet(results []Result) []byte {
 	return SVG(len(Sizes()), charts)
 }
 
-// hours are about seven whole hours of a span.
+// hours returns about seven whole hours of a span.
 func hours(s Span) (ticks []float64) {
 	step := 2.0
 	for (s.To-s.From).Hours()/step > 8 {
@@ -189,7 +188,7 @@ func stagingTable(loads []Load) string {
 	return b.String()
 }
 
-// short writes 1.6s, 10m, 4.4h.
+// short formats 1.6s, 10m, 4.4h.
 func short(d time.Duration) string {
 	switch {
 	case d >= time.Hour:
@@ -207,7 +206,7 @@ const (
 	end   = "<!-- made by e2e/cmd/fleet: end -->\n"
 )
 
-// Renew puts the tables between the marks of the page.
+// Renew replaces the tables between the marks of the page.
 func (d Document) Renew(page string) (string, error) {
 	before, rest, ok := strings.Cut(page, begin)
 	_, after, closed := strings.Cut(rest, end)

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleet simulates many nodes that poll one registry, with the agent's
-// own functions for when a node asks (policy.NextSlot, policy.RetryTime), and with
-// those of comparable programs.
+// Package fleet simulates many nodes that poll one registry, with the agent's functions for the times of polls
+// (policy.NextSlot, policy.RetryTime), and with those of comparable programs.
 //
-// A poll is one node's cycle: Heads HEAD requests within a second. A bin is a
-// stretch of time in which polls are counted; a curve is requests per second, bin
-// by bin. The mean is that of the fleet in peace: nodes * Heads / interval. The
-// peak is the highest bin. Nodes know nothing of each other, so the shape of a
-// curve is that of any fleet; what small fleets add is the noise of few polls in
-// a bin. Every run of a simulation gives the same numbers.
+// A poll is one node's cycle: Heads HEAD requests within a second. A bin is a period in which polls are counted; a
+// curve has the requests per second of each bin. The mean is that of an undisturbed fleet: nodes * Heads / interval.
+// The peak is the highest bin. Nodes are independent, so the shape of a curve is that of any fleet; small fleets add
+// the noise of few polls in a bin. Every run of a simulation gives the same numbers.
 package fleet
 
 import (
@@ -19,37 +16,37 @@ import (
 	"time"
 )
 
-// Interval is the agent's default between two polls of a node.
+// Interval is the agent's default time between two polls of a node.
 const Interval = 12 * time.Hour
 
-// Heads are the followed tags of a node, one HEAD request each in a poll.
+// Heads is the number of a node's followed tags, one HEAD request each in a poll.
 const Heads = 20
 
-// seed of all randomness. Another one changes the third digit of the figures.
+// seed of all randomness. Another one changes the third digit of the results.
 const seed = 20261121
 
-// Epoch is when the simulated time begins: a midnight, for timers by calendar.
+// Epoch is the start of the simulated time: a midnight, for calendar timers.
 func Epoch() time.Time { return time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC) }
 
-// Span is a stretch of simulated time, from the epoch on; empty: never.
+// Span is a period of simulated time, since the epoch; empty: never.
 type Span struct{ From, To time.Duration }
 
 func (s Span) has(at time.Duration) bool { return s.From <= at && at < s.To }
 
-// Scenario is what happens to the fleet and to its registry.
+// Scenario is a disturbance of the fleet and its registry.
 type Scenario struct {
 	Name string
-	// Cut is when all nodes have no power; all of them start in its last second.
+	// Cut is a power cut of all nodes; all of them start in its last second.
 	Cut Span
-	// Away is when the registry answers no poll.
+	// Away is when the registry does not answer.
 	Away Span
 	// Dated: it answers 503 meanwhile, with the end of Away in Retry-After.
 	Dated bool
-	// Shown is what is drawn, Judged where the peak is looked for.
+	// Shown is the drawn period, Judged the one in which the peak is determined.
 	Shown, Judged Span
 }
 
-// Scenarios are those of docs/dev/performance.md.
+// Scenarios returns those of docs/dev/performance.md.
 func Scenarios() []Scenario {
 	const h = time.Hour
 	cut := Span{11*h + 30*time.Minute, 12*h + 30*time.Minute}
@@ -73,8 +70,8 @@ type Poll struct {
 	Answered bool
 }
 
-// Requests are what the poll costs the registry: an agent that was refused for
-// one image does not ask the same host for the others.
+// Requests returns the number of requests of the poll: an agent that was refused for one image does not ask the same
+// host for the others.
 func (p Poll) Requests() int {
 	if p.Answered {
 		return Heads
@@ -82,8 +79,7 @@ func (p Poll) Requests() int {
 	return 1
 }
 
-// Simulate gives the polls of so many nodes until the end of what the scenario
-// shows and judges, in their order.
+// Simulate returns the polls of a number of nodes, in order, until the end of the scenario's periods.
 func Simulate(nodes int, pace Pace, s Scenario) []Poll {
 	var all []Poll
 	for i := range nodes {
@@ -113,7 +109,7 @@ func (n *Node) live(polls []Poll, pace Pace, s Scenario) []Poll {
 			n.Failures, n.Wish = 0, time.Time{}
 			polls = append(polls, Poll{now, true})
 		} else {
-			if n.Wish.IsZero() { // else the host's wish is kept: nothing is sent, and nothing fails
+			if n.Wish.IsZero() { // otherwise the node waits for Retry-After: nothing is sent, and nothing fails
 				n.Failures++
 				polls = append(polls, Poll{now, false})
 			}

@@ -17,8 +17,8 @@ import (
 // docs is the directory of the page that shows the figures.
 const docs = "../../docs/dev"
 
-// TestThePageShowsWhatTheSimulationGives: run `make fleet` when it does not.
-func TestThePageShowsWhatTheSimulationGives(t *testing.T) {
+// TestPageShowsTheSimulation: run `make fleet` if it fails.
+func TestPageShowsTheSimulation(t *testing.T) {
 	t.Parallel()
 	made := Make()
 	for name, want := range made.Figures {
@@ -33,8 +33,7 @@ func TestThePageShowsWhatTheSimulationGives(t *testing.T) {
 	assert.Equal(t, want, string(have))
 }
 
-// TestPeaks holds the goals: the simulation is the same each time, so this is no
-// matter of luck.
+// TestPeaks checks the goals: the simulation is deterministic.
 func TestPeaks(t *testing.T) {
 	t.Parallel()
 	for _, s := range Scenarios() {
@@ -48,8 +47,8 @@ func TestPeaks(t *testing.T) {
 	}
 }
 
-// TestThePeakOfAnyOutage: no length of an outage is worse than three times.
-func TestThePeakOfAnyOutage(t *testing.T) {
+// TestPeakOfAnyOutage: no length of an outage causes more than three times the mean.
+func TestPeakOfAnyOutage(t *testing.T) {
 	t.Parallel()
 	const from, day = 24 * time.Hour, 24 * time.Hour
 	for _, minutes := range []int{10, 30, 60, 120, 240, 360, 540, 720, 1080, 1440, 2880} {
@@ -67,7 +66,7 @@ func TestEveryNodePollsOnceInAnInterval(t *testing.T) {
 		s.Shown, s.Judged = Span{To: 6 * 24 * time.Hour}, Span{}
 		polls := Simulate(50, Slots, s)
 		assert.IsIncreasing(t, times(polls), "in their order")
-		span := Span{4*24*time.Hour + 12*time.Hour, 6 * 24 * time.Hour} // after whatever happened
+		span := Span{4*24*time.Hour + 12*time.Hour, 6 * 24 * time.Hour} // after any disturbance
 		count := 0
 		for _, p := range polls {
 			assert.Equal(t, !s.Away.has(p.At), p.Answered)
@@ -87,7 +86,7 @@ func times(polls []Poll) (at []float64) {
 	return at
 }
 
-func TestAHostsWishIsObeyed(t *testing.T) {
+func TestRetryAfterIsObeyed(t *testing.T) {
 	t.Parallel()
 	for _, s := range Scenarios() {
 		if !s.Dated {
@@ -117,8 +116,8 @@ func TestCurve(t *testing.T) {
 	assert.Equal(t, []float64{21. / 60, 20. / 60, 0, 20. / 60}, got, "the bin that is not whole is left out")
 }
 
-// TestTheLinkIsNeverMoreThanFull: all bytes are sent, none faster than the link.
-func TestTheLinkIsNeverMoreThanFull(t *testing.T) {
+// TestLinkIsNeverExceeded: all bytes are sent, none faster than the link.
+func TestLinkIsNeverExceeded(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -140,8 +139,7 @@ func TestTheLinkIsNeverMoreThanFull(t *testing.T) {
 	}
 }
 
-// BenchmarkFleet gives the peaks that the page shows, and how long it takes to
-// know them.
+// BenchmarkFleet reports the page's peaks, and the time to compute them.
 func BenchmarkFleet(b *testing.B) {
 	for _, s := range Scenarios() {
 		for _, nodes := range Sizes() {
@@ -158,7 +156,7 @@ func BenchmarkFleet(b *testing.B) {
 	}
 }
 
-// BenchmarkPeers is the power cut with the paces of comparable programs.
+// BenchmarkPeers simulates the power cut with the paces of comparable programs.
 func BenchmarkPeers(b *testing.B) {
 	for _, p := range peers() {
 		b.Run(p.name, func(b *testing.B) {
@@ -172,7 +170,7 @@ func BenchmarkPeers(b *testing.B) {
 	}
 }
 
-// BenchmarkStaging is a rebuild that the whole fleet pulls.
+// BenchmarkStaging simulates a rebuild that the whole fleet pulls.
 func BenchmarkStaging(b *testing.B) {
 	for _, s := range Stagings() {
 		b.Run(s.Name, func(b *testing.B) {
@@ -186,8 +184,8 @@ func BenchmarkStaging(b *testing.B) {
 	}
 }
 
-// A node begins after its next poll only if the catalog still lets it, and every node has polled within the interval.
-func TestAnEditReachesEachNodeAtItsNextPoll(t *testing.T) {
+// A node begins after its next poll only if the catalog still allows it, and every node has polled within the interval.
+func TestEditReachesEachNodeAtItsNextPoll(t *testing.T) {
 	t.Parallel()
 	for _, w := range Waves() {
 		begun := w.Begin()

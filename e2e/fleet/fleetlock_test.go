@@ -37,8 +37,8 @@ func lockOf(t *testing.T, url, id string) fleet.Locker {
 	return c
 }
 
-// The client against a real server over a real etcd, by the suite of the port; then without the leader, and without a
-// quorum.
+// The client with a real server over a real etcd, with the port's conformance tests; then without the leader, and
+// without a quorum.
 func TestFleetLockOverEtcd(t *testing.T) {
 	t.Parallel()
 	cluster := story.StartEtcd(t)
@@ -91,8 +91,8 @@ func TestFleetLockOverEtcd(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The server of the tests keeps to the protocol's text: endpoints, header, body, errors.
-func TestFleetLockServerIsTheProtocols(t *testing.T) {
+// The tests' server follows the protocol's text: endpoints, header, body, errors.
+func TestFleetLockServerFollowsTheProtocol(t *testing.T) {
 	t.Parallel()
 	url := lockServer(t, story.StartEtcd(t).Store())
 	const good = `{"client_params": {"id": "a", "group": "masters"}}`

@@ -25,13 +25,13 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
 
-// lockNginx starts the nginx of docs/fleets.md before a lock server that speaks plain HTTP, and returns its URL.
+// lockNginx starts the nginx of docs/lock-server.md in front of a lock server with plain HTTP, and returns its URL.
 func lockNginx(t *testing.T, upstream, ca, cert, key string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/fleets.md")
+	text, err := os.ReadFile("../../packaging/lock-server/nginx.conf")
 	require.NoError(t, err)
 	host, dir := story.Address(node.FreePort(t)), t.TempDir()
-	virtual := story.Page(text).Block(t, "nginx", 0)
+	virtual := string(text)
 	for _, pair := range [][2]string{
 		{"listen 443 ssl;", "listen " + host + " ssl;"},
 		{"/etc/nginx/lock/server.pem", cert},
@@ -39,7 +39,7 @@ func lockNginx(t *testing.T, upstream, ca, cert, key string) string {
 		{"/etc/nginx/lock/nodes-ca.pem", ca},
 		{"http://127.0.0.1:3333", upstream},
 	} {
-		require.Contains(t, virtual, pair[0], "the page")
+		require.Contains(t, virtual, pair[0], "nginx.conf")
 		virtual = strings.ReplaceAll(virtual, pair[0], pair[1])
 	}
 	var temp strings.Builder
@@ -64,11 +64,11 @@ func lockNginx(t *testing.T, upstream, ca, cert, key string) string {
 	return "https://" + host
 }
 
-// The lock server behind the nginx of the page: nodes with a certificate take turns, others get nothing, and a server
-// that is down behind it gives no lock.
+// The lock server behind the page's nginx: nodes with a certificate get the lock one after another, others get nothing,
+// and a stopped server grants no lock.
 func TestLockServerBehindNginx(t *testing.T) {
 	t.Parallel()
-	named := func(c *x509.Certificate) { c.Subject = pkix.Name{CommonName: "node"} } // OpenSSL takes its issuer's for self-signed
+	named := func(c *x509.Certificate) { c.Subject = pkix.Name{CommonName: "node"} } // else OpenSSL sees a self-signed one
 	ca, cert, key := registrytest.Certificate(t, named)
 	_, foreignCert, foreignKey := registrytest.Certificate(t, named)
 	url := lockNginx(t, lockServer(t, story.StartEtcd(t).Store()), ca, cert, key)

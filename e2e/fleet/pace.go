@@ -9,22 +9,22 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 )
 
-// Node is what a pace may know of a node.
+// Node is the input of a pace.
 type Node struct {
 	ID       string    // its machine id
 	Started  bool      // it has just started
-	Failures int       // of polls, in a row
-	Wish     time.Time // when the host wants to be asked again; zero: it said nothing
+	Failures int       // consecutive failed polls
+	Wish     time.Time // the host's Retry-After; zero: none
 	rand     *rand.Rand
 }
 
-// Jitter is from [0,1), another one at each call.
+// Jitter returns a number from [0,1), different at each call.
 func (n *Node) Jitter() float64 { return n.rand.Float64() }
 
-// Pace tells when a node polls next, after a start or a poll.
+// Pace returns when a node polls next, after a start or a poll.
 type Pace func(n *Node, now time.Time) time.Time
 
-// Slots is the agent: a fixed slot for each node, and a retry where it failed.
+// Slots is the agent's pace: a fixed slot for each node, and a retry after a failure.
 func Slots(n *Node, now time.Time) time.Time {
 	var retries []time.Time
 	if n.Failures > 0 {
@@ -33,7 +33,7 @@ func Slots(n *Node, now time.Time) time.Time {
 	return policy.Earliest(policy.NextSlot(now, Interval, n.ID), retries)
 }
 
-// AtStart polls when it starts, and then at the interval: cron-like watchers.
+// AtStart polls at the start, and then at the interval: cron-like watchers.
 func AtStart(n *Node, now time.Time) time.Time {
 	if n.Started {
 		return now
@@ -41,8 +41,7 @@ func AtStart(n *Node, now time.Time) time.Time {
 	return now.Add(Interval)
 }
 
-// TenPercent polls when it starts, and then at the interval and up to a tenth
-// of it: Zincati.
+// TenPercent polls at the start, and then after the interval and up to a tenth of it: Zincati.
 func TenPercent(n *Node, now time.Time) time.Time {
 	if n.Started {
 		return now
@@ -50,8 +49,8 @@ func TenPercent(n *Node, now time.Time) time.Time {
 	return now.Add(Interval + time.Duration(n.Jitter()*float64(Interval)/10))
 }
 
-// Timer polls by the calendar with up to 900 s of delay, and after a start that
-// missed it: podman-auto-update.timer (RandomizedDelaySec=900, Persistent=true).
+// Timer polls by the calendar with up to 900 s of delay, and after a start that missed it: podman-auto-update.timer
+// (RandomizedDelaySec=900, Persistent=true).
 func Timer(n *Node, now time.Time) time.Time {
 	delay := time.Duration(n.Jitter() * float64(900*time.Second))
 	if n.Started {

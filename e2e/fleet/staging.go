@@ -10,10 +10,10 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 )
 
-// Link is what a registry behind 1 Gbit/s sends, bytes per second.
+// Link is the bandwidth of a registry with 1 Gbit/s, in bytes per second.
 const Link = 125e6
 
-// Rebuild is the size of what each node pulls: bytes.
+// Rebuild is the number of bytes that each node pulls.
 const Rebuild = 200e6
 
 // Staging is a rebuild that all nodes find at their next poll and pull.
@@ -24,7 +24,7 @@ type Staging struct {
 	Spread   time.Duration // stagingSpread: each node waits for its own part of it
 }
 
-// Stagings are those of docs/dev/performance.md.
+// Stagings returns those of docs/dev/performance.md.
 func Stagings() []Staging {
 	return []Staging{
 		{"interval 12 h", 10_000, 12 * time.Hour, 0},
@@ -33,26 +33,23 @@ func Stagings() []Staging {
 	}
 }
 
-// Load is what a staging does to the link.
+// Load is the effect of a staging on the link.
 type Load struct {
 	Staging Staging
-	// Wanted is the peak of what the nodes would pull without the limit of the
-	// link, in bins of ten minutes: bytes per second.
+	// Wanted is the peak of the nodes' pulls without the limit of the link, in bins of ten minutes: bytes per second.
 	Wanted float64
-	// Median and Longest are how long one node's pull takes, and End when the
-	// last one has it.
+	// Median and Longest are the durations of one node's pull, and End the end of the last one.
 	Median, Longest, End time.Duration
 	Sent                 []float64 // bytes per second, in bins of ten minutes
 }
 
 const loadBin = 10 * time.Minute
 
-// Stage simulates a staging from the moment of publication. The link is shared
-// evenly by all pulls that run, and is the only limit.
+// Stage simulates a staging from the publication on. All running pulls share the link evenly, and it is the only limit.
 func Stage(s Staging) Load {
 	begins := s.begins()
-	// With even shares, a pull ends when each share has grown by its size since it
-	// began; so they end in the order in which they began.
+	// With even shares, a pull ends when each share has grown by its size since it began; so pulls end in the order in
+	// which they began.
 	var durations []time.Duration
 	var served []chunk
 	now, share, next := 0.0, 0.0, 0 // seconds, bytes
@@ -74,7 +71,7 @@ func Stage(s Staging) Load {
 			next++
 			continue
 		}
-		if len(running) > 0 && running[0] <= share+1 { // a byte, for the rounding
+		if len(running) > 0 && running[0] <= share+1 { // a byte, for rounding errors
 			running = running[1:]
 			durations = append(durations, seconds(now-begins[len(durations)]))
 		}
@@ -86,7 +83,7 @@ func Stage(s Staging) Load {
 	return l
 }
 
-// begins are the seconds after publication at which nodes begin to pull, sorted.
+// begins returns the seconds after publication at which nodes start to pull, sorted.
 func (s Staging) begins() []float64 {
 	published := Epoch()
 	var begins []float64
@@ -99,10 +96,10 @@ func (s Staging) begins() []float64 {
 	return begins
 }
 
-// chunk is a stretch in which the link is full.
+// chunk is a period in which the link is full.
 type chunk struct{ from, to float64 }
 
-// sent sums the stretches by bin.
+// sent sums up the periods by bin.
 func sent(served []chunk) []float64 {
 	bins := make([]float64, int(served[len(served)-1].to/loadBin.Seconds())+1)
 	for _, c := range served {
@@ -118,7 +115,7 @@ func sent(served []chunk) []float64 {
 	return bins
 }
 
-// wanted is the peak of what begins in a bin.
+// wanted returns the peak of pulls that start in a bin.
 func wanted(begins []float64) float64 {
 	bins := map[int]float64{}
 	most := 0.0

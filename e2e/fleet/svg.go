@@ -13,16 +13,16 @@ type Chart struct {
 	Title          string
 	XLabel, YLabel string
 	X0, X1         float64
-	Y1             float64 // the top; the bottom is 0, or Y0 where it is above
+	Y1             float64 // the top; the bottom is 0, or Y0 if it is above
 	Y0             float64 // above 0: the scale is logarithmic
 	XTicks, YTicks []float64
 	Bands          []Band
 	Lines          []Line
-	Legend         float64 // where the names of series stand, as a part of the width
+	Legend         float64 // position of the legend, as a part of the width
 	Series         []Series
 }
 
-// Band is a stretch of the x axis with another background.
+// Band is a part of the x axis with another background.
 type Band struct{ X0, X1 float64 }
 
 // Line is a horizontal line with its name.
@@ -38,7 +38,7 @@ type Series struct {
 	Y           []float64
 }
 
-// The measures of a panel, and colours that can be read on white and on black.
+// The dimensions of a panel, and colours that are readable on white and on black.
 const (
 	panelWidth, panelHeight = 330, 190
 	left, right, top, under = 48, 12, 26, 36
@@ -48,12 +48,12 @@ const (
 // Colors are for series.
 var colors = []string{"#3b82c4", "#d1703c", "#4c9a5b", "#9a6fc4"}
 
-// SVG draws panels in rows of so many columns.
+// SVG draws panels in rows with that many columns.
 func SVG(columns int, charts []Chart) []byte {
 	var b strings.Builder
 	scale := 1.0
 	if columns == 1 {
-		scale = 2.4 // one panel across
+		scale = 2.4 // one panel per row
 	}
 	width := panelWidth * scale
 	rows := (len(charts) + columns - 1) / columns
@@ -130,7 +130,7 @@ func text(b *strings.Builder, x, y float64, anchor, more, s string) {
 	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s" fill="%s" %s>%s</text>`+"\n", x, y, anchor, ink, more, s)
 }
 
-// number writes 0.046, 12 and 1,000.
+// number formats 0.046, 12 and 1,000.
 func number(v float64) string {
 	if v >= 1000 {
 		return fmt.Sprintf("%d,%03d", int(v)/1000, int(v)%1000)

@@ -32,12 +32,12 @@ const (
 	turnImage = "registry.example.com/etcd"
 )
 
-// turns watches that one node at a time is between a stop and the end of its lock.
+// turns asserts that only one node at a time is between a stop and its unlock.
 type turns struct {
 	t  *testing.T
 	mu sync.Mutex
 	in map[string]bool
-	// most is how many nodes were in at once.
+	// most is the largest number of concurrent nodes.
 	most, stops, kills int
 }
 
@@ -55,7 +55,7 @@ func (w *turns) leave(id string) {
 	delete(w.in, id)
 }
 
-// errKilled ends an agent in the middle of a call.
+// errKilled ends an agent during a call.
 var errKilled = errors.New("killed")
 
 // turnNode is a node of the fleet: the agent's core, with a node in memory and the real lock server.
@@ -66,19 +66,29 @@ type turnNode struct {
 	turns  *turns
 	random *rand.Rand // of this node's goroutine
 	deadly bool
+	dead   bool               // the agent was killed in Stop
+	kill   context.CancelFunc // ends what the agent does
 }
 
-// mayDie kills the agent at one call in ten, in rounds with kills.
+// dies reports whether the agent dies at this call: one call in ten, in rounds with kills.
+func (n *turnNode) dies() bool {
+	if !n.deadly || n.random.IntN(10) != 0 {
+		return false
+	}
+	n.turns.mu.Lock()
+	defer n.turns.mu.Unlock()
+	n.turns.kills++
+	return true
+}
+
+// mayDie kills the agent at some calls. An agent that Stop has killed calls nothing any more.
 func (n *turnNode) mayDie() {
-	if n.deadly && n.random.IntN(10) == 0 {
-		n.turns.mu.Lock()
-		n.turns.kills++
-		n.turns.mu.Unlock()
+	if n.dead || n.dies() {
 		panic(errKilled)
 	}
 }
 
-// The ports around which an agent may die: its lock, its record, and what stops containers.
+// The ports at which an agent may die: its lock, its record, and the stop of containers.
 type (
 	deadlyLock     struct{ *turnNode }
 	deadlyRecorder struct {
@@ -113,39 +123,48 @@ func (r deadlyRecorder) Save(ctx context.Context, rec record.Record) error {
 	return err
 }
 
+// Stop runs in a goroutine of the agent, where a panic would end the test: the call ends here, and the next one of the
+// agent panics.
 func (p deadlyPods) Stop(ctx context.Context, id string, grace time.Duration) error {
 	p.turns.enter(p.id)
-	p.mayDie()
-	err := p.Pods.Stop(ctx, id, grace)
-	p.mayDie()
-	return err
+	if p.dead = p.dies(); !p.dead {
+		err := p.Pods.Stop(ctx, id, grace)
+		if p.dead = p.dies(); !p.dead {
+			return err
+		}
+	}
+	p.kill()
+	return errKilled
 }
 
-// agent is a new process of the agent: it knows what is on the disk.
+// agent returns a new process of the agent, which knows only the disk.
 func (n *turnNode) agent() *agent.Agent {
 	a := n.Agent()
 	a.FleetLock, a.Recorder, a.Pods = deadlyLock{n}, deadlyRecorder{a.Recorder, n}, deadlyPods{a.Pods, n}
 	return a
 }
 
-// survives runs what an agent does; false: it was killed.
-func (n *turnNode) survives(do func(*agent.Agent) error) (alive bool, err error) {
+// survives runs do; false if the agent was killed.
+func (n *turnNode) survives(
+	ctx context.Context, do func(context.Context, *agent.Agent) error,
+) (alive bool, err error) {
+	ctx, n.kill = context.WithCancel(ctx)
+	defer n.kill()
+	n.dead = false
 	defer func() {
-		if r := recover(); r != nil {
-			if r != any(errKilled) {
-				panic(r)
-			}
-			alive = false
+		if r := recover(); r != nil && r != any(errKilled) {
+			panic(r)
+		} else if r != nil || n.dead {
+			alive, err = false, nil
 		}
 	}()
-	return true, do(n.agent())
+	return true, do(ctx, n.agent())
 }
 
-// update applies the newest release, again and again, as somebody does who knows nothing of the other nodes. It gives up
-// when ctx ends.
+// update applies the newest release repeatedly, without regard to the other nodes. It stops when ctx ends.
 func (n *turnNode) update(ctx context.Context, want release.Release) error {
 	for ctx.Err() == nil {
-		_, err := n.survives(func(a *agent.Agent) error {
+		_, err := n.survives(ctx, func(ctx context.Context, a *agent.Agent) error {
 			if _, err := a.Cycle(ctx, source.PollAll); err != nil {
 				return err
 			}
@@ -155,9 +174,12 @@ func (n *turnNode) update(ctx context.Context, want release.Release) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", n.id, err)
 		}
-		n.Clock.Add(time.Hour) // a lock that could not be given back is given back in the next cycle
+		n.Clock.Add(time.Hour) // a failed unlock is repeated in the next cycle
 		var s status.Status
-		alive, err := n.survives(func(a *agent.Agent) (err error) { s, err = a.Cycle(ctx, source.PollNone); return err })
+		alive, err := n.survives(ctx, func(ctx context.Context, a *agent.Agent) (err error) {
+			s, err = a.Cycle(ctx, source.PollNone)
+			return err
+		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", n.id, err)
 		}
@@ -169,21 +191,48 @@ func (n *turnNode) update(ctx context.Context, want release.Release) error {
 	return fmt.Errorf("%s: not updated in time", n.id)
 }
 
-// Eight agents restart their etcd under one lock, of a real server over a real etcd, all at once, in 20 rounds. In every
-// second round agents are killed anywhere, and in one of either kind etcd's leader. Two are never in it at once, all come
-// to their end, and no lock is left. `make soak` sets IUA_ROUNDS, the number of rounds.
+// Eight agents restart their etcd under one lock, of a real server over a real etcd, concurrently, in 20 rounds: a lock
+// server, and a Lease of a real API server. In every second round agents are killed at random, and in one of either
+// kind etcd's leader and the API server. No two agents are in the critical section at once, all finish, and no lock is
+// left. `make soak` sets IUA_ROUNDS, the number of rounds.
 func TestEightAgentsTakeTurns(t *testing.T) {
 	t.Parallel()
+	t.Run("lock server", func(t *testing.T) {
+		t.Parallel()
+		cluster := story.StartEtcd(t)
+		url := lockServer(t, cluster.Store())
+		takeTurns(t, fleet.Lock{Server: url, Group: "masters"}, func(id string) fleet.Locker { return lockOf(t, url, id) }, func() {
+			leader := cluster.Leader()
+			leader.Kill()
+			cluster.Start(leader)
+		})
+	})
+	t.Run("lease", func(t *testing.T) {
+		t.Parallel()
+		cluster := story.StartEtcd(t)
+		api := story.StartAPIServer(t, cluster)
+		takeTurns(t, fleet.Lock{Lease: leaseName}, func(id string) fleet.Locker { return leaseOf(t, api, id) }, func() {
+			leader := cluster.Leader()
+			api.Kill()
+			leader.Kill()
+			cluster.Start(leader)
+			api.Start()
+		})
+	})
+}
+
+// takeTurns runs the rounds with a lock, which is each node's. disturb restarts the servers.
+func takeTurns(t *testing.T, lock fleet.Lock, lockOf func(id string) fleet.Locker, disturb func()) {
+	t.Helper()
 	rounds := story.SoakRounds(t, 20)
-	cluster := story.StartEtcd(t)
-	url := lockServer(t, cluster.Store())
 	watch := &turns{t: t, in: map[string]bool{}}
 	var nodes []*turnNode
 	for i := range turnNodes {
 		w := agenttest.NewWorld()
 		id := fleetlock.ID(fmt.Sprintf("node %d", i))
-		n := &turnNode{World: w, id: id, lock: lockOf(t, url, id), turns: watch, random: rand.New(rand.NewPCG(1, uint64(i)))}
-		w.Policy.Lock = fleet.Lock{Pods: fleet.LockControlPlane, Server: url, Group: "masters", ID: id}
+		n := &turnNode{World: w, id: id, lock: lockOf(id), turns: watch, random: rand.New(rand.NewPCG(1, uint64(i)))}
+		w.Policy.Lock = lock
+		w.Policy.Lock.Pods, w.Policy.Lock.ID = fleet.LockControlPlane, id
 		w.Policy.Manage = map[string]bool{"etcd.yaml": true}
 		w.Policy.ApplyTimeout = time.Minute
 		w.Registry.Release(turnImage, "3.4.23", 1, "1.1")
@@ -203,9 +252,7 @@ func TestEightAgentsTakeTurns(t *testing.T) {
 			group.Go(func() { errs[i] = n.update(ctx, want) })
 		}
 		if round%11 == 6 {
-			leader := cluster.Leader()
-			leader.Kill()
-			cluster.Start(leader)
+			disturb()
 		}
 		group.Wait()
 		cancel()
@@ -213,7 +260,7 @@ func TestEightAgentsTakeTurns(t *testing.T) {
 		require.Empty(t, watch.in, "round %d", round)
 		require.Equal(t, 1, watch.most, "round %d: nodes that were in at once", round)
 	}
-	last, err := lockOf(t, url, "last").Lock(t.Context())
+	last, err := lockOf("last").Lock(t.Context())
 	require.NoError(t, err, "no lock is left")
 	assert.Len(t, last.Holders, 1)
 	assert.GreaterOrEqual(t, watch.stops, turnNodes*rounds)

@@ -15,24 +15,24 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Wave is a release that a catalog rolls out over a fleet in mode auto, and an edit of the catalog meanwhile.
+// Wave is a release that a catalog rolls out over a fleet in mode auto, with an edit of the catalog during the rollout.
 type Wave struct {
 	Name     string
 	Nodes    int
 	Interval time.Duration // of the nodes' polls
 	Spread   time.Duration // of the rollout, from its publication
-	Edit     time.Duration // after the publication; 0: there is none
-	// Change is what the edit makes of the release.
+	Edit     time.Duration // after the publication; 0: none
+	// Change is the edit of the release.
 	Change func(*catalog.Listed)
 }
 
-// Pause moves the rollout beyond every day that is simulated; Withdraw withdraws the release.
+// Pause moves the rollout beyond the simulated time; Withdraw withdraws the release.
 func Pause(r *catalog.Listed) { r.Rollout.From = r.Rollout.From.AddDate(1, 0, 0) }
 
 // Withdraw withdraws the release.
 func Withdraw(r *catalog.Listed) { r.Withdrawn = &catalog.Withdrawal{Reason: "broken"} }
 
-// Waves are those of docs/fleets.md.
+// Waves returns those of docs/fleets.md.
 func Waves() []Wave {
 	const day = 24 * time.Hour
 	return []Wave{
@@ -46,13 +46,13 @@ func Waves() []Wave {
 type Begun struct {
 	Node string
 	At   time.Duration
-	// Told is when the node polls for the first time after the edit; 0: there is none.
+	// Told is the node's first poll after the edit; 0: none.
 	Told time.Duration
 }
 
 const waveImage = "registry.example.com/velum"
 
-// Begin simulates a wave, and returns the nodes that begin, in their order.
+// Begin simulates a wave, and returns the nodes that begin, in order.
 func (w Wave) Begin() []Begun {
 	published := Epoch()
 	first := catalog.Listed{Tag: "4.0.0-rev1-build1.2", Digest: digest.FromString(w.Name)}
@@ -84,7 +84,7 @@ func (w Wave) Begin() []Begun {
 	return out
 }
 
-// beginsAt is when a node that has learnt of a release at a time applies it by itself; zero: never.
+// beginsAt returns when a node that learns of a release at a time applies it automatically; zero: never.
 func beginsAt(c catalog.Policy, r catalog.Listed, learns time.Time) time.Time {
 	listing := catalog.Listing{Catalog: "c", Version: 1, Images: map[string][]catalog.Listed{waveImage: {r}}}
 	if rule, _, _ := c.Refuses(listing, release.Release{Repository: waveImage, Digest: r.Digest}); rule != "" {
@@ -96,7 +96,7 @@ func beginsAt(c catalog.Policy, r catalog.Listed, learns time.Time) time.Time {
 	return learns
 }
 
-// share is the part of a fleet that has begun by a time, in percent.
+// share returns the percentage of a fleet that has begun by a time.
 func (w Wave) share(begun []Begun, by time.Duration) float64 {
 	n := 0
 	for n < len(begun) && begun[n].At <= by {

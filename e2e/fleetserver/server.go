@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package fleetserver is a server of the FleetLock protocol over etcd, for tests: a counting semaphore with owners, in
-// one key for each group. Every change is a transaction on the key's version, so any number of servers may run. Beyond
-// the protocol it names the holders in its answers.
+// one key per group. Every change is a transaction on the key's version, so any number of servers may run. As an
+// extension it names the holders in its answers.
 package fleetserver
 
 import (
@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Server answers the requests of clients. Slots is how many of a group may hold the lock; below 1: one.
+// Server answers the requests of clients. Slots is how many nodes of a group may hold the lock; below 1: one.
 type Server struct {
 	Etcd  Store
 	Slots int
@@ -108,7 +108,7 @@ func (s Server) serve(r *http.Request) (semaphore, error) {
 	})
 }
 
-// tries bounds how often a change is tried again because another one came before.
+// tries limits how often a change is repeated because of a concurrent one.
 const tries = 20
 
 // change changes the semaphore of a group in one transaction.

@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// Store is an etcd, by its JSON gateway. The first of its members that answers is asked.
+// Store is an etcd with its JSON gateway. It asks the first member that answers.
 type Store struct {
 	URLs []string
 }
 
-// patience is how long a member may take to answer. Without a leader it says so by itself, after 7 s.
+// patience limits a member's answer. Without a leader it returns an error after 7 s.
 const patience = time.Minute
 
-// Get returns a value and its version; version 0: there is none.
+// Get returns a value and its version; version 0 if there is none.
 func (s Store) Get(ctx context.Context, key string) (value []byte, version int64, err error) {
 	var answer struct {
 		KVs []struct {
@@ -40,7 +40,7 @@ func (s Store) Get(ctx context.Context, key string) (value []byte, version int64
 	return answer.KVs[0].Value, version, err
 }
 
-// Put writes a value if the key has still this version.
+// Put writes a value if the key still has this version.
 func (s Store) Put(ctx context.Context, key string, value []byte, version int64) (done bool, err error) {
 	var answer struct {
 		Succeeded bool `json:"succeeded"`

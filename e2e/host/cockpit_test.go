@@ -15,19 +15,21 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// checkRule lets joe check, and nothing else.
+// checkRule allows joe to check, and nothing else.
 const checkRule = `polkit.addRule(function(action, subject) {
 	if (action.id == "org.opensuse.ImageUpdateAgent1.check" && subject.user == "joe") { return polkit.Result.YES; }
 });
 `
 
-// superuser calls what Cockpit's own menu calls to turn administrative access on and off. Then Cockpit loads the page anew.
+// superuser turns administrative access on or off by the method that Cockpit's own menu calls. Cockpit then reloads the
+// page.
 func superuser(tab *browser.Tab, method, args string) {
 	browser.Eval[string](tab, fmt.Sprintf(`cockpit.dbus(null, { bus: "internal" }).call("/superuser", "cockpit.Superuser", %q, %s); ""`, method, args))
 }
 
-// Package, login and rights on a booted system: alice reads, turns on administrative access, applies, and turns it off;
-// joe, whom a rule of polkit lets check, checks. The shell shows the page in its menu, with a mark.
+// TestHostCockpit installs the page's package on a booted system. alice reads, turns on administrative access, applies,
+// and turns it off again; joe, whom a polkit rule allows to check, checks. Cockpit's menu lists the page and marks it
+// when there are updates.
 func TestHostCockpit(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, root host.Root) {
@@ -57,7 +59,7 @@ func TestHostCockpit(t *testing.T) {
 		alice.Click("#apply-all")
 		alice.Click("dialog [type=submit]")
 		alice.Await(story.PageState, "being applied")
-		alice.Await("#result", "velum.yaml runs the update, and was proved")
+		alice.Await("#result", "velum.yaml runs the update and is healthy")
 		story.Answers(t, port, "4.0.0-rev1-build1.2")
 		superuser(alice, "Stop", "[]")
 		alice.Await("#limited", "You have limited access")
@@ -74,7 +76,7 @@ func TestHostCockpit(t *testing.T) {
 	})
 }
 
-// hostCockpit has the host's Cockpit listen on a port of this test, and returns its address.
+// hostCockpit makes the host's Cockpit listen on a port of this test, and returns its address.
 func hostCockpit(h *host.Host, n *node.Node) string {
 	port := n.FreePort()
 	h.DropIn("cockpit.socket", fmt.Sprintf("[Socket]\nListenStream=\nListenStream=127.0.0.1:%d\n", port))
@@ -82,7 +84,7 @@ func hostCockpit(h *host.Host, n *node.Node) string {
 	return fmt.Sprintf("http://127.0.0.1:%d/", port)
 }
 
-// logIn types name and password, and opens the page.
+// logIn enters name and password, and opens the page.
 func logIn(t *testing.T, n *node.Node, address, user string) *browser.Tab {
 	t.Helper()
 	tab := browser.Open(t, n.Part("browser"), "en-US", address)
@@ -94,7 +96,7 @@ func logIn(t *testing.T, n *node.Node, address, user string) *browser.Tab {
 	return tab
 }
 
-// inShell finds the page in the menu of Cockpit, where updates are marked, and goes to the journal.
+// inShell finds the page in Cockpit's menu, with the mark for updates, and follows its link to the journal.
 func inShell(t *testing.T, tab *browser.Tab, address string) {
 	t.Helper()
 	const frame = `document.querySelector("iframe[name*='image-updates']")?.contentDocument`

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// OwnDisk gives a directory of a host that is off a file system of its own.
+// OwnDisk mounts a separate file system on a directory of the host, which must be off.
 func (h *Host) OwnDisk(dir string) {
 	h.tb.Helper()
 	image, mount := filepath.Join(h.node.Dir, "host/disk.ext4"), filepath.Join(h.tree, dir)
@@ -20,15 +20,15 @@ func (h *Host) OwnDisk(dir string) {
 		image, mount))
 }
 
-// Freeze stops all writing to the disk of a directory of a booted host, as a storage array does that has lost its
-// paths: who writes hangs in the kernel, where no signal reaches it. thaw ends that, and so does the end of this
-// process, whatever way it ends: a process that hangs so could not be ended with the node.
+// Freeze blocks all writes to the disk of a directory of a booted host, as a storage array does that has lost its
+// paths: a writing process hangs in the kernel, where no signal reaches it. thaw unblocks the disk. If this process
+// ends in any way, the disk is unblocked, too: otherwise the hung process would outlive the node.
 func (h *Host) Freeze(dir string) (thaw func()) {
 	h.tb.Helper()
 	guard := exec.CommandContext(context.Background(), "sh", "-euc", `exec 3<"$1"
 		fsfreeze --freeze /proc/self/fd/3; echo frozen; cat >/dev/null; fsfreeze --unfreeze /proc/self/fd/3`,
 		"sh", filepath.Join("/proc", strconv.Itoa(h.leader), "root", dir))
-	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // an interrupt from the terminal is not for it
+	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // an interrupt from the terminal must not reach it
 	in, err := guard.StdinPipe()
 	if err != nil {
 		h.tb.Fatalf("host: freeze %s: %v", dir, err)

@@ -13,8 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// hostDoctor is what doctor says of a host, by check; of several, the first that is
-// not good.
+// hostDoctor returns doctor's diagnoses of a host by check. If a check has several, it is the first that is not good.
 func hostDoctor(t *testing.T, h *host.Host) map[string]story.Diagnosis {
 	t.Helper()
 	r := h.Exec("image-update-agent", "doctor", "--output", "json")
@@ -29,7 +28,7 @@ func hostDoctor(t *testing.T, h *host.Host) map[string]story.Diagnosis {
 	return found
 }
 
-// hostIsWell: doctor has nothing against the service as the package installs it.
+// hostIsWell asserts that doctor finds no fault with the service as the package installs it.
 func hostIsWell(t *testing.T, h *host.Host) {
 	t.Helper()
 	checks := hostDoctor(t, h)
@@ -41,7 +40,7 @@ func hostIsWell(t *testing.T, h *host.Host) {
 		assert.Equal(t, "ok", checks[check].Verdict, "%+v", checks[check])
 	}
 	for check, d := range checks {
-		if check != "cri" { // its directory of images is outside of this host
+		if check != "cri" { // containerd's image directory is outside of this host
 			assert.NotEqual(t, "failed", d.Verdict, "%s: %+v", check, d)
 		}
 	}

@@ -19,26 +19,26 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// Command is a program to be run in a booted host.
+// Command is a program to run in a booted host.
 type Command struct {
 	Argv  []string
 	Stdin string
-	User  string // empty: root. He has his own groups only, and no session
+	User  string // empty: root. The user has their own groups only, and no session
 }
 
-// Result is what a program left.
+// Result is the exit code and the output of a program.
 type Result struct {
 	Stdout, Stderr string
 	Code           int
 }
 
-// Exec runs a program as root to its end.
+// Exec runs a program as root and waits for its end.
 func (h *Host) Exec(argv ...string) Result {
 	h.tb.Helper()
 	return h.Run(Command{Argv: argv})
 }
 
-// Run runs a program to its end.
+// Run runs a program and waits for its end.
 func (h *Host) Run(c Command) Result {
 	h.tb.Helper()
 	r, err := h.run(h.tb.Context(), c)
@@ -48,11 +48,11 @@ func (h *Host) Run(c Command) Result {
 	return r
 }
 
-// Try runs a program to its end, from any goroutine.
+// Try is Run for any goroutine: it returns the error.
 func (h *Host) Try(c Command) (Result, error) { return h.run(h.tb.Context(), c) }
 
-// Begin begins to run a program as root, while the test goes on. end waits for its end; it is for the test's goroutine,
-// and may be called more than once.
+// Begin starts a program as root and returns at once. end waits for the program; only the test's goroutine may call it,
+// any number of times.
 func (h *Host) Begin(argv ...string) (end func() Result) {
 	h.tb.Helper()
 	var r Result
@@ -71,7 +71,7 @@ func (h *Host) Begin(argv ...string) (end func() Result) {
 	}
 }
 
-// Must runs a program as root, which has to succeed, and returns what it printed, without the last line end.
+// Must runs a program as root that must succeed, and returns its output without the last newline.
 func (h *Host) Must(argv ...string) string {
 	h.tb.Helper()
 	r := h.Exec(argv...)
@@ -81,7 +81,8 @@ func (h *Host) Must(argv ...string) string {
 	return strings.TrimSuffix(r.Stdout, "\n")
 }
 
-// run enters all namespaces of the host. Its error is not about how the program ended, unless that took too long.
+// run enters all namespaces of the host. It returns an error if the program could not run or took too long; a failure
+// of the program itself is in the Result.
 func (h *Host) run(ctx context.Context, c Command) (Result, error) {
 	if h.leader == 0 {
 		return Result{}, errors.New("the host is off")
@@ -107,13 +108,13 @@ func (h *Host) run(ctx context.Context, c Command) (Result, error) {
 	return Result{Stdout: out.String(), Stderr: said.String(), Code: program.ProcessState.ExitCode()}, err
 }
 
-// AddUser adds a user who may do nothing that others may not.
+// AddUser adds a user without privileges.
 func (h *Host) AddUser(name string) {
 	h.tb.Helper()
 	h.Must("useradd", "--create-home", "--user-group", name)
 }
 
-// WriteFile writes a file of the host (a path as the host has it), as root's and with mode 0644, in one step.
+// WriteFile writes a file of the host atomically, as root and with mode 0644. name is the path in the host.
 func (h *Host) WriteFile(name, text string) {
 	h.tb.Helper()
 	if h.Booted() {
@@ -132,7 +133,7 @@ func (h *Host) WriteFile(name, text string) {
 	h.node.Shell(fmt.Sprintf("install -Dm644 %s %s", staged, filepath.Join(h.tree, name)))
 }
 
-// ReadFile reads a file of the host (a path as the host has it).
+// ReadFile reads a file of the host. name is the path in the host.
 func (h *Host) ReadFile(name string) string {
 	h.tb.Helper()
 	if !h.Booted() {
@@ -150,7 +151,7 @@ func (h *Host) Dial(ctx context.Context, network, address string) (conn net.Conn
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for ever: the thread ends with the goroutine, and its network with it
+		runtime.LockOSThread() // never unlocked: the thread and its network namespace end with the goroutine
 		var file *os.File
 		if file, err = os.Open(fmt.Sprintf("/proc/%d/ns/net", h.leader)); err != nil {
 			return

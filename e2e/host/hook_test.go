@@ -22,29 +22,29 @@ const (
 	hookPath    = "image-update-agent-hook.path"
 	hookService = "image-update-agent-hook.service"
 	plugin      = "/usr/libexec/health-checker/image-update-agent.sh"
-	quick       = "/usr/local/lib/quick" // has a sleep for it that takes less
+	quick       = "/usr/local/lib/quick" // directory with a shorter sleep, for the plugin's PATH
 
 	hookConfig = story.HostConfig + "hooks: {saltRefresh: true, exec: /usr/local/sbin/tell}\n"
 	saltCall   = "#!/bin/sh\necho \"$*\" >>/var/log/salt-call\n"
 	tell       = "#!/bin/sh\ncat >>/var/log/told\n"
-	// A hook that takes until somebody lets it end.
+	// A hook that waits until the test lets it end.
 	slowTell = tell + "cat /run/hook-wait\n"
 	badTell  = "#!/bin/sh\necho no luck\nexit 1\n"
 )
 
-// hostProgram writes a program of a host.
+// hostProgram writes an executable file of a host.
 func hostProgram(h *host.Host, name, text string) {
 	h.WriteFile(name, text)
 	h.Must("chmod", "755", name)
 }
 
-// change is a line of what the admin's program was told.
+// change is one line that the hook got on standard input.
 type change struct {
 	State, Was                       string
 	Offered, Staged, Applied, Failed []struct{ To string }
 }
 
-// told awaits the nth change, and gives it.
+// told waits for the nth change, and returns it.
 func told(t *testing.T, h *host.Host, n int) change {
 	t.Helper()
 	var c change
@@ -58,8 +58,8 @@ func told(t *testing.T, h *host.Host, n int) change {
 	return c
 }
 
-// The daemon's change starts the hook's service by its path unit, and what becomes of that is nobody's trouble but the
-// hook's.
+// TestHostHook checks that a change of the daemon starts the hook's service through its path unit, and that a failure
+// of the hook affects nothing else.
 func TestHostHook(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, root host.Root) {
@@ -89,7 +89,7 @@ func TestHostHook(t *testing.T) {
 		c := awaitStaged(t, h, lines+1)
 		assert.Equal(t, "4.0.0-rev1-build1.2", c.Staged[0].To)
 
-		// It runs still. What comes now is told when it has ended.
+		// The hook still runs. It gets later changes after it has ended.
 		h.Must("image-update-agent", "apply")
 		story.Answers(t, port, "4.0.0-rev1-build1.2")
 		h.Await(hookService, "ActiveState", "activating")
@@ -109,8 +109,8 @@ func TestHostHook(t *testing.T) {
 	})
 }
 
-// rests awaits that nothing is due and nothing is run, and that the last run has left the service so. The daemon has
-// left word of all when the verb ends that it was asked by.
+// rests waits until no run of the hook is due or running, and asserts the state in which the last run left the service.
+// The daemon has written all changes of a verb before the verb ends.
 func rests(t *testing.T, h *host.Host, state string) {
 	t.Helper()
 	node.Eventually(t, "the hooks rest", story.Ready, func() error {
@@ -124,8 +124,7 @@ func rests(t *testing.T, h *host.Host, state string) {
 	})
 }
 
-// awaitStaged gives the change, the nth or a later one, that tells of a staged release; one of another kind may come
-// before it.
+// awaitStaged returns the nth or a later change that reports a staged release; changes of other kinds may precede it.
 func awaitStaged(t *testing.T, h *host.Host, n int) change {
 	t.Helper()
 	for ; ; n++ {
@@ -136,7 +135,7 @@ func awaitStaged(t *testing.T, h *host.Host, n int) change {
 	}
 }
 
-// A hook that fails, after n changes were told, is told it all with the next change.
+// hookFails lets the hook fail after n changes: the next run gets all of them again.
 func hookFails(t *testing.T, h *host.Host, n *node.Node, lines int) {
 	t.Helper()
 	rests(t, h, "inactive")
@@ -145,7 +144,7 @@ func hookFails(t *testing.T, h *host.Host, n *node.Node, lines int) {
 	require.Equal(t, status.StateStaged, hostSays(t, h, "check").State)
 	rests(t, h, "failed")
 	assert.Contains(t, h.Journal(hookService), "no luck")
-	assert.Contains(t, h.Exec("image-update-agent", "doctor").Stdout, "hooks: the last one did not end well")
+	assert.Contains(t, h.Exec("image-update-agent", "doctor").Stdout, "hooks: the last run of the hooks failed")
 	assert.Equal(t, "active", h.Show(hookPath, "ActiveState")["ActiveState"])
 
 	hostProgram(h, "/usr/local/sbin/tell", tell)
@@ -157,7 +156,8 @@ func hookFails(t *testing.T, h *host.Host, n *node.Node, lines int) {
 	h.Await(hookService, "ActiveState", "inactive")
 }
 
-// A system on which the program cannot run is at fault, settings are not.
+// health runs the health-checker plugin: it fails when the system cannot run the program, and passes when only the
+// admin's settings are wrong.
 func health(t *testing.T, h *host.Host) {
 	t.Helper()
 	hostProgram(h, quick+"/sleep", "#!/bin/sh\nexec /bin/sleep 0.1\n")
@@ -174,10 +174,11 @@ func health(t *testing.T, h *host.Host) {
 	h.Exec("systemctl", "restart", host.Service)
 	checked(t, h, 0, "cannot be started: status 203, and its unit was changed on this node")
 	h.Must(plugin, "stop")
-	h.Await(hookPath, "ActiveState", "inactive") // it goes with the daemon
+	h.Await(hookPath, "ActiveState", "inactive") // it stops with the daemon
 }
 
-// checked awaits what the plugin finds when its looks are close together: one that sees the service start lets it pass.
+// checked runs the plugin with a short sleep until it has this result: a run that sees the service start passes and is
+// ignored.
 func checked(t *testing.T, h *host.Host, code int, text string) {
 	t.Helper()
 	node.Eventually(t, "the plugin", story.Ready, func() error {

@@ -14,12 +14,12 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-const journalTail = "120" // lines, when a test fails
+const journalTail = "120" // lines of the journal that a failed test shows
 
-// Root is the part of tools/setup that a host boots.
+// Root is a root file system that tools/setup builds and a host boots.
 type Root string
 
-// The numbers are systemd's own, on which depends what a unit file may say.
+// The numbers are versions of systemd, which decide what a unit file may use.
 const (
 	Systemd252 Root = "host"
 	Systemd257 Root = "host-new"
@@ -29,14 +29,14 @@ const (
 type Host struct {
 	tb      node.TB
 	node    *node.Node
-	tree    string // the whole tree, where the node's own mounts are seen
+	tree    string // the merged tree, as the node's mount namespace shows it
 	process *node.Process
-	leader  int    // the host's process 1 as this process sees it; 0: the host is off
-	staged  int    // files that were written from outside
+	leader  int    // process id of the host's process 1 outside of it; 0: the host is off
+	staged  int    // number of files written from outside so far
 	network string // an option of systemd-nspawn
 }
 
-// New makes a host that is not booted yet.
+// New makes a host, and does not boot it.
 func New(tb node.TB, n *node.Node, root Root) *Host {
 	tb.Helper()
 	h := &Host{tb: tb, node: n, tree: filepath.Join(n.Dir, "host/tree")}
@@ -45,7 +45,7 @@ func New(tb node.TB, n *node.Node, root Root) *Host {
 			tb.Fatalf("host: %v", err)
 		}
 	}
-	// systemd-nspawn leaves names of its machines below /run/systemd.
+	// systemd-nspawn leaves names of its machines in /run/systemd.
 	n.Shell(fmt.Sprintf(`cd %s/host
 		mount -t overlay host -o lowerdir=%s,upperdir=upper,workdir=work tree
 		mkdir -p /run/systemd; mount -t tmpfs host /run/systemd`, n.Dir, n.Part(string(root))))
@@ -54,11 +54,11 @@ func New(tb node.TB, n *node.Node, root Root) *Host {
 	return h
 }
 
-// show shows what the host said when the test failed. The host ends with the node.
+// show logs the host's journal if the test failed. The host ends with the node.
 func (h *Host) show() {
 	h.tb.Helper()
 	if h.tb.Failed() && h.leader != 0 {
-		// The test's own context has ended.
+		// The test's own context has been cancelled.
 		r, err := h.run(context.Background(), Command{
 			Argv: []string{"journalctl", "--no-pager", "-o", "short-monotonic", "-n", journalTail},
 		})
@@ -66,11 +66,11 @@ func (h *Host) show() {
 	}
 }
 
-// OwnNetwork gives a host that is off a network of its own, which has nothing but 127.0.0.1: what listens there does
-// not meet what listens on the machine, and nobody reaches a registry.
+// OwnNetwork starts the host, which must be off, in a separate network with 127.0.0.1 only: its listeners do not
+// conflict with those of the machine, and it reaches no registry.
 func (h *Host) OwnNetwork() { h.network = "--private-network" }
 
-// SharedNetwork gives a host that is off such a network, which other programs of the node may enter by a file.
+// SharedNetwork is OwnNetwork with a network that other programs of the node may enter by its file, which it returns.
 func (h *Host) SharedNetwork() (file string) {
 	h.tb.Helper()
 	file = filepath.Join(h.node.Dir, "host/net")
@@ -79,10 +79,10 @@ func (h *Host) SharedNetwork() (file string) {
 	return file
 }
 
-// boot gives the host cgroups of its own, for systemd takes those it finds itself in as all that there are, and
-// starts it. %[1]s is the node's directory, %[2]s its name, %[3]s an option about its network.
-//   - SYSTEMD_NSPAWN_UNIFIED_HIERARCHY: cgroups v2, on a machine with v1, too
-//   - register, keep-unit: nobody outside manages machines
+// boot starts the host in its own cgroups, since systemd treats the cgroup that it starts in as the root of the
+// hierarchy. %[1]s is the node's directory, %[2]s its name, %[3]s an option about its network.
+//   - SYSTEMD_NSPAWN_UNIFIED_HIERARCHY: cgroups v2, also on a machine with v1
+//   - register, keep-unit: there is no systemd-machined outside
 const boot = `
 	for root in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
 		[ -e $root/cgroup.procs ] || continue
@@ -95,8 +95,8 @@ const boot = `
 		--bind=%[1]s/root/etc/kubernetes/manifests:/etc/kubernetes/manifests \
 		--bind=%[1]s/root/etc/containerd/certs.d:/etc/containerd/certs.d`
 
-// Boot boots the host, and returns when all units that belong to the boot are up or have failed: "running", or
-// "degraded" (systemctl(1), is-system-running).
+// Boot boots the host, waits until all units of the boot are active or failed, and returns the system's state:
+// "running" or "degraded" (systemctl(1), is-system-running).
 func (h *Host) Boot() string {
 	h.tb.Helper()
 	line := fmt.Sprintf(boot, h.node.Dir, filepath.Base(h.node.Dir), h.network)
@@ -105,7 +105,7 @@ func (h *Host) Boot() string {
 	node.Eventually(h.tb, "host: boot", node.Patience, func() error {
 		select {
 		case <-h.process.Done():
-			h.tb.Fatalf("host: ended: see its log")
+			h.tb.Fatalf("host: ended")
 		default:
 		}
 		leader, err := h.find()
@@ -123,7 +123,7 @@ func (h *Host) Boot() string {
 	return state
 }
 
-// find finds process 1 of the host: the child of systemd-nspawn whose innermost process id is 1.
+// find finds the host's process 1: the child of systemd-nspawn whose innermost process id is 1.
 func (h *Host) find() (int, error) {
 	programs, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -132,7 +132,7 @@ func (h *Host) find() (int, error) {
 	for _, file := range programs {
 		line, err := os.ReadFile(file)
 		if err != nil || !strings.HasPrefix(string(line), "systemd-nspawn\x00-b\x00-D\x00"+h.tree+"\x00") {
-			continue // also one that has just ended
+			continue // or it has just ended
 		}
 		dir := filepath.Dir(file)
 		children, err := os.ReadFile(filepath.Join(dir, "task", filepath.Base(dir), "children"))
@@ -148,7 +148,8 @@ func (h *Host) find() (int, error) {
 	return 0, errors.New("no process 1 yet")
 }
 
-// innermost is a process's id in its own namespace; empty: it is in that of this process, or has ended.
+// innermost returns a process's id in its own namespace. It is empty if the process is in this process's namespace or
+// has ended.
 func innermost(pid string) string {
 	status, _ := os.ReadFile(filepath.Join("/proc", pid, "status"))
 	_, ids, _ := strings.Cut(string(status), "\nNSpid:")
@@ -160,25 +161,25 @@ func innermost(pid string) string {
 	return fields[len(fields)-1]
 }
 
-// PowerOff has an admin shut the host down, and returns when it is off. It may be booted again.
+// PowerOff shuts the host down as an admin does, and returns when it is off. It may be booted again.
 func (h *Host) PowerOff() {
 	h.tb.Helper()
 	h.Must("systemctl", "poweroff")
 	h.Ended()
 }
 
-// Ended waits for the end of a host that shuts down.
+// Ended waits until a host that shuts down is off.
 func (h *Host) Ended() {
 	h.tb.Helper()
 	h.process.Wait(node.Patience)
 	h.leader = 0
 }
 
-// Booted tells whether the host is up.
+// Booted reports whether the host is up.
 func (h *Host) Booted() bool { return h.leader != 0 }
 
-// BusAddress is the D-Bus address of the host's system bus for a client outside. What it asks comes from root, and
-// from no process that the host knows: who is to be asked by polkit runs inside (see Command).
+// BusAddress returns the address of the host's system bus for a client outside of it. The bus sees root, but no process
+// of the host: a client whom polkit must ask about has to run inside (see Command).
 func (h *Host) BusAddress() string {
 	return fmt.Sprintf("unix:path=/proc/%d/root/run/dbus/system_bus_socket", h.leader)
 }

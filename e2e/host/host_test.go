@@ -17,16 +17,16 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// The package in a real operating system, from the install of its RPM to a service that is ready. Neither containerd
-// nor a registry is there, and no boot waits for them.
+// TestHostBoots installs the RPM in a real operating system and boots it until the service is ready. containerd and the
+// registry are absent, and the boot does not wait for them.
 func TestHostBoots(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, root host.Root) {
 		h, n, _ := installed(t, root, node.Options{})
 		n.Registry.Down()
 		h.WriteFile("/etc/image-update-agent/config.yaml", strings.Replace(story.HostConfig, "interval: 0", "interval: 1h", 1))
-		hostKubelet(h)
-		assert.Equal(t, "running", h.Boot(), "a unit has failed: %s", h.Must("systemctl", "--failed", "--no-legend"))
+		story.StubKubelet(h)
+		assert.Equal(t, "running", h.Boot(), "a unfailed: %s", h.Must("systemctl", "--failed", "--no-legend"))
 		is := h.Show(host.Service, "ActiveState", "SubState", "NRestarts", "UnitFileState")
 		assert.Equal(t, map[string]string{
 			"ActiveState": "active", "SubState": "running", "NRestarts": "0", "UnitFileState": "enabled",
@@ -45,7 +45,7 @@ func TestHostBoots(t *testing.T) {
 	})
 }
 
-// What an admin does to a service: stop, restart, a mistake in its configuration, and the end of the mistake.
+// TestHostService does what an admin does to a service: stop it, restart it, break its configuration and repair it.
 func TestHostService(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, root host.Root) {
@@ -76,13 +76,13 @@ func TestHostService(t *testing.T) {
 		assert.Equal(t, root == host.Systemd257, grows, "systemd 252 knows one delay only")
 		assert.Contains(t, h.Journal(host.Service), "mine.yaml:1: unknown key \"intervall\"")
 		h.WriteFile("/etc/image-update-agent/config.d/mine.yaml", "interval: 2h\n")
-		h.Await(host.Service, "ActiveState", "active") // nobody has started it
+		h.Await(host.Service, "ActiveState", "active") // the boot has not started it
 		assert.NotNil(t, hostSays(t, h, "status").NextCheck)
 	})
 }
 
-// A loop that hangs is ended by systemd, and the next one goes on. It hangs in the kernel here: the disk of its record
-// takes no write.
+// TestHostWatchdog hangs the daemon's loop: systemd kills the daemon, and the new one continues. The loop hangs in the
+// kernel, because the disk of its record blocks all writes.
 func TestHostWatchdog(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, root host.Root) {

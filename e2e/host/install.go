@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// preset is a product's choice of what runs of the package: the service, and what that brings along. The first line
-// that fits counts (systemd.preset(5)).
+// preset is the choice of a product which units of the package run: the service and those that it starts. The first
+// matching line decides (systemd.preset(5)).
 const preset = "enable " + Service + "\ndisable " + packageName + "*\n"
 
-// database is where rpm keeps its record on every system but Debian, whose rpm has it in a home directory.
+// database is the directory of rpm's database on all systems but Debian, whose rpm keeps it in a home directory.
 const database = "/var/lib/rpm"
 
-// Install installs the package, or makes it another release. In a host that is off scriptlets find no manager, as in a
-// snapshot of transactional-update; in a booted one they find it.
+// Install installs the package or replaces it by another release. In a host that is off, scriptlets find no service
+// manager, as in a snapshot of transactional-update; in a booted host they do.
 func (h *Host) Install(p Package) {
 	h.tb.Helper()
 	h.staged++
@@ -37,11 +37,12 @@ func (h *Host) Install(p Package) {
 // Erase erases the package.
 func (h *Host) Erase() { h.tb.Helper(); h.rpm("--erase", packageName) }
 
-// Rpm asks the package manager about the host.
+// Rpm runs an rpm query on the host.
 func (h *Host) Rpm(args ...string) string { h.tb.Helper(); return h.rpm(args...) }
 
-// rpm works on the host from outside, for a small host has none: it changes into the host's tree, but is one of its
-// processes. What the package needs is of another distribution.
+// rpm works on the host from outside, since the small host has no rpm: it changes its root to the host's tree and runs
+// in the host's namespaces. It does not check dependencies: the packages that ours requires are of another
+// distribution.
 func (h *Host) rpm(args ...string) string {
 	h.tb.Helper()
 	if !h.Booted() {
@@ -59,23 +60,23 @@ func (h *Host) rpm(args ...string) string {
 	return string(out)
 }
 
-// beside runs a program of this machine that sees the tree of a booted host, with all that the host has mounted, below
-// a directory. /proc/PID/root is that tree, too, but not for every program: SQLite, in which rpm keeps its record,
-// resolves symlinks by itself, and this one says "/".
+// beside runs a program of this machine that sees the tree of a booted host, with all of its mounts, in dir.
+// /proc/PID/root is the same tree, but does not work for all programs: SQLite, which rpm uses, resolves symlinks
+// itself, and the target of this one is "/".
 func (h *Host) beside(dir string, program *exec.Cmd) (out []byte, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for ever: a thread in a namespace of its own is good for nothing else, and ends here
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if err = h.attach(dir); err == nil {
-			out, err = program.CombinedOutput() // whose namespaces are those of the thread that starts it
+			out, err = program.CombinedOutput() // it runs in the namespaces of the thread that starts it
 		}
 	}()
 	<-done
 	return out, err
 }
 
-// attach gives the calling thread a mount namespace of its own, in which the host's tree is at dir: see open_tree(2).
+// attach moves the calling thread to a new mount namespace, in which the host's tree is at dir: see open_tree(2).
 func (h *Host) attach(dir string) error {
 	err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 	if err != nil {

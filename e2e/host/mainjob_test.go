@@ -14,14 +14,14 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// The main job, by the service as it is installed, under all that its unit takes from it.
+// TestHostMainJob runs the main job with the installed service, within the sandbox of its unit.
 func TestHostMainJob(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, root host.Root) {
 		h, n, port := installed(t, root, node.Options{Containerd: node.Containerd2, Kubelet: true})
 		require.Equal(t, "running", h.Boot())
 
-		// The templates that the system brought become a pod, whose manifest kubelet finds.
+		// The agent renders the system's templates to a pod manifest, which kubelet finds.
 		s := hostSays(t, h, "check")
 		story.IsCurrent(t, s)
 		n.WaitAnswer(port, "4.0.0-rev1-build1.1")

@@ -18,16 +18,16 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// The package in a system that runs: it comes, is made newer and older, and goes, with its scriptlets. Nobody's service
-// is touched but by who wants it, and nothing stays but what an admin made, the state directory, and what of /run the
-// next boot ends.
+// TestHostPackage installs, upgrades, downgrades and erases the package on a running system, with its scriptlets. Units
+// keep the state that the admin gave them. After the erasure, only the admin's files, the state directory and files in
+// /run remain, the last until the next boot.
 func TestHostPackage(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, root host.Root) {
 		n := node.Start(t, node.Options{Containerd: node.Containerd2})
 		h := host.New(t, n, root)
 		require.Equal(t, "running", h.Boot())
-		h.Must("mkdir", "-p", "/usr/share/licenses", "/usr/share/man/man5", "/usr/share/man/man8") // package filesystem's
+		h.Must("mkdir", "-p", "/usr/share/licenses", "/usr/share/man/man5", "/usr/share/man/man8") // of package filesystem
 		before := tree(h)
 		packages := host.PackagesOf(t)
 
@@ -88,8 +88,8 @@ func TestHostPackage(t *testing.T) {
 	})
 }
 
-// olderOnANewerRecord is what a rollback of the system brings: the older agent beside the record of the newer one, which
-// it cannot read here. It starts all the same.
+// olderOnANewerRecord does what a rollback of the system does: the older agent finds the record of the newer one, which
+// it cannot read. It starts nevertheless.
 func olderOnANewerRecord(t *testing.T, h *host.Host, older host.Package) {
 	t.Helper()
 	h.Must("systemctl", "stop", host.Service)
@@ -103,11 +103,12 @@ func olderOnANewerRecord(t *testing.T, h *host.Host, older host.Package) {
 	h.Must("systemctl", "start", host.Service)
 	s := hostSays(t, h, "check")
 	story.IsCurrent(t, s)
-	assert.Contains(t, h.Journal(host.Service), "record set aside, starting with an empty one")
+	assert.Contains(t, h.Journal(host.Service), "cannot use the record, starting with an empty one")
 	assert.Contains(t, h.Must("ls", "/var/lib/image-update-agent"), fmt.Sprintf("record.json.%d.aside", record.RecordVersion+1))
 }
 
-// tree is every name in the host, sorted, but for what a system writes by itself: the log, rpm's own record.
+// tree returns the sorted names of all files of the host, without those that a system writes by itself: the logs and
+// rpm's database.
 func tree(h *host.Host) []string {
 	names := lines(h.Must("sh", "-euc", `find / -ignore_readdir_race -xdev -not -path '/var/log/*' -not -path '/var/lib/rpm*'
 		find /run -ignore_readdir_race -xdev -name 'image-update-agent*' -print -path '/run/image-update-agent*' -exec find {} ';'`))
@@ -115,7 +116,7 @@ func tree(h *host.Host) []string {
 	return slices.Compact(names)
 }
 
-// warnless leaves out what Debian's rpm says of itself.
+// warnless removes the warnings of Debian's rpm.
 func warnless(said string) string {
 	var left []string
 	for _, line := range lines(strings.TrimSpace(said)) {

@@ -14,16 +14,17 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// seenByKubelet has the stand-in for kubelet take down what it finds when it starts.
+// seenByKubelet makes the stub of kubelet record the pod manifests that it finds when it starts.
 const seenByKubelet = "[Service]\nExecStartPre=cp -rT /etc/kubernetes/manifests /run/seen\n"
 
-// Another system is booted, with other templates: kubelet finds pod manifests that follow them when it starts, so no
-// pod has to be started a second time. So it is again when that system is rolled back. No registry is there meanwhile.
+// TestHostBootsAnotherSystem boots a system with other templates while the registry is away. When kubelet starts, it
+// already finds the pod manifests of these templates, so no pod has to be started a second time. The same holds when
+// that system is rolled back.
 func TestHostBootsAnotherSystem(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, root host.Root) {
 		h, n, port := installed(t, root, node.Options{Containerd: node.Containerd2})
-		hostKubelet(h)
+		story.StubKubelet(h)
 		h.DropIn("kubelet.service", seenByKubelet)
 		require.Equal(t, "running", h.Boot())
 		hostSays(t, h, "check")
@@ -48,7 +49,7 @@ func TestHostBootsAnotherSystem(t *testing.T) {
 		assert.Equal(t, first, h.ReadFile("/run/seen/velum.yaml"))
 		assert.Equal(t, []string{"velum.yaml"}, story.Names(t, n.Manifests))
 
-		// Once kubelet has been started, nothing is changed by whoever starts the unit again.
+		// Once kubelet runs, starting the unit again changes nothing.
 		const render = "image-update-agent-render.service"
 		h.WriteFile(template, story.VelumTemplate(port, n.Registry.Ref("demo/velum:4.0.1-rev1")))
 		h.Must("systemctl", "restart", render)

@@ -19,29 +19,29 @@ import (
 
 const packageName = "image-update-agent"
 
-// Dist is what `make rpm` makes, of the checkout as it lies there: file names, and what is in them.
+// Dist is the result of `make rpm` for the checkout with its uncommitted changes: content by file name.
 type Dist map[string][]byte
 
 // Package is the agent's RPM.
 type Package []byte
 
-// Packages are two releases of the checkout's package, with scriptlets as SUSE's macros write them.
+// Packages are two releases of the checkout's package, with scriptlets as SUSE's macros generate them.
 type Packages struct {
 	Older Package
-	Newer Package // the same files; the shipped configuration says whose it is
+	Newer Package // the same files but for NewerMark in the shipped configuration
 }
 
-// NewerMark is the last line of the newer package's configuration below /usr.
+// NewerMark is the last line of the newer package's configuration in /usr.
 const NewerMark = "# the successor's"
 
-// built and repacked are made once by the process that runs the tests: the one takes half a minute, the other seconds.
-// A call that fails for one test fails for all, since nothing would be other the next time.
+// built and repacked make the packages once for all tests of this process: a build takes half a minute, repacking
+// seconds. If one fails, it fails for all tests, since a second attempt would fail, too.
 var (
 	built    = sync.OnceValues(build)
 	repacked = sync.OnceValues(repack)
 )
 
-// Built builds the package of this checkout, with its sources beside it.
+// Built builds the package of this checkout and its source package.
 func Built(tb node.TB) Dist {
 	tb.Helper()
 	dist, err := built()
@@ -51,7 +51,7 @@ func Built(tb node.TB) Dist {
 	return dist
 }
 
-// Unpack writes the files into a directory.
+// Unpack writes the files to a directory.
 func (d Dist) Unpack(dir string) error {
 	var all []error
 	for name, content := range d {
@@ -70,7 +70,7 @@ func PackagesOf(tb node.TB) Packages {
 	return packages
 }
 
-// PageOf is the package of the page in Cockpit.
+// PageOf returns the package with the Cockpit page.
 func PageOf(tb node.TB) Package {
 	tb.Helper()
 	for name, content := range Built(tb) {
@@ -131,8 +131,8 @@ func repack() (Packages, error) {
 	return made, nil
 }
 
-// Repack makes the main package anew by its own spec, of the files in the RPMs of dir, a Dist that was unpacked:
-// release 0 of the same, release 1 with NewerMark. flags go to rpmbuild.
+// Repack makes the main package again by its own spec from the files of the RPMs in dir, an unpacked Dist: release 0
+// with the same files, release 1 with NewerMark. flags are passed to rpmbuild.
 func Repack(dir string, release int, flags ...string) (Package, error) {
 	text, err := os.ReadFile(filepath.Join(dir, packageName+".spec"))
 	if err != nil {
@@ -168,7 +168,7 @@ func Repack(dir string, release int, flags ...string) (Package, error) {
 	return os.ReadFile(filepath.Join(work, packageName+".rpm"))
 }
 
-// shell runs a script that must succeed. No test's context ends what is for all tests.
+// shell runs a script that must succeed. It uses no test's context, since its result is for all tests.
 func shell(dir, script string, args ...string) error {
 	argv := append([]string{"-euo", "pipefail", "-c", script, "bash"}, args...)
 	command := exec.CommandContext(context.Background(), "bash", argv...)

@@ -28,14 +28,14 @@ const (
 	adminsDropIn = "etc/image-update-agent/config.d/mine.yaml"
 )
 
-// versionOf is the version of a checkout as it is.
+// versionOf returns the version of a checkout with its uncommitted changes.
 func versionOf(t *testing.T, checkout string) string {
 	t.Helper()
 	return strings.TrimSpace(story.Shell(t, checkout, `IUA_TREE=1 tools/package version`))
 }
 
-// The package is built from the checkout as it is, as `make rpm` builds it from a commit: with vendored modules and
-// without a network. The build is the long part, so all that is to be said of its result is said here.
+// TestRPM builds the package from the checkout as `make rpm` builds it from a commit: with vendored modules and without
+// network. Since the build takes long, this one test checks everything about its result.
 func TestRPM(t *testing.T) {
 	t.Parallel()
 	dist, checkout := t.TempDir(), story.Checkout(t)
@@ -53,15 +53,16 @@ func TestRPM(t *testing.T) {
 	t.Run("has what make install installs", func(t *testing.T) {
 		t.Parallel()
 		installed := t.TempDir()
-		story.Shell(t, checkout, `make install BINARY="$1/usr/bin/image-update-agent" CATALOG="$1/usr/bin/image-catalog" DESTDIR="$2"`, content, installed)
+		story.Shell(t, checkout, `make install BINARY="$1/usr/bin/image-update-agent" LOCAL_REGISTRY="$1/usr/libexec/image-update-agent-local-registry" \
+			CATALOG="$1/usr/bin/image-catalog" DESTDIR="$2"`, content, installed)
 		want, got := files(t, installed), files(t, content)
 		assert.Greater(t, len(want), 8)
 		for i, name := range got {
-			got[i] = strings.TrimSuffix(name, ".gz") // man pages; Debian's brp-compress needs a bash
+			got[i] = strings.TrimSuffix(name, ".gz") // man pages; Debian's brp-compress needs bash
 		}
 		assert.Equal(t, want, got)
 		for _, name := range want {
-			// make takes manual pages and bills of materials from bin/, whichever build they are of.
+			// make takes man pages and bills of materials from bin/, from whichever build they are.
 			if !strings.HasPrefix(name, "usr/share/man/") && !strings.HasSuffix(name, ".cdx.json") {
 				assert.Equal(t, story.Read(t, installed, name), story.Read(t, content, name), name)
 			}
@@ -77,16 +78,15 @@ func TestRPM(t *testing.T) {
 	})
 	t.Run("says what its programs are linked of", func(t *testing.T) {
 		t.Parallel()
-		for _, name := range []string{packageName, "image-catalog"} {
-			hasItsModules(t, filepath.Join(content, "usr/bin", name), filepath.Join(content, "usr/share", name, name+".cdx.json"))
-		}
+		hasItsModules(t, content)
 	})
 	t.Run("keeps to the snapshot", func(t *testing.T) {
 		t.Parallel()
-		// The directories that a snapshot has of its own: see transactional-update(8).
+		// These directories are separate subvolumes, so that a snapshot does not have them: see
+		// transactional-update(8).
 		for _, file := range rpms {
 			for _, name := range lines(story.Shell(t, dist, `rpm -qlp "$1"`, file)) {
-				assert.Regexp(t, `^/(usr/(bin|lib/(systemd/system|tmpfiles\.d)|libexec/health-checker|share)|etc/image-update-agent)(/|$)`, name)
+				assert.Regexp(t, `^/(usr/(bin|lib/(systemd/system|tmpfiles\.d)|libexec|share)|etc/image-update-agent)(/|$)`, name)
 			}
 			assert.Empty(t, story.Shell(t, dist, `rpm -qp --scripts "$1"`, file), "no scriptlet but systemd's macros, which Debian has not")
 		}
@@ -112,7 +112,7 @@ func TestRPM(t *testing.T) {
 	})
 	t.Run("has sources that give the same sources", func(t *testing.T) {
 		t.Parallel()
-		// Other modes, another place, no git.
+		// Other modes, another directory, no git.
 		other := t.TempDir()
 		story.Shell(t, other, `umask 077; tar -xf "$1/$2"; cd "${2%.tar.gz}"; tools/package tarball ..`, dist, tarball)
 		for _, name := range []string{tarball, "vendor.tar.gz", packageName + ".spec"} {
@@ -141,8 +141,21 @@ func isPositionIndependent(t *testing.T, program string) {
 	assert.Equal(t, "true", settings["-trimpath"], "no path of the build is in it")
 }
 
-// hasItsModules compares a bill of materials with the build information of the program beside it.
-func hasItsModules(t *testing.T, program, bill string) {
+// hasItsModules compares a bill of materials with the build information of its program.
+func hasItsModules(t *testing.T, root string) {
+	t.Helper()
+	for program, bill := range map[string]string{
+		"bin/" + packageName: packageName, "bin/image-catalog": "image-catalog",
+		"libexec/" + packageName + "-local-registry": packageName,
+	} {
+		path := filepath.Join(root, "usr/share", bill, filepath.Base(program)+".cdx.json")
+		modules := hasBill(t, filepath.Join(root, "usr", program), path)
+		assert.Equal(t, strings.HasPrefix(program, "bin/"), modules > 20, "%s has %d modules", program, modules)
+	}
+}
+
+// hasBill checks that a bill of materials lists what a program is linked of, and returns its length.
+func hasBill(t *testing.T, program, bill string) int {
 	t.Helper()
 	info, err := buildinfo.ReadFile(program)
 	require.NoError(t, err)
@@ -150,7 +163,6 @@ func hasItsModules(t *testing.T, program, bill string) {
 	for _, module := range info.Deps {
 		want = append(want, "pkg:golang/"+module.Path+"@"+strings.ReplaceAll(module.Version, "+", "%2B"))
 	}
-	assert.Greater(t, len(want), 20)
 	text, err := os.ReadFile(bill)
 	require.NoError(t, err)
 	var got struct {
@@ -167,10 +179,12 @@ func hasItsModules(t *testing.T, program, bill string) {
 		purls[i] = c.PURL
 	}
 	assert.Equal(t, want, purls)
+	return len(want)
 }
 
-// Nobody calls this method through a pointer: Go links it where a method is looked up by a name that it cannot know, as
-// text/template does, and every exported method with it. That is a fifth of the program (see GO_TAGS in the Makefile).
+// hasOnlyMethodsThatAreCalled checks that the linker could remove unused methods. No code calls this method through a
+// pointer: Go keeps it only if the program looks up methods by names that are not constant, as text/template does, and
+// then it keeps all exported methods, a fifth of the program (see GO_TAGS in the Makefile).
 func hasOnlyMethodsThatAreCalled(t *testing.T, program string) {
 	t.Helper()
 	binary, err := os.ReadFile(program)
@@ -179,7 +193,7 @@ func hasOnlyMethodsThatAreCalled(t *testing.T, program string) {
 	assert.False(t, bytes.Contains(binary, []byte("reflect.(*Value).MethodByName")), "every method is linked")
 }
 
-// lint wants every finding in the commented list, and every line of the list to have a finding.
+// lint asserts that rpmlint's findings are exactly those of the commented list.
 func lint(t *testing.T, dist, rc string) {
 	t.Helper()
 	clean := story.Shell(t, dist, `rpmlint --rpmlintrc "$1" ./*.rpm ./*.spec 2>&1 || true`, rc)
@@ -196,7 +210,7 @@ func lint(t *testing.T, dist, rc string) {
 	}
 }
 
-// livesAndGoes installs, upgrades, downgrades and erases in a root of its own, in which an admin writes settings.
+// livesAndGoes installs, upgrades, downgrades and erases the package in its own root, with an admin's settings.
 func livesAndGoes(t *testing.T, dist string, rpms []string) {
 	t.Helper()
 	root := t.TempDir()
@@ -250,8 +264,9 @@ func mainOf(t *testing.T, rpms []string) string {
 	return rpms[at]
 }
 
-// Each family of macros is used where it is defined, SUSE's first; stand-ins show where they are expanded, and for what.
-func TestScriptletsAreChosenByWhatIsDefined(t *testing.T) {
+// TestScriptletsUseTheDefinedMacros checks that the spec file uses SUSE's macros where they are defined, else those of
+// other distributions. Stubs record where they are expanded, and with which arguments.
+func TestScriptletsUseTheDefinedMacros(t *testing.T) {
 	t.Parallel()
 	suse := []string{"service_add_pre", "service_add_post", "service_del_preun", "service_del_postun_without_restart"}
 	systemd := []string{"systemd_post", "systemd_preun", "systemd_postun"}
@@ -277,7 +292,7 @@ func TestScriptletsAreChosenByWhatIsDefined(t *testing.T) {
 	}
 }
 
-// files lists what is not a directory below root, sorted.
+// files returns the sorted names of all files in root that are not directories.
 func files(t *testing.T, root string) []string {
 	t.Helper()
 	var found []string

@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// onBoth tells a story on the oldest systemd that the package is made for, and on one that knows all keys of its units.
+// onBoth runs a test on the oldest systemd that the package supports, and on one that knows all keys of its units.
 func onBoth(t *testing.T, body func(t *testing.T, root host.Root)) {
 	t.Helper()
 	for _, root := range []host.Root{host.Systemd252, host.Systemd257} {
@@ -25,8 +25,8 @@ func onBoth(t *testing.T, body func(t *testing.T, root host.Root)) {
 	}
 }
 
-// installed is a host that is off and has the package and hostFiles, beside a node whose registry has the first release
-// of its pod. port is the pod's.
+// installed returns a host that is off, with the package and hostFiles, and its node, whose registry has the first
+// release of the pod. port is the pod's.
 func installed(t *testing.T, root host.Root, options node.Options) (h *host.Host, n *node.Node, port int) {
 	t.Helper()
 	n = node.Start(t, options)
@@ -37,13 +37,7 @@ func installed(t *testing.T, root host.Root, options node.Options) (h *host.Host
 	return h, n, port
 }
 
-// hostKubelet gives a host a kubelet of its own, which does nothing.
-func hostKubelet(h *host.Host) {
-	h.WriteFile("/etc/systemd/system/kubelet.service", story.KubeletUnit)
-	h.Enable("kubelet.service")
-}
-
-// hostSays is the status as `check` or `status` prints it in a host.
+// hostSays returns the status that `check` or `status` prints in a host.
 func hostSays(t *testing.T, h *host.Host, verb string) status.Status {
 	t.Helper()
 	r := h.Exec("image-update-agent", verb, "--output", "json")

@@ -21,13 +21,13 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// asksFirst is a pod whose container kubelet does not end before it has an answer at the port.
+// asksFirst returns a pod whose preStop hook waits for a response from the port.
 func asksFirst(pod string, port int) string {
 	return strings.Replace(pod, "PeriodSeconds: 5\n", "PeriodSeconds: 120\n", 1) +
 		fmt.Sprintf("    lifecycle: {preStop: {httpGet: {host: 127.0.0.1, port: %d, path: /}}}\n", port)
 }
 
-// gate listens at a port, and answers all who ask once it is opened.
+// gate listens on a port, and answers all requests once it is open.
 func gate(t *testing.T) (port int, open func()) {
 	t.Helper()
 	opened := make(chan struct{})
@@ -37,17 +37,17 @@ func gate(t *testing.T) (port int, open func()) {
 		case <-r.Context().Done():
 		}
 	}))
-	t.Cleanup(server.Close) // it waits for those who wait
+	t.Cleanup(server.Close) // Close waits for pending requests
 	open = sync.OnceFunc(func() { close(opened) })
 	t.Cleanup(open)
 	return int(netip.MustParseAddrPort(server.Listener.Addr().String()).Port()), open
 }
 
-// patientLogind is an admin's: by default logind waits for 5 s, which a full machine takes for nothing.
+// patientLogind is an admin's setting: logind's default delay of 5 s is too short on a busy machine.
 const patientLogind = "[Login]\nInhibitDelayMaxSec=2min\n"
 
-// A shutdown that meets a pod between two states waits for it, as long as logind lets it, and the pod manifest is whole
-// when the node is off: at the next boot kubelet has what to start.
+// TestHostShutdown shuts the host down while the agent waits for a pod. The agent finishes within the delay that logind
+// grants, and the pod manifest is complete when the host is off: kubelet starts the pod at the next boot.
 func TestHostShutdown(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, root host.Root) {
@@ -63,7 +63,7 @@ func TestHostShutdown(t *testing.T) {
 		require.Equal(t, status.StateStaged, hostSays(t, h, "check").State)
 		assert.NotContains(t, inhibitors(h), "image-update-agent", "there is nothing to wait for")
 
-		h.Begin("image-update-agent", "apply") // it ends with the host
+		h.Begin("image-update-agent", "apply") // it is killed with the host
 		node.Eventually(t, "the pod manifest is set aside", story.Ready, func() error {
 			if all := story.Names(t, n.Manifests); slices.Contains(all, "velum.yaml") {
 				return fmt.Errorf("it is there: %q", all)
@@ -90,7 +90,7 @@ func TestHostShutdown(t *testing.T) {
 	})
 }
 
-// inhibitors is what `systemd-inhibit --list` shows.
+// inhibitors returns the output of `systemd-inhibit --list`.
 func inhibitors(h *host.Host) string {
 	return h.Must("busctl", "call", "org.freedesktop.login1", "/org/freedesktop/login1",
 		"org.freedesktop.login1.Manager", "ListInhibitors")

@@ -22,13 +22,13 @@ const (
 	hostConfigD = "/etc/image-update-agent/config.d/mine.yaml"
 )
 
-// The units as they are shipped, on a systemd that knows all of them and on one that does not: the daemon is what they
-// make of it, reloads, and is restarted without a client that notices.
+// TestHostUnits uses the shipped units on a systemd that knows all of their keys and on one that does not: it checks
+// the daemon's sandbox, the reload, and that a restart loses no client.
 func TestHostUnits(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, root host.Root) {
 		h, _, _ := installed(t, root, node.Options{Containerd: node.Containerd2})
-		hostKubelet(h)
+		story.StubKubelet(h)
 		require.Equal(t, "running", h.Boot())
 		kind := map[host.Root]string{host.Systemd252: "notify", host.Systemd257: "notify-reload"}[root]
 		assert.Equal(t, kind, h.Show(host.Service, "Type")["Type"])
@@ -42,7 +42,7 @@ func TestHostUnits(t *testing.T) {
 	})
 }
 
-// isWithoutPowers asks the kernel what the daemon is.
+// isWithoutPowers asserts the daemon's user and capabilities as the kernel reports them.
 func isWithoutPowers(t *testing.T, h *host.Host) {
 	t.Helper()
 	proc := "/proc/" + h.Show(host.Service, "MainPID")["MainPID"]
@@ -62,10 +62,10 @@ func isWithoutPowers(t *testing.T, h *host.Host) {
 	}
 	s := hostSays(t, h, "check")
 	story.IsCurrent(t, s)
-	assert.Contains(t, h.Exec("image-update-agent", "doctor").Stdout, "unit: the daemon may write what it has to\n")
+	assert.Contains(t, h.Exec("image-update-agent", "doctor").Stdout, "unit: the daemon can write all its files\n")
 }
 
-// reloads: `systemctl reload` ends when the new configuration is in force, or fails and says why.
+// reloads asserts that `systemctl reload` returns once the new configuration is active, or fails with the reason.
 func reloads(t *testing.T, h *host.Host) {
 	t.Helper()
 	require.Nil(t, hostSays(t, h, "status").NextCheck)
@@ -84,10 +84,11 @@ func reloads(t *testing.T, h *host.Host) {
 	h.Must("systemctl", "reload", host.Service)
 }
 
-// outlivesRestarts: whoever asks for the status hears it, also while the daemon is stopped, killed and started.
+// outlivesRestarts asserts that a client that asks for the status gets it even while the daemon is stopped, killed or
+// started.
 func outlivesRestarts(t *testing.T, h *host.Host) {
 	t.Helper()
-	// On a full machine a daemon may be back later than a client waits, which is 5 s.
+	// On a busy machine the daemon may take longer to start than a client waits, which is 5 s.
 	const asking = `until [ -e /run/enough ]; do
 		began=$(date +%s)
 		if image-update-agent status --output json >/dev/null 2>/run/said && [ ! -s /run/said ]; then
@@ -125,7 +126,8 @@ func outlivesRestarts(t *testing.T, h *host.Host) {
 	assert.Equal(t, socket, h.Must("stat", "--format=%i %A", "/run/image-update-agent/status.sock"))
 }
 
-// staysStopped: a stop ends the socket, too, so that no monitoring starts the daemon again.
+// staysStopped asserts that a stop of the service also stops its socket, so that monitoring does not start the daemon
+// again.
 func staysStopped(t *testing.T, h *host.Host) {
 	t.Helper()
 	h.Must("systemctl", "stop", host.Service)
@@ -140,10 +142,11 @@ func staysStopped(t *testing.T, h *host.Host) {
 	assert.Equal(t, "600", h.Must("stat", "--format=%a", "/run/image-update-agent/agent.sock"))
 }
 
-// othersGroup is the drop-in of docs/operations.md for files of others.
+// othersGroup is the drop-in of docs/configuration.md for files of other groups.
 const othersGroup = "[Service]\nPrivateUsers=no\nCapabilityBoundingSet=CAP_CHOWN\nSystemCallFilter=@chown\n"
 
-// A file of another group is not taken from it: status and doctor say so, and the drop-in helps.
+// TestHostFilesOfOthers checks that the agent does not replace a file of another group, that status and doctor report
+// it, and that the drop-in lets the agent write it.
 func TestHostFilesOfOthers(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, root host.Root) {
@@ -164,9 +167,9 @@ func TestHostFilesOfOthers(t *testing.T) {
 		assert.Equal(t, before, owner())
 		assert.Equal(t, text, h.ReadFile(grains))
 		assert.Contains(t, h.Exec("image-update-agent", "doctor").Stdout,
-			"warning  unit: "+grains+": the daemon cannot keep its group 4, so it does not write it\n")
+			"warning  unit: "+grains+": the daemon cannot keep the group 4 of the file, so it does not write it\n")
 
-		require.Contains(t, story.Read(t, story.Checkout(t), "docs/operations.md"), "    "+strings.ReplaceAll(strings.TrimSuffix(othersGroup, "\n"), "\n", "\n    "))
+		require.Contains(t, story.Read(t, story.Checkout(t), "docs/configuration.md"), "    "+strings.ReplaceAll(strings.TrimSuffix(othersGroup, "\n"), "\n", "\n    "))
 		h.DropIn(host.Service, othersGroup)
 		h.Must("systemctl", "restart", host.Service)
 		s = hostSays(t, h, "check")

@@ -11,10 +11,10 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// Service is the agent's.
+// Service is the agent's unit.
 const Service = "image-update-agent.service"
 
-// Enable enables units as a product's preset does, in a host that is off or on.
+// Enable enables units as a product's preset does. The host may be on or off.
 func (h *Host) Enable(units ...string) {
 	h.tb.Helper()
 	argv := append([]string{"systemctl", "enable", "--quiet"}, units...)
@@ -25,7 +25,7 @@ func (h *Host) Enable(units ...string) {
 	h.node.Shell("chroot " + h.tree + " " + strings.Join(argv, " "))
 }
 
-// Show reads properties of a unit, or with an empty name of the manager: `systemctl show`.
+// Show returns properties of a unit as `systemctl show` does; an empty name is the manager itself.
 func (h *Host) Show(unit string, properties ...string) map[string]string {
 	h.tb.Helper()
 	argv := []string{"systemctl", "show", "--property=" + strings.Join(properties, ",")}
@@ -40,7 +40,7 @@ func (h *Host) Show(unit string, properties ...string) map[string]string {
 	return shown
 }
 
-// PID is the main process of a unit as this process sees it.
+// PID returns the main process of a unit in this process's PID namespace.
 func (h *Host) PID(unit string) string {
 	h.tb.Helper()
 	inside := h.Show(unit, "MainPID")["MainPID"]
@@ -73,14 +73,14 @@ func (h *Host) Await(unit, property, value string) {
 	})
 }
 
-// Journal is what a unit, and systemd about it, said since the boot: one message a line.
+// Journal returns the messages of a unit, and of systemd about it, since the boot: one per line.
 func (h *Host) Journal(unit string) string {
 	h.tb.Helper()
-	h.Must("journalctl", "--sync") // what was said is taken down some time later
+	h.Must("journalctl", "--sync") // journald stores messages with a delay
 	return h.Must("journalctl", "--boot", "--output=cat", "--no-pager", "--unit="+unit)
 }
 
-// DropIn adds to a unit, and tells the manager of it where there is one.
+// DropIn adds a drop-in to a unit, and reloads the manager if the host is on.
 func (h *Host) DropIn(unit, text string) {
 	h.tb.Helper()
 	h.WriteFile("/etc/systemd/system/"+unit+".d/test.conf", text)

@@ -20,8 +20,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry"
 )
 
-// The suites that the fakes of agenttest pass, on the adapters and the real
-// registry, containerd and kubelet.
+// The conformance suites that agenttest's fakes pass, run against the adapters with a real registry, containerd and
+// kubelet.
 
 func TestRegistryConforms(t *testing.T) {
 	t.Parallel()
@@ -36,8 +36,7 @@ func TestRegistryConforms(t *testing.T) {
 	}
 }
 
-// sourceOf is the adapter on a new registry. Where that pages tag lists, a page
-// has one tag.
+// sourceOf returns the adapter with a new registry. If the registry pages its tag lists, a page has one tag.
 func sourceOf(t *testing.T, n *node.Node, program node.RegistryProgram) agenttest.SourceUnderTest {
 	t.Helper()
 	reg := n.StartRegistryWith(node.RegistryOptions{Program: program, MaxTags: 1})
@@ -80,8 +79,7 @@ func TestStoreConforms(t *testing.T) {
 	}
 }
 
-// underTest is the store of a node that is one for all, with pins of this test
-// only.
+// underTest returns the store of a node that all suites share; its pins are those of this test only.
 func (r *imagesRig) underTest(t *testing.T) agenttest.ImagesUnderTest {
 	t.Helper()
 	r.t = t
@@ -136,7 +134,7 @@ func TestRuntimeConforms(t *testing.T) {
 	}
 }
 
-// runtimeOf is the runtime, and pods and images with that suffix.
+// runtimeOf returns the runtime, with pods and images that have this suffix.
 func runtimeOf(n *node.Node, runtime *pods.Runtime, suffix string) agenttest.PodsUnderTest {
 	pod, repository := "conform"+suffix, "conform/pod"+suffix
 	ref := release.Reference{Repository: n.Registry.Ref(repository), Tag: "1.0.0-rev1"}
@@ -183,7 +181,7 @@ spec:
 `
 }
 
-// buildOf asks the registry, past the adapter, what an image is.
+// buildOf reads the build of an image from the registry, bypassing the adapter.
 func buildOf(t *testing.T, reference string) release.Build {
 	t.Helper()
 	ref, err := name.ParseReference(reference, name.Insecure)

@@ -22,7 +22,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// testStageRepairs takes away what CRI's discard_unpacked_layers or a damaged store takes.
+// testStageRepairs removes what CRI's discard_unpacked_layers or a damaged store removes, and stages again.
 func testStageRepairs(t *testing.T, r *imagesRig) {
 	release := r.publish("repairs/velum", "4.0.0-rev1-build1.1", node.Image{})
 	r.stage(release)
@@ -48,7 +48,7 @@ func testStageRepairs(t *testing.T, r *imagesRig) {
 	r.assertContent(release)
 }
 
-// chainID is the OCI image specification's, section Layer ChainID.
+// chainID computes a ChainID (OCI image specification, section Layer ChainID).
 func chainID(layers []digest.Digest) digest.Digest {
 	chain := layers[0]
 	for _, layer := range layers[1:] {
@@ -99,7 +99,7 @@ func testStageVanished(t *testing.T, r *imagesRig) {
 	assert.NotErrorIs(t, err, release.ErrNotFound)
 }
 
-// hold lets requests for blobs wait; reached is closed with the first of them, and let lets all go on.
+// hold blocks all requests for blobs. reached is closed at the first of them; let unblocks all.
 func (r *imagesRig) hold() (reached <-chan struct{}, let func()) {
 	first, gate := make(chan struct{}), make(chan struct{})
 	var once, again sync.Once
@@ -125,7 +125,7 @@ func testStageCancelled(t *testing.T, r *imagesRig) {
 	ended := make(chan error, 1)
 	go func() { ended <- r.store.Stage(ctx, release, agentnode.StageOptions{}) }()
 	<-reached
-	assert.ErrorContains(t, r.store.Stage(t.Context(), release, agentnode.StageOptions{}), "is being staged already")
+	assert.ErrorContains(t, r.store.Stage(t.Context(), release, agentnode.StageOptions{}), "is already being staged")
 	assert.Len(t, r.leases(), 1)
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
@@ -154,7 +154,7 @@ func testStageContainerdKilled(t *testing.T, r *imagesRig) {
 
 func testContainerdAway(t *testing.T, r *imagesRig) {
 	release := r.publish("away/velum", "4.0.0-rev1-build1.1", node.Image{})
-	r.Containerd.Kill() // leaves the socket behind
+	r.Containerd.Kill() // the socket file stays
 	calls := map[string]func() error{
 		"held":  func() error { _, err := r.store.Held(t.Context()); return err },
 		"stage": func() error { return r.store.Stage(t.Context(), release, agentnode.StageOptions{}) },
@@ -195,7 +195,7 @@ func testStageLeftLeases(t *testing.T, r *imagesRig) {
 	require.NoError(t, service.Delete(t.Context(), foreign), "a foreign lease is gone")
 }
 
-// testStageUndo lets a pull fail over a long tag that is there with another digest.
+// testStageUndo makes a pull fail whose long tag the store already has with another digest.
 func testStageUndo(t *testing.T, r *imagesRig) {
 	old := r.publish("undo/velum", "4.0.0-rev1-build1.1", node.Image{})
 	r.stage(old)

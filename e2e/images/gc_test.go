@@ -20,14 +20,13 @@ import (
 )
 
 const (
-	gcSpace = 512 << 20 // of the node's images, which take a tenth of it
-	// gcRound is what kubelet says at the end of a round in which neither images
-	// nor pods were enough: our pods are critical.
+	gcSpace = 512 << 20 // for the node's images, which use a tenth of it
+	// gcRound is the message with which kubelet ends a round in which it could free enough space neither by images nor
+	// by pods: our pods are critical, and kubelet does not evict them.
 	gcRound = "unable to evict any pods from the node"
 )
 
-// pressure has kubelet find the disk of images full at each look, whatever is on
-// it: it removes all images that no container uses, but pinned ones.
+// pressure makes kubelet find its image disk full in each round: it removes all unused images that are not pinned.
 var pressure = map[string]any{
 	"imageMinimumGCAge": "1s", "evictionPressureTransitionPeriod": "0s",
 	"evictionHard": map[string]string{
@@ -36,9 +35,9 @@ var pressure = map[string]any{
 	},
 }
 
-// What is staged, runs, and ran well before survives kubelet's garbage
-// collection. containerd 1.6 knows no pins: there the loss is seen at the next
-// look, without a poll, and mended.
+// TestPinsUnderGarbageCollection checks that the running, the staged and the last good release survive kubelet's
+// garbage collection. containerd 1.6 does not know pins: there the agent notices the loss at its next observation of
+// the node, without a poll, and pulls the release again.
 func TestPinsUnderGarbageCollection(t *testing.T) {
 	t.Parallel()
 	for _, version := range story.Containerds {
@@ -51,9 +50,9 @@ func TestPinsUnderGarbageCollection(t *testing.T) {
 			if version == node.Containerd16 {
 				g.isLost("4.0.0-rev1-build1.3")
 				g.Kubelet.Reconfigure(nil)
-				story.Hangup(t, g.Node, g.daemon) // an observation
+				story.Hangup(t, g.Node, g.daemon) // triggers an observation of the node
 			}
-			node.Eventually(t, "the release is staged", story.Ready, func() error { // after the reload, which goes first
+			node.Eventually(t, "the release is staged", story.Ready, func() error { // after the reload
 				if s := story.St(t, g.Node); s.State != status.StateStaged {
 					return errors.New(s.Reason)
 				}
@@ -62,7 +61,7 @@ func TestPinsUnderGarbageCollection(t *testing.T) {
 			g.isKept("4.0.0-rev1-build1.3")
 			g.isKept("4.0.0-rev1-build1.2")
 			if version != node.Containerd16 {
-				g.isKept("4.0.0-rev1-build1.1") // 1.6 lost the rollback target: the registry has it still
+				g.isKept("4.0.0-rev1-build1.1") // 1.6 lost the rollback target, but the registry still has it
 			}
 			assert.Equal(t, []string{"HEAD manifest"}, g.pullByCRI("4.0.0-rev1"))
 
@@ -77,9 +76,8 @@ func TestPinsUnderGarbageCollection(t *testing.T) {
 	}
 }
 
-// crowded is a node with little space for images, whose velum runs its second
-// release. The first is the rollback target, the third is staged. Nobody needs
-// demo/foreign.
+// crowded is a node with little space for images. velum runs its second release; the first is the rollback target, the
+// third is staged. No pod uses demo/foreign.
 type crowded struct {
 	*imagesRig
 	daemon   *node.Process
@@ -110,7 +108,7 @@ func newCrowded(t *testing.T, version node.Version) *crowded {
 	return g
 }
 
-// rigOf looks at the images of a node that runs already.
+// rigOf returns a rig for a node that already runs.
 func rigOf(t *testing.T, n *node.Node) *imagesRig {
 	r := &imagesRig{Node: n, t: t, client: n.Containerd.Client(), cri: n.CRI()}
 	r.store = r.open()
@@ -122,8 +120,8 @@ func (g *crowded) next(long string) {
 	g.releases[long] = g.publish("demo/velum", long, node.Image{})
 }
 
-// pullByCRI pulls a tag of velum as kubelet does, and returns what was asked. It
-// wipes the labels of the tag's record.
+// pullByCRI pulls a tag of velum as kubelet does, and returns the requests that the registry got. CRI's pull resets the
+// labels of the tag's record.
 func (g *crowded) pullByCRI(tag string) (asked []string) {
 	g.t.Helper()
 	g.Registry.Forget()
@@ -135,8 +133,8 @@ func (g *crowded) pullByCRI(tag string) (asked []string) {
 	return asked
 }
 
-// collectGarbage lets kubelet collect images until it has removed the foreign
-// one, and has been at all others in the same round.
+// collectGarbage makes kubelet collect images until it has removed the foreign one and has visited all others in the
+// same round.
 func (g *crowded) collectGarbage() {
 	g.t.Helper()
 	foreign := g.Registry.Ref("demo/foreign:1.0.0-rev1")
@@ -165,8 +163,7 @@ func (g *crowded) status(name string) (*cri.ImageStatusResponse, error) {
 	return g.cri.Images.ImageStatus(g.t.Context(), &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})
 }
 
-// remove has CRI remove an image as kubelet's garbage collection does, and an
-// admin's crictl.
+// remove removes an image through CRI, as kubelet's garbage collection and crictl do.
 func (g *crowded) remove(tag string) {
 	g.t.Helper()
 	answer, err := g.status(g.Registry.Ref("demo/velum:" + tag))
@@ -177,8 +174,7 @@ func (g *crowded) remove(tag string) {
 	require.NoError(g.t, err)
 }
 
-// isKept asserts that a release is whole: named, pinned, unpacked, every byte,
-// and listed by CRI.
+// isKept asserts that a release is complete: named, pinned, unpacked, all bytes present, and listed by CRI.
 func (g *crowded) isKept(tag string) {
 	g.t.Helper()
 	release := g.releases[tag]
@@ -191,7 +187,7 @@ func (g *crowded) isKept(tag string) {
 	assert.Equal(g.t, g.Containerd.Version != node.Containerd16, answer.GetImage().GetPinned(), "%s: pinned", tag)
 }
 
-// isLost asserts that nothing of a release is left, although no pin was dropped.
+// isLost asserts that no part of a release is left, although the agent released no pin.
 func (g *crowded) isLost(tag string) {
 	g.t.Helper()
 	held, err := g.store.Held(g.t.Context())
@@ -201,9 +197,9 @@ func (g *crowded) isLost(tag string) {
 	}
 }
 
-// Pins whose reason has ended go in the first cycle after the start, however
-// long the agent was off; what it knows nothing of stays, and so do all while it
-// does not know what is followed.
+// TestPinsEndWithTheirReason checks that the first cycle after a start removes the pins that have lost their reason,
+// however long the agent was off. It keeps the pins of releases that it does not know, and keeps all pins while it does
+// not know which images pods follow.
 func TestPinsEndWithTheirReason(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})
@@ -232,7 +228,7 @@ func TestPinsEndWithTheirReason(t *testing.T) {
 	r.stillThere(foreign)
 	assert.Equal(t, 0, daemon.Stop().Code)
 
-	// Without its record, and without a registry.
+	// Without a record, and without a registry.
 	r.Registry.Up()
 	r.stage(former)
 	r.Registry.Down()
@@ -247,7 +243,7 @@ func TestPinsEndWithTheirReason(t *testing.T) {
 	assert.Equal(t, 0, daemon.Stop().Code)
 }
 
-// pinned are our pins.
+// pinned returns our pins.
 func (r *imagesRig) pinned() (pins []release.Pin) {
 	r.t.Helper()
 	held, err := r.store.Held(r.t.Context())
@@ -267,8 +263,8 @@ func pinsOf(releases ...release.Release) (pins []release.Pin) {
 	return pins
 }
 
-// foreign are records that are not ours: pinned by somebody else, named as we
-// name pins, and what kubelet pulled.
+// foreign returns records that are not ours: one pinned by another program, one with a name like that of our pins, and
+// one that kubelet pulled.
 func (r *imagesRig) foreign(like release.Release) []containerdimages.Image {
 	r.t.Helper()
 	ours, err := r.client.ImageService().Get(r.t.Context(), r.pin(like).Name)

@@ -45,7 +45,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// ImagesConformance holds the promises of package images against a real containerd.
+// ImagesConformance checks the promises of package images against a real containerd.
 func ImagesConformance(t *testing.T, version node.Version) {
 	r := newImagesRig(t, version)
 	for name, test := range map[string]func(*testing.T, *imagesRig){
@@ -101,7 +101,7 @@ func ImagesConformance(t *testing.T, version node.Version) {
 	}
 }
 
-// imagesRig is a node and the store under test. Its subtests run one after the other, each in repositories of its own.
+// imagesRig is a node and the store under test. Its subtests run in sequence, each in its own repositories.
 type imagesRig struct {
 	*node.Node
 	t      *testing.T // of the running subtest
@@ -119,8 +119,8 @@ func newImagesRigWith(t *testing.T, options node.Options) *imagesRig {
 	n := node.Start(t, options)
 	r := &imagesRig{Node: n, t: t, client: n.Containerd.Client(), cri: n.CRI()}
 	r.store = r.open()
-	// One image stays all the time, and with it the layer that all images of the node have in common: what a test
-	// counts does not depend on those before it.
+	// One image stays for the whole test, and with it the layer that all images of the node share: no subtest's counts
+	// depend on earlier subtests.
 	r.Registry.Push("base", node.Image{Answer: "base"}, "1")
 	_, err := r.cri.Pull(r.Registry.Ref("base:1"))
 	require.NoError(t, err)
@@ -140,7 +140,7 @@ func (r *imagesRig) openWith(o images.Options) *images.Store {
 	return store
 }
 
-// resolved is a source by containerd's own resolver.
+// resolved is a source that uses containerd's own resolver.
 type resolved struct{ remotes.Resolver }
 
 func (r resolved) Locate(ctx context.Context, repository string, d digest.Digest) (ocispec.Descriptor, error) {
@@ -160,7 +160,7 @@ func (r resolved) Fetch(ctx context.Context, repository string, desc ocispec.Des
 	return resolvedBody{body.(io.ReadSeekCloser)}, nil
 }
 
-// resolvedBody is containerd's, which asks with the first Read.
+// resolvedBody is the body of containerd's fetcher, which sends its request at the first Read.
 type resolvedBody struct{ io.ReadSeekCloser }
 
 func (b resolvedBody) Read(p []byte) (int, error) {
@@ -175,7 +175,7 @@ func notFound(err error) error {
 	return err
 }
 
-// layers are n layers of half a megabyte that no other image has.
+// layers returns n layers of half a megabyte that no other image has.
 func (r *imagesRig) layers(n int) []node.Layer {
 	var layers []node.Layer
 	for range n {
@@ -204,7 +204,7 @@ func (r *imagesRig) stage(release release.Release) node.Requests {
 	return r.Registry.Requests()
 }
 
-// records are the names and targets of a repository's records, its pins included.
+// records returns the targets of a repository's records by name, including its pins.
 func (r *imagesRig) records(repository string) map[string]digest.Digest {
 	r.t.Helper()
 	held, err := r.store.Held(r.t.Context())
@@ -218,7 +218,7 @@ func (r *imagesRig) records(repository string) map[string]digest.Digest {
 	return found
 }
 
-// pin is the pin of a release; the zero value where there is none.
+// pin returns the pin of a release, or the zero value if there is none.
 func (r *imagesRig) pin(release release.Release) agentnode.HeldImage {
 	r.t.Helper()
 	held, err := r.store.Held(r.t.Context())
@@ -237,7 +237,8 @@ func (r *imagesRig) leases() []leases.Lease {
 	return found
 }
 
-// listed is the image id that CRI shows for a name; containerd tells CRI of new records by an event, a moment later.
+// listed returns the image id that CRI lists for a name. It waits, since containerd reports new records to CRI by an
+// event.
 func (r *imagesRig) listed(name string) digest.Digest {
 	r.t.Helper()
 	var id string
@@ -252,7 +253,7 @@ func (r *imagesRig) listed(name string) digest.Digest {
 	return digest.Digest(id)
 }
 
-// assertContent reads every blob of the node's platform back and compares it with its digest.
+// assertContent reads every blob of the node's platform and compares it with its digest.
 func (r *imagesRig) assertContent(release release.Release) {
 	r.t.Helper()
 	store := r.client.ContentStore()
@@ -268,7 +269,7 @@ func (r *imagesRig) assertContent(release release.Release) {
 	assert.True(r.t, r.pin(release).Complete, "complete")
 }
 
-// collect lets containerd collect its garbage now.
+// collect makes containerd collect its garbage now.
 func (r *imagesRig) collect() {
 	r.t.Helper()
 	lease, err := r.client.LeasesService().Create(r.t.Context(), leases.WithRandomID())

@@ -22,13 +22,14 @@ func pinOf(rel release.Release) release.Pin {
 	return release.Pin{Repository: rel.Repository, Digest: rel.Digest}
 }
 
-// byDigest are a release's names by digest, as a pod manifest may have them: the tag beside it does not matter.
+// byDigest returns the names by digest that a pod manifest may have for a release: a tag in front of the digest makes
+// no difference.
 func byDigest(release release.Release) []string {
 	at := "@" + release.Digest.String()
 	return []string{release.Repository + at, release.Repository + ":" + release.Tag + at, release.Repository + ":any.tag" + at}
 }
 
-// absent: CRI finds none of the names.
+// absent asserts that CRI finds none of the names.
 func (r *imagesRig) absent(names ...string) {
 	r.t.Helper()
 	for _, name := range names {
@@ -38,7 +39,7 @@ func (r *imagesRig) absent(names ...string) {
 	}
 }
 
-// testName has a good release whose registry is gone, and puts it back where kubelet finds it.
+// testName gives a release that the node has, and whose registry is gone, the name that kubelet looks for.
 func testName(t *testing.T, r *imagesRig) {
 	release := r.publish("name/velum", "4.0.0-rev1-build1.1", node.Image{Layers: r.layers(2)})
 	r.stage(release)
@@ -69,7 +70,7 @@ func testName(t *testing.T, r *imagesRig) {
 	r.testUnname(t, release)
 }
 
-// testUnname prunes the name, and nothing else goes.
+// testUnname removes the name and asserts that nothing else is removed.
 func (r *imagesRig) testUnname(t *testing.T, release release.Release) {
 	t.Helper()
 	long := release.Repository + ":" + release.Long
@@ -87,7 +88,7 @@ func (r *imagesRig) testUnname(t *testing.T, release release.Release) {
 	r.assertContent(release)
 }
 
-// testNameAlone has nothing but the name hold the release.
+// testNameAlone checks a release that only the name holds.
 func testNameAlone(t *testing.T, r *imagesRig) {
 	release := r.publish("namealone/velum", "4.0.0-rev1-build1.1", node.Image{})
 	r.stage(release)
@@ -104,7 +105,7 @@ func testNameAlone(t *testing.T, r *imagesRig) {
 	assert.Empty(t, r.stage(release), "complete")
 }
 
-// testNamePulled: CRI names by digest what it pulls, and that name is its own.
+// testNamePulled checks that the agent leaves the names by digest alone that CRI made with its own pulls.
 func testNamePulled(t *testing.T, r *imagesRig) {
 	release := r.publish("namepulled/velum", "4.0.0-rev1-build1.1", node.Image{})
 	_, err := r.cri.Pull(release.Repository + ":" + release.Tag)
@@ -118,7 +119,7 @@ func testNamePulled(t *testing.T, r *imagesRig) {
 	assert.Equal(t, before, after)
 	assert.Empty(t, r.stagedRecords(release))
 
-	// The other way round: what we have named, and CRI has pulled since.
+	// The other order: the agent made the name first, and CRI pulled it later.
 	next := r.publish("namepulled/velum", "4.0.0-rev1-build1.2", node.Image{})
 	r.stage(next)
 	require.NoError(t, r.store.Name(t.Context(), pinOf(next)))
@@ -152,7 +153,7 @@ func testNameIncomplete(t *testing.T, r *imagesRig) {
 	assert.Equal(t, r.pin(rel).Config, r.listed(byDigest(rel)[1]))
 }
 
-// lose takes the release's own layer away from the node.
+// lose removes the release's own layer from the node.
 func (r *imagesRig) lose(release release.Release) {
 	r.t.Helper()
 	pin, err := r.client.ImageService().Get(r.t.Context(), r.pin(release).Name)

@@ -128,7 +128,7 @@ func testPinsForeign(t *testing.T, r *imagesRig) {
 	assert.Error(t, err, "our own pin stayed")
 }
 
-// testPinHoldsContent removes every other name and lets containerd collect its garbage.
+// testPinHoldsContent removes all other names and makes containerd collect its garbage.
 func testPinHoldsContent(t *testing.T, r *imagesRig) {
 	release := r.publish("holds/velum", "4.0.0-rev1-build1.1", node.Image{})
 	r.stage(release)

@@ -32,7 +32,7 @@ func (r *podsRig) stop(sandbox string) {
 	require.NoError(r.t, err)
 }
 
-// testSandbox has a pod in the host's network.
+// testSandbox checks a pod in the host's network.
 func testSandbox(t *testing.T, r *podsRig) {
 	sandbox, _ := r.sandbox("sandbox-node1", "file")
 	assert.True(t, r.ready(sandbox))
@@ -48,7 +48,7 @@ func testSandbox(t *testing.T, r *podsRig) {
 }
 
 func testSandboxAddress(t *testing.T, r *podsRig) {
-	const its = "198.51.100.7" // RFC 5737: nobody's
+	const its = "198.51.100.7" // RFC 5737: assigned to no host
 	r.network(its)
 	sandbox, _ := r.sandboxIn(cri.NamespaceMode_POD, "address-node1", "file")
 	address, err := r.runtime.Address(t.Context(), sandbox)
@@ -61,11 +61,11 @@ func testSandboxAddress(t *testing.T, r *podsRig) {
 	assert.Empty(t, address, "its network is gone")
 }
 
-// network gives the node a network of one address, which leads nowhere: a bridge without a gateway changes nothing
-// else on the host.
+// network adds a network with one address to the node, which leads nowhere: a bridge without a gateway affects nothing
+// else on the machine.
 func (r *podsRig) network(address string) {
 	r.t.Helper()
-	bridge := fmt.Sprintf("iua%d", r.FreePort()) // nobody else has that port meanwhile
+	bridge := fmt.Sprintf("iua%d", r.FreePort()) // the port is reserved for this test, so the name is unique
 	file := filepath.Join(r.Dir, "containerd/cni/10-one.conflist")
 	require.NoError(r.t, os.WriteFile(file, fmt.Appendf(nil, `{"cniVersion": "0.4.0", "name": "one", "plugins": [
 	{"type": "bridge", "bridge": %q, "ipam": {"type": "static", "addresses": [{"address": "%s/24"}]}}

@@ -33,10 +33,10 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// grace is how long a container may take to end.
+// grace is the time that a container may take to end.
 const grace = 5 * time.Second
 
-// PodsConformance holds the promises of package pods against the CRI of a real containerd.
+// PodsConformance checks the promises of package pods against the CRI of a real containerd.
 func PodsConformance(t *testing.T, version node.Version) {
 	r := newPodsRig(t, version)
 	for name, test := range map[string]func(*testing.T, *podsRig){
@@ -102,7 +102,7 @@ func (r *podsRig) sandboxIn(network cri.NamespaceMode, pod, source string) (stri
 	answer, err := r.cri.Runtime.RunPodSandbox(r.t.Context(), &cri.RunPodSandboxRequest{Config: config})
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() {
-		ctx := context.WithoutCancel(r.t.Context()) // the test's own has ended
+		ctx := context.WithoutCancel(r.t.Context()) // the test's own context is cancelled by now
 		_, err := r.cri.Runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: answer.GetPodSandboxId()})
 		assert.NoError(r.t, err)
 		_, err = r.cri.Runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: answer.GetPodSandboxId()})
@@ -132,7 +132,7 @@ func (r *podsRig) start(sandbox string, in *cri.PodSandboxConfig, name, image st
 	return created.GetContainerId()
 }
 
-// of are the containers of one pod.
+// of returns the containers of a pod.
 func (r *podsRig) of(pod string) []agentnode.Container {
 	r.t.Helper()
 	all, _, err := r.runtime.Containers(r.t.Context())
@@ -146,7 +146,7 @@ func (r *podsRig) of(pod string) []agentnode.Container {
 	return found
 }
 
-// staged stages a release and returns it with the image's id and the name to start it by.
+// staged stages a release and returns it with the image's id and the name that a container is started by.
 func (r *podsRig) staged(repository string) (release.Release, digest.Digest, string) {
 	r.t.Helper()
 	release := r.publish(repository, "4.0.0-rev1-build1.1", node.Image{})
@@ -201,7 +201,7 @@ func testContainersImage(t *testing.T, r *podsRig) {
 	assert.Equal(t, config, found[0].Image)
 	assert.Equal(t, r.pin(release).Config, found[0].Image)
 
-	_, err := r.cri.Pull(release.Repository + ":" + release.Tag) // as kubelet does, which makes CRI know the digest
+	_, err := r.cri.Pull(release.Repository + ":" + release.Tag) // as kubelet does, so that CRI knows the digest
 	require.NoError(t, err)
 	assert.Contains(t, r.of("which-node1")[0].Digests, release.Digest)
 	r.publish("which/velum", "4.0.0-rev1-build1.2", node.Image{})
@@ -210,7 +210,7 @@ func testContainersImage(t *testing.T, r *podsRig) {
 	assert.Equal(t, config, r.of("which-node1")[0].Image, "the floating tag moved, the container did not")
 }
 
-// testContainersImageGone removes the image of a running container, as an admin can.
+// testContainersImageGone removes the image of a running container, as an admin may do.
 func testContainersImageGone(t *testing.T, r *podsRig) {
 	_, config, image := r.staged("gone/velum")
 	sandbox, pod := r.sandbox("gone-node1", "file")
@@ -302,7 +302,7 @@ func testContainersUsed(t *testing.T, r *podsRig) {
 		return used
 	}
 	assert.NotContains(t, used(), config)
-	sandbox, pod := r.sandbox("used-api", "api") // no static pod
+	sandbox, pod := r.sandbox("used-api", "api") // not a static pod
 	id := r.start(sandbox, pod, "app", image, 0)
 	assert.Contains(t, used(), config)
 	_, err := r.cri.Runtime.StopContainer(t.Context(), &cri.StopContainerRequest{ContainerId: id})
@@ -312,8 +312,8 @@ func testContainersUsed(t *testing.T, r *podsRig) {
 	assert.NotContains(t, used(), config)
 }
 
-// testPrunedInUse is what the agent never does, and shows why: the container runs on, for it holds its snapshots, and
-// can be started anew only where the registry answers.
+// testPrunedInUse does what the agent must never do, and shows why: the container keeps running, since it holds its
+// snapshots, but can be restarted only if the registry answers.
 func testPrunedInUse(t *testing.T, r *podsRig) {
 	release, config, image := r.staged("inuse/velum")
 	sandbox, pod := r.sandbox("inuse-node1", "file")

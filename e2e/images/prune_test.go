@@ -25,7 +25,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// stored is all that containerd has of images: blobs and snapshots.
+// stored returns all content and snapshots in containerd's store.
 func (r *imagesRig) stored() (all []string) {
 	r.t.Helper()
 	require.NoError(r.t, r.client.ContentStore().Walk(r.t.Context(), func(i content.Info) error {
@@ -35,14 +35,14 @@ func (r *imagesRig) stored() (all []string) {
 	return append(all, r.snapshots("overlayfs", snapshots.KindCommitted)...)
 }
 
-// settled is what is stored when nothing waits for a collection.
+// settled returns what is stored after garbage collection.
 func (r *imagesRig) settled() []string {
 	r.t.Helper()
 	r.collect()
 	return r.stored()
 }
 
-// stagedRecords are the records of a release that staging named, as the store tells them.
+// stagedRecords returns the records that staging made for a release, as the store reports them.
 func (r *imagesRig) stagedRecords(release release.Release) []agentnode.HeldImage {
 	r.t.Helper()
 	held, err := r.store.Held(r.t.Context())
@@ -52,7 +52,7 @@ func (r *imagesRig) stagedRecords(release release.Release) []agentnode.HeldImage
 	})
 }
 
-// named are the records that point to a release, whoever made them, pins apart.
+// named returns all records of a release, whoever made them, without pins.
 func (r *imagesRig) named(release release.Release) []agentnode.HeldImage {
 	r.t.Helper()
 	held, err := r.store.Held(r.t.Context())
@@ -63,7 +63,7 @@ func (r *imagesRig) named(release release.Release) []agentnode.HeldImage {
 	})
 }
 
-// unlisted waits until CRI, which hears of it by an event, does not show a name any more.
+// unlisted waits until CRI, which learns of it by an event, no longer lists a name.
 func (r *imagesRig) unlisted(name string) {
 	r.t.Helper()
 	node.Eventually(r.t, "cri forgets "+name, story.Ready, func() error {
@@ -77,7 +77,7 @@ func (r *imagesRig) unlisted(name string) {
 }
 
 func testPruneFrees(t *testing.T, r *imagesRig) {
-	require.NoError(t, r.store.Pins(t.Context(), nil)) // those that other tests left
+	require.NoError(t, r.store.Pins(t.Context(), nil)) // remove the pins of earlier tests
 	layers := r.layers(3)
 	kept := r.publish("prune/kept", "4.0.0-rev1-build1.1", node.Image{Layers: layers[:2]})
 	gone := r.publish("prune/gone", "4.0.0-rev1-build1.1", node.Image{Layers: []node.Layer{layers[0], layers[2]}})
@@ -108,7 +108,7 @@ func testPruneFrees(t *testing.T, r *imagesRig) {
 	assert.Equal(t, 2, requests.Count(http.MethodGet, node.Blob), "its config and its own layer")
 }
 
-// testPrunePulled has kubelet start a release by its floating tag: CRI has then records of its own.
+// testPrunePulled has kubelet start a release by its floating tag, so that CRI has its own records.
 func testPrunePulled(t *testing.T, r *imagesRig) {
 	without := r.settled()
 	release := r.publish("prunepulled/velum", "4.0.0-rev1-build1.1", node.Image{})
@@ -134,7 +134,7 @@ func testPrunePulled(t *testing.T, r *imagesRig) {
 	}
 	assert.ElementsMatch(t, names, found)
 
-	// The very name that staging gave, pulled by CRI: from then on it is CRI's.
+	// CRI pulls the name that staging made: the record now belongs to CRI.
 	_, err = r.cri.Pull(release.Repository + ":" + release.Long)
 	require.NoError(t, err)
 	assert.Empty(t, r.stagedRecords(release))
@@ -187,7 +187,7 @@ func testPruneLeaves(t *testing.T, r *imagesRig) {
 	require.NoError(t, r.client.ImageService().Delete(t.Context(), mine.Name))
 }
 
-// testLeasesTidied leaves what killed agents leave: leases that hold bytes.
+// testLeasesTidied simulates killed agents: leases that hold content.
 func testLeasesTidied(t *testing.T, r *imagesRig) {
 	staging := r.publish("tidy/staging", "4.0.0-rev1-build1.1", node.Image{})
 	wanted, unwanted := r.leave("tidy/velum", "wanted"), r.leave("tidy/velum", "unwanted")
@@ -215,7 +215,7 @@ func testLeasesTidied(t *testing.T, r *imagesRig) {
 	assert.NotContains(t, r.settled(), wanted.String())
 }
 
-// leave leaves a lease of ours with a blob, and returns the digest of the release that it is for: the blob's own.
+// leave makes a lease of ours with a blob, and returns the digest of the lease's release: the blob's own.
 func (r *imagesRig) leave(repository, text string) digest.Digest {
 	r.t.Helper()
 	desc := ocispec.Descriptor{Digest: digest.FromString(text), Size: int64(len(text))}

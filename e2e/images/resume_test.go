@@ -28,7 +28,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry"
 )
 
-// layerServer serves the one layer over a megabyte of a release itself, as the registry's storage has it.
+// layerServer serves the one layer of a release that is larger than a megabyte from the registry's storage.
 type layerServer struct {
 	t    *testing.T
 	path string // of the blob's URL
@@ -36,11 +36,11 @@ type layerServer struct {
 	size int64
 
 	lock   sync.Mutex
-	serve  func(w http.ResponseWriter, q *http.Request) // nil: as it should be
-	ranges []string                                     // of the requests, in their order
+	serve  func(w http.ResponseWriter, q *http.Request) // nil: serve it correctly
+	ranges []string                                     // Range headers of the requests, in order
 }
 
-// bigRelease is a release with one big layer.
+// bigRelease returns a release with one big layer.
 func (r *imagesRig) bigRelease(repository string) (release.Release, *layerServer) {
 	r.t.Helper()
 	r.seed++
@@ -70,7 +70,7 @@ func (r *imagesRig) bigRelease(repository string) (release.Release, *layerServer
 	return release, s
 }
 
-// answers sets how the layer is served from now on, and forgets who asked.
+// answers sets how the layer is served from now on, and clears the recorded requests.
 func (s *layerServer) answers(serve func(http.ResponseWriter, *http.Request)) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -85,7 +85,7 @@ func (s *layerServer) asked() []string {
 
 func (s *layerServer) whole(w http.ResponseWriter, q *http.Request) { http.ServeFile(w, q, s.file) }
 
-// rangeless is a registry that knows no ranges.
+// rangeless ignores the Range header.
 func (s *layerServer) rangeless(w http.ResponseWriter, q *http.Request) {
 	q.Header.Del("Range")
 	s.whole(noRanges{w}, q)
@@ -98,7 +98,7 @@ func (w noRanges) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// breaks is a registry whose connection ends in the middle of the layer, and which does not answer any more.
+// breaks closes the connection in the middle of the layer, and makes all later requests fail.
 func (s *layerServer) breaks(w http.ResponseWriter, q *http.Request) {
 	if len(s.asked()) > 1 {
 		http.Error(w, "in a bad way", http.StatusInternalServerError)
@@ -108,7 +108,7 @@ func (s *layerServer) breaks(w http.ResponseWriter, q *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// breaksOnce answers the next request well.
+// breaksOnce closes the connection in the middle of the layer, and serves the next request correctly.
 func (s *layerServer) breaksOnce(w http.ResponseWriter, q *http.Request) {
 	if len(s.asked()) > 1 {
 		s.whole(w, q)
@@ -118,7 +118,7 @@ func (s *layerServer) breaksOnce(w http.ResponseWriter, q *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// holds is a registry that says nothing more in the middle of the layer, to the first client.
+// holds sends half of the layer to the first client and then stalls.
 func (s *layerServer) holds(w http.ResponseWriter, q *http.Request) {
 	if len(s.asked()) > 1 {
 		s.whole(w, q)
@@ -129,7 +129,7 @@ func (s *layerServer) holds(w http.ResponseWriter, q *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// spoils answers a range with other bytes.
+// spoils answers a range request with wrong bytes.
 func (s *layerServer) spoils(w http.ResponseWriter, q *http.Request) {
 	data, err := os.ReadFile(s.file)
 	assert.NoError(s.t, err)
@@ -147,7 +147,7 @@ func (s *layerServer) part(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).Flush()
 }
 
-// lastLayer asks the registry, past the store.
+// lastLayer reads the digest from the registry, bypassing the store.
 func (r *imagesRig) lastLayer(release release.Release) digest.Digest {
 	r.t.Helper()
 	ref, err := name.ParseReference(release.Repository+"@"+release.Digest.String(), name.Insecure)
@@ -161,7 +161,7 @@ func (r *imagesRig) lastLayer(release release.Release) digest.Digest {
 	return digest.Digest(d.String())
 }
 
-// part is how much of a layer containerd has that it does not have whole.
+// part returns how many bytes of an incomplete layer containerd has.
 func (r *imagesRig) part() int64 {
 	r.t.Helper()
 	parts, err := r.client.ContentStore().ListStatuses(r.t.Context())
@@ -173,7 +173,7 @@ func (r *imagesRig) part() int64 {
 	return sum
 }
 
-// awaitPart waits until containerd has what the registry has sent so far.
+// awaitPart waits until containerd has all bytes that the registry has sent so far.
 func (r *imagesRig) awaitPart() {
 	r.t.Helper()
 	node.Eventually(r.t, "part of a layer", story.Ready, func() error {
@@ -184,7 +184,7 @@ func (r *imagesRig) awaitPart() {
 	})
 }
 
-// ways are the resolvers that a pull must be able to resume with: containerd's own, and the agent's.
+// ways returns stores with each resolver that must be able to resume a pull: containerd's own, and the agent's.
 func (r *imagesRig) ways() map[string]*images.Store {
 	source := registry.New(registry.Options{CertsDirs: []string{r.Path("etc/containerd/certs.d")}})
 	r.t.Cleanup(source.Close)
@@ -193,7 +193,8 @@ func (r *imagesRig) ways() map[string]*images.Store {
 	return map[string]*images.Store{"containerd": r.store, "agent": store}
 }
 
-// testStageResumes: what was fetched before a break is not fetched again, whatever the registry knows of ranges.
+// testStageResumes checks that a pull does not fetch again the bytes that it had before a break, whether or not the
+// registry supports ranges.
 func testStageResumes(t *testing.T, r *imagesRig) {
 	for way, store := range r.ways() {
 		release, layer := r.bigRelease("resumes/" + way)
@@ -220,7 +221,7 @@ func testStageResumes(t *testing.T, r *imagesRig) {
 	}
 }
 
-// testStageReconnects: a connection that ends too early is made anew, once, by containerd's fetcher.
+// testStageReconnects checks that containerd's fetcher reconnects once after a connection that ended too early.
 func testStageReconnects(t *testing.T, r *imagesRig) {
 	for way, store := range r.ways() {
 		release, layer := r.bigRelease("reconnects/" + way)
@@ -231,7 +232,7 @@ func testStageReconnects(t *testing.T, r *imagesRig) {
 	}
 }
 
-// testStageRangeless: a registry that answers a range with all of it costs bytes, and nothing else.
+// testStageRangeless checks that a registry that answers a range request with the whole blob costs only bytes.
 func testStageRangeless(t *testing.T, r *imagesRig) {
 	for way, store := range r.ways() {
 		release, layer := r.bigRelease("rangeless/" + way)
@@ -245,7 +246,7 @@ func testStageRangeless(t *testing.T, r *imagesRig) {
 	}
 }
 
-// testStageSpoilt: wrong bytes are not kept, or every later attempt would begin with them.
+// testStageSpoilt checks that wrong bytes are dropped: else every later attempt would resume from them.
 func testStageSpoilt(t *testing.T, r *imagesRig) {
 	release, layer := r.bigRelease("spoilt/velum")
 	layer.answers(layer.breaks)
@@ -262,9 +263,9 @@ func testStageSpoilt(t *testing.T, r *imagesRig) {
 	r.assertContent(release)
 }
 
-// testStageTakenBack: what a pull has brought stays when its caller gives up, and when it is over its time.
+// testStageTakenBack checks that the fetched bytes stay when the caller cancels the pull, and when the pull times out.
 func testStageTakenBack(t *testing.T, r *imagesRig) {
-	hurried := r.openWith(images.Options{Timeout: 15 * time.Second}) // long enough for what comes before it on a full machine
+	hurried := r.openWith(images.Options{Timeout: 15 * time.Second}) // enough for the steps before the layer
 	for name, broken := range map[string]func(release release.Release) error{
 		"cancelled": func(release release.Release) error {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -283,7 +284,7 @@ func testStageTakenBack(t *testing.T, r *imagesRig) {
 		err := broken(release)
 		require.Error(t, err, name)
 		if name == "timeout" {
-			assert.Regexp(t, "not done within the time of 15s, at [1-9][0-9]* of [1-9][0-9]* bytes", err.Error())
+			assert.Regexp(t, "timed out of 15s, at [1-9][0-9]* of [1-9][0-9]* bytes", err.Error())
 		}
 		assert.Len(t, r.leases(), 1, name)
 		layer.answers(nil)
@@ -293,7 +294,7 @@ func testStageTakenBack(t *testing.T, r *imagesRig) {
 	}
 }
 
-// testStageRestarted kills containerd in the middle of a layer. The staging goes on from there when it is back.
+// testStageRestarted kills containerd in the middle of a layer. Staging resumes there once containerd is back.
 func testStageRestarted(t *testing.T, r *imagesRig) {
 	for way, store := range r.ways() {
 		release, layer := r.bigRelease("restarted/" + way)
@@ -319,7 +320,7 @@ func testStageRestarted(t *testing.T, r *imagesRig) {
 	}
 }
 
-// testStageRestartedTooOften: a containerd that ends whenever the pull goes on is not asked for ever.
+// testStageRestartedTooOften checks that staging gives up on a containerd that ends whenever the pull resumes.
 func testStageRestartedTooOften(t *testing.T, r *imagesRig) {
 	release, layer := r.bigRelease("toooften/velum")
 	asked := make(chan struct{})
@@ -344,7 +345,7 @@ func testStageRestartedTooOften(t *testing.T, r *imagesRig) {
 			require.Error(t, err)
 		}
 	}
-	// The cause is the lost connection, or what containerd stumbled over when it was back, shortened.
+	// The cause is the lost connection, or, shortened, containerd's error after its restart.
 	require.ErrorContains(t, err, "after 3 rest")
 	assert.Contains(t, []int{2, 3, 4}, kills, "a containerd that was killed may stumble before it gets so far")
 	r.awaitClient()
@@ -353,7 +354,7 @@ func testStageRestartedTooOften(t *testing.T, r *imagesRig) {
 	r.assertContent(release)
 }
 
-// awaitClient waits until the rig's own client has found containerd again.
+// awaitClient waits until the rig's own client has reconnected to containerd.
 func (r *imagesRig) awaitClient() {
 	r.t.Helper()
 	node.Eventually(r.t, "client", story.Ready, func() error { _, err := r.client.Version(r.t.Context()); return err })

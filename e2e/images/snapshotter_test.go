@@ -15,7 +15,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/images"
 )
 
-// What is staged is unpacked where CRI looks for it: a container starts from it without unpacking anything again.
+// TestStagedForTheSnapshotterOfCRI checks that staging unpacks for the snapshotter that CRI uses: a container starts
+// without unpacking again.
 func TestStagedForTheSnapshotterOfCRI(t *testing.T) {
 	t.Parallel()
 	for _, version := range story.Containerds {
@@ -41,7 +42,7 @@ func TestStagedForTheSnapshotterOfCRI(t *testing.T) {
 			assert.True(t, found[0].Running)
 			assert.ElementsMatch(t, unpacked, r.snapshots("native", snapshots.KindCommitted), "it was unpacked again")
 
-			// A client with another snapshotter sees that nothing is ready.
+			// A client with another snapshotter finds nothing unpacked.
 			other := r.openWith(images.Options{Snapshotter: func(context.Context) (string, error) { return "overlayfs", nil }})
 			held, err := other.Held(t.Context())
 			require.NoError(t, err)
@@ -52,7 +53,7 @@ func TestStagedForTheSnapshotterOfCRI(t *testing.T) {
 	}
 }
 
-// snapshots are those of a kind that a snapshotter has.
+// snapshots returns a snapshotter's snapshots of a kind.
 func (r *imagesRig) snapshots(snapshotter string, kind snapshots.Kind) (names []string) {
 	r.t.Helper()
 	err := r.client.SnapshotService(snapshotter).Walk(r.t.Context(), func(_ context.Context, i snapshots.Info) error {

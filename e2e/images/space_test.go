@@ -22,7 +22,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// layersOf are the layers of a staged release.
+// layersOf returns the layers of a staged release.
 func (r *imagesRig) layersOf(release release.Release) []ocispec.Descriptor {
 	r.t.Helper()
 	image, err := r.client.GetImage(r.t.Context(), r.pin(release).Name)
@@ -32,7 +32,8 @@ func (r *imagesRig) layersOf(release release.Release) []ocispec.Descriptor {
 	return manifest.Layers
 }
 
-// testStageRoom: what an image shares with others is not counted, and whoever says no gets no layer.
+// testStageRoom checks that the space check ignores layers that the node already has, and that a refusal fetches no
+// layer.
 func testStageRoom(t *testing.T, r *imagesRig) {
 	layers := r.layers(3)
 	below := r.publish("room/below", "4.0.0-rev1-build1.1", node.Image{Layers: layers[:1]})
@@ -59,7 +60,7 @@ func testStageRoom(t *testing.T, r *imagesRig) {
 	}}))
 	require.Len(t, needs, 2)
 	assert.Equal(t, needs[0], needs[1])
-	missing := r.layersOf(release)[2:] // all images have the first, and below the second
+	missing := r.layersOf(release)[2:] // the node has the first two
 	assert.Equal(t, missing[0].Size+missing[1].Size, needs[0].Compressed)
 	assert.Equal(t, 3*needs[0].Compressed, needs[0].Unpacked)
 
@@ -67,11 +68,11 @@ func testStageRoom(t *testing.T, r *imagesRig) {
 	assert.Len(t, needs, 2)
 }
 
-// smallSpace has room for containerd's own files, the images that every node has, and some 60 MB.
+// smallSpace has room for containerd's own files, the images that every node has, and about 60 MB.
 const smallSpace = 80 << 20
 
-// TestImagesDiskFull fills the disk in the middle of a pull and in the middle of unpacking: all is as it was, and the
-// room is there again.
+// TestImagesDiskFull fills the disk during a pull and during unpacking: staging restores the former state and frees the
+// space.
 func TestImagesDiskFull(t *testing.T) {
 	t.Parallel()
 	for _, version := range story.Containerds {
@@ -97,7 +98,7 @@ func TestImagesDiskFull(t *testing.T) {
 			}
 			r.seed++
 			release := r.publish("full/fits", "4.0.0-rev1-build1.1", node.Image{
-				Layers: []node.Layer{{Seed: r.seed, Size: 20 << 20}}, // and the same unpacked
+				Layers: []node.Layer{{Seed: r.seed, Size: 20 << 20}}, // plus the same unpacked
 			})
 			r.stage(release)
 			r.assertContent(release)
@@ -105,7 +106,7 @@ func TestImagesDiskFull(t *testing.T) {
 	}
 }
 
-// things are what containerd has: blobs, parts of blobs, snapshots.
+// things returns all content, partial content and snapshots in containerd's store.
 func (r *imagesRig) things() []string {
 	r.t.Helper()
 	var things []string

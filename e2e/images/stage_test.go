@@ -44,15 +44,15 @@ func testStageFresh(t *testing.T, r *imagesRig) {
 	r.assertNoConfigRecord(release)
 	answer, err := r.cri.Images.ImageStatus(t.Context(), &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: long}})
 	require.NoError(t, err)
-	// containerd 1.6 knows no pins.
+	// containerd 1.6 does not know pins.
 	assert.Equal(t, r.Containerd.Version != node.Containerd16, answer.GetImage().GetPinned(), "pinned")
 }
 
-// assertNoConfigRecord: a record that CRI makes for the config digest of an unmanaged image would hold the content
-// after our own are gone.
+// assertNoConfigRecord asserts that CRI made no record for the config digest, which it does for an unmanaged image:
+// that record would hold the content after our own records are gone.
 func (r *imagesRig) assertNoConfigRecord(release release.Release) {
 	r.t.Helper()
-	id := r.listed(release.Repository + ":" + release.Long) // CRI has seen the record
+	id := r.listed(release.Repository + ":" + release.Long) // CRI has processed the record
 	assert.NotContains(r.t, r.records("sha256:"), id.String())
 }
 

@@ -16,10 +16,10 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// unpackKey is how containerd's client calls a snapshot that it unpacks, in an event of containerd.
+// unpackKey matches the key that containerd's client gives to a snapshot that it unpacks, in an event of containerd.
 var unpackKey = regexp.MustCompile(`extract-\S+ (sha256:[0-9a-f]{64})`)
 
-// unpacking notes the chain id of each layer that begins to be unpacked.
+// unpacking returns the chain ID of each layer when its unpacking starts.
 func (r *imagesRig) unpacking() <-chan string {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
@@ -41,8 +41,8 @@ func (r *imagesRig) unpacking() <-chan string {
 	return chains
 }
 
-// testStageTogether: images that are staged at the same time fetch and unpack once what they share, while the
-// registry lets no layer through before all have asked for theirs.
+// testStageTogether stages images at the same time and checks that shared layers are fetched and unpacked once. The
+// registry sends no layer until all pulls have requested theirs.
 func testStageTogether(t *testing.T, r *imagesRig) {
 	layers := r.layers(6)
 	var releases []release.Release

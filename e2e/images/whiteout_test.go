@@ -25,8 +25,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// changing are layers that take away what lower ones have (OCI image specification, section Whiteouts). A name that
-// ends in a slash is a directory.
+// changing are layers that delete entries of lower ones (OCI image specification, section Whiteouts). A name with a
+// final slash is a directory.
 var changing = [][]string{
 	{"a/", "a/one", "a/two", "b/", "b/x", "c"},
 	{"a/", "a/.wh.one", "a/three", "b/", "b/.wh..wh..opq", "b/y", ".wh.c"},
@@ -34,10 +34,10 @@ var changing = [][]string{
 	{"c/", "c/.wh.z", "c/one", "a/", "a/one"},
 }
 
-// changed is what a container sees of them.
+// changed is the resulting tree.
 var changed = []string{"a", "a/one", "a/three", "a/two", "b", "b/y", "c", "c/one", "d"}
 
-// testStageWhiteouts: layers that are unpacked side by side, where containerd can, make the same tree.
+// testStageWhiteouts checks that layers that containerd unpacks in parallel, where it can, give the same tree.
 func testStageWhiteouts(t *testing.T, r *imagesRig) {
 	image, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
 		OS: "linux", Architecture: runtime.GOARCH, RootFS: v1.RootFS{Type: "layers"},

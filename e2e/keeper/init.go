@@ -18,7 +18,7 @@ import (
 )
 
 // private lists the directories that containerd, its shims and kubelet use on every machine whatever their
-// configuration says; the node gets empty ones of its own.
+// configuration is; the node gets its own empty ones.
 //   - /run/containerd: the shims' sockets and runc's state
 //   - /var/lib/kubelet: the sockets of device plugins
 //   - /var/log/containers: links to the logs of containers
@@ -26,8 +26,8 @@ func private() []string {
 	return []string{"/run/containerd", "/var/lib/kubelet", "/var/log/containers"}
 }
 
-// sysctls lists the kernel parameters that kubelet sets on its machine when it starts (setupKernelTunables in
-// pkg/kubelet/cm/container_manager_linux.go); in the node it writes into files that only look like them.
+// sysctls lists the kernel parameters that kubelet sets when it starts (setupKernelTunables in
+// pkg/kubelet/cm/container_manager_linux.go). In the node, kubelet writes to copies of these files instead.
 func sysctls() []string {
 	return []string{
 		"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
@@ -35,7 +35,7 @@ func sysctls() []string {
 	}
 }
 
-// Init is process 1 of the node. It returns when in ends, and the node with it.
+// Init is process 1 of the node. It returns at the end of in, and the kernel then ends the node.
 func Init(in io.Reader, out io.Writer) error {
 	if os.Getpid() != 1 {
 		return errors.New("init: not process 1 of a namespace")
@@ -63,8 +63,8 @@ func Init(in io.Reader, out io.Writer) error {
 	}
 }
 
-// isolate cuts the mounts off from the host's, and then shares them among the node's own namespaces, as systemd
-// does on a real node: kubelet needs that for mount propagation into containers.
+// isolate separates the mounts from the host's and makes them shared within the node, as systemd does on a real node:
+// kubelet needs that for mount propagation into containers.
 func isolate() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("mounts: private: %w", err)
@@ -91,7 +91,7 @@ func isolate() error {
 	return nil
 }
 
-// shadow puts a copy, which lives in a private directory, over a file.
+// shadow bind-mounts a copy, which is in a private directory, over a file.
 func shadow(file string) error {
 	value, err := os.ReadFile(file)
 	if err != nil {
@@ -107,8 +107,8 @@ func shadow(file string) error {
 	return nil
 }
 
-// initProcess holds the processes that were asked for. The lock is held from the fork to the reply, and while
-// children are reaped, so that the exit of a process is never sent before its start.
+// initProcess holds the requested processes. The lock is held from the fork to the reply, and while children are
+// reaped, so that the exit of a process is never sent before its start.
 type initProcess struct {
 	lock sync.Mutex
 	out  *json.Encoder
@@ -116,7 +116,7 @@ type initProcess struct {
 	pids map[int]int // request id to process id
 }
 
-// send drops an event that nobody reads: the owner is gone, and the end of the input follows.
+// send ignores errors: if nobody reads, the owner is gone, and the input ends next.
 func (n *initProcess) send(e event) { _ = n.out.Encode(e) }
 
 func (n *initProcess) handle(r request) {
@@ -169,7 +169,7 @@ func (n *initProcess) signal(id int, s syscall.Signal) error {
 	return syscall.Kill(pid, s)
 }
 
-// reap takes every child that ended: those that were asked for, and the orphans of the namespace.
+// reap waits for every child that ended: requested ones, and orphans of the namespace.
 func (n *initProcess) reap() {
 	n.lock.Lock()
 	defer n.lock.Unlock()

@@ -16,17 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFd is where the owner hands over the lock of the directory.
+// lockFd is the file descriptor by which the owner passes on the directory's lock.
 const lockFd = 3
 
-// Keep is the keeper process: it starts init on its own standard input and output, waits for it, and removes the
-// node's cgroups and directory. It holds the lock of the directory all the while (see Sweep).
+// Keep runs the keeper process: it starts init with its own standard input and output, waits for it, and removes the
+// node's cgroups and directory. It holds the directory's lock until then (see Sweep).
 func Keep(dir string) error {
 	unix.CloseOnExec(lockFd)
 	if err := makeCgroups(filepath.Base(dir)); err != nil {
 		return fmt.Errorf("keeper: %w", errors.Join(err, remove(dir)))
 	}
-	// Pdeathsig is sent when the thread that forked ends, so the thread is kept as long as the process.
+	// The kernel sends Pdeathsig when the thread that forked ends, so the thread has to live as long as the process.
 	runtime.LockOSThread()
 	program := exec.CommandContext(context.Background(), "/proc/self/exe", "init") // ends with its input
 	program.Stdin, program.Stdout, program.Stderr = os.Stdin, os.Stdout, os.Stderr

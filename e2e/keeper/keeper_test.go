@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// own keeps a node with an orphan in it, prints its directory, and waits to be killed.
+// own keeps a node with an orphan, prints its directory, and waits to be killed.
 func own(program string) {
 	k, err := keeper.Start(program)
 	if err == nil {
@@ -53,8 +53,7 @@ func build(t *testing.T) string {
 	return program
 }
 
-// start starts a node. Its directory, and so all that a sweep can reach, is the test's own: a broken Sweep must not
-// take the nodes of others.
+// start starts a node in the test's own directory: a broken Sweep then cannot remove other nodes.
 func start(t *testing.T) *keeper.Keeper {
 	t.Helper()
 	t.Setenv("TMPDIR", t.TempDir())
@@ -64,7 +63,7 @@ func start(t *testing.T) *keeper.Keeper {
 	return k
 }
 
-// shell is a script whose output lands in k.Dir/out; NODE marks its processes so that they can be found.
+// shell returns a script that writes to k.Dir/out; the variable NODE marks its processes so that the test finds them.
 func shell(k *keeper.Keeper, script string) keeper.Command {
 	out := filepath.Join(k.Dir, "out")
 	return keeper.Command{
@@ -73,7 +72,7 @@ func shell(k *keeper.Keeper, script string) keeper.Command {
 	}
 }
 
-// left lists what there is of the node: processes by their environment, mounts, cgroups, the directory.
+// left lists the node's remains: processes by their environment, mounts, cgroups, the directory.
 func left(t *testing.T, dir string) []string {
 	t.Helper()
 	var found []string
@@ -142,14 +141,15 @@ func TestNodeHasItsOwnProcessesAndMounts(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(k.Dir, "out"))
 	require.NoError(t, err)
 	lines := strings.Fields(string(text))
-	// not written to: were it the host's, the test would change the machine
+	// the test does not write to it: if it were the host's, that would change the machine
 	assert.Equal(t, []string{"1", "inside", "/run/containerd:", "/var/log/containers:", "/proc/1"}, lines[:5])
 	assert.Less(t, len(lines), 10, "sees the host's processes")
 	assert.NoFileExists(t, filepath.Join(k.Dir, "mnt/inside"), "the mount is seen on the host")
 	assert.FileExists(t, filepath.Join("/sys/fs/cgroup/pids", filepath.Base(k.Dir), "cgroup.procs"))
 }
 
-// Orphans of orphans, mounts and cgroups below the node's go; nothing in the host's namespace points there.
+// Close ends orphans of orphans and removes mounts and cgroups of the node; the host's mount namespace has no reference
+// to them.
 func TestCloseLeavesNothing(t *testing.T) {
 	k := start(t)
 	p, err := k.Run(shell(k, `

@@ -18,16 +18,17 @@ import (
 const (
 	lockName   = "keeper.lock"
 	cgroupRoot = "/sys/fs/cgroup"
-	// A cgroup whose last process was just killed stays busy until the kernel has let go of it.
-	// cgroup v1 tells nobody when that is, so it is tried again.
+	// A cgroup stays busy for a moment after its last process was killed. cgroup v1 reports no event when it becomes
+	// free, so the removal is tried again.
 	cgroupPatience = 5 * time.Minute
 	cgroupInterval = 10 * time.Millisecond
-	// The lock is taken right after the directory is made; one without it for this long has no owner.
+	// The lock is taken right after the directory is made: a directory that is older than this and has no lock file has
+	// no owner.
 	lockPatience = time.Minute
 )
 
-// newDir makes a node's directory and takes its lock, which is free again when the last process that has the
-// returned file open is gone.
+// newDir makes a node's directory and takes its lock. The lock is free again when no process has the returned file open
+// any more.
 func newDir() (string, *os.File, error) {
 	dir, err := os.MkdirTemp("", DirPrefix)
 	if err != nil {
@@ -37,15 +38,15 @@ func newDir() (string, *os.File, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	// containerd hands paths below to other users' processes (containers may run as any user)
+	// containers may run as any user, and get paths in this directory
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return "", nil, err
 	}
 	return dir, lock, unix.Flock(int(lock.Fd()), unix.LOCK_EX)
 }
 
-// Sweep removes what killed keepers left in os.TempDir and the cgroups, and returns the directories. Their
-// processes and mounts went with them. Nodes that are in use are left alone.
+// Sweep removes what killed keepers left in os.TempDir and the cgroups, and returns the directories. Their processes
+// and mounts ended with the keepers. It skips nodes that are in use.
 func Sweep() ([]string, error) {
 	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), DirPrefix+"*"))
 	if err != nil {
@@ -65,7 +66,7 @@ func Sweep() ([]string, error) {
 	return swept, errors.Join(problems...)
 }
 
-// abandoned returns the lock of dir when nobody else holds it, and nil when somebody does.
+// abandoned returns the lock of dir if it is free, and nil if another process holds it.
 func abandoned(dir string) (*os.File, error) {
 	info, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
@@ -78,10 +79,10 @@ func abandoned(dir string) (*os.File, error) {
 		if time.Since(info.ModTime()) < lockPatience {
 			return nil, nil
 		}
-		flags |= os.O_CREATE // only here: a new file would stop a keeper that removes the directory at this moment
+		flags |= os.O_CREATE // only here: else a new file blocks the keeper's removal of dir
 	}
 	lock, err := os.OpenFile(name, flags, 0o600)
-	if errors.Is(err, fs.ErrNotExist) { // its keeper removes the directory at this moment
+	if errors.Is(err, fs.ErrNotExist) { // its keeper has just removed the directory
 		return nil, nil
 	} else if err != nil {
 		return nil, err
@@ -96,7 +97,7 @@ func abandoned(dir string) (*os.File, error) {
 	return nil, errors.Join(err, lock.Close())
 }
 
-// remove removes the cgroups first: as long as the directory is there, the next sweep finds the rest.
+// remove removes the cgroups first: while the directory exists, the next sweep finds the rest.
 func remove(dir string) error {
 	if err := removeCgroups(filepath.Base(dir)); err != nil {
 		return err
@@ -104,7 +105,7 @@ func remove(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// hierarchies returns the root of the cgroup v2 tree, or every cgroup v1 hierarchy (and the v2 one beside them).
+// hierarchies returns the root of the cgroup v2 tree, or every cgroup v1 hierarchy (and the v2 one next to them).
 func hierarchies() ([]string, error) {
 	if _, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers")); err == nil {
 		return []string{cgroupRoot}, nil
@@ -114,7 +115,7 @@ func hierarchies() ([]string, error) {
 		return nil, err
 	}
 	var roots []string
-	for _, entry := range entries { // links are second names: cpu,cpuacct is also cpu and cpuacct
+	for _, entry := range entries { // links are aliases: cpu and cpuacct of cpu,cpuacct
 		if entry.IsDir() {
 			roots = append(roots, filepath.Join(cgroupRoot, entry.Name()))
 		}
@@ -122,7 +123,7 @@ func hierarchies() ([]string, error) {
 	return roots, nil
 }
 
-// makeCgroups makes the cgroup that kubelet is given as its root in every hierarchy: it refuses to make it itself.
+// makeCgroups makes kubelet's root cgroup in every hierarchy, since kubelet does not make it itself.
 func makeCgroups(name string) error {
 	roots, err := hierarchies()
 	if err != nil {
@@ -133,7 +134,7 @@ func makeCgroups(name string) error {
 		if err := os.Mkdir(group, 0o755); err != nil {
 			return err
 		}
-		// cpuset of v1 starts empty, and takes no process before it has some (cgroup-v1/cpusets.rst)
+		// cpuset of v1 starts empty, and accepts no process until it is set (cgroup-v1/cpusets.rst)
 		for _, key := range []string{"cpuset.cpus", "cpuset.mems"} {
 			value, err := os.ReadFile(filepath.Join(root, key))
 			if errors.Is(err, fs.ErrNotExist) {
@@ -172,7 +173,7 @@ func removeCgroups(name string) error {
 	return nil
 }
 
-// removeCgroup removes a group and those below, deepest first; their files go with them.
+// removeCgroup removes a group and its children, deepest first; the kernel removes their files.
 func removeCgroup(group string) error {
 	var groups []string
 	err := filepath.WalkDir(group, func(path string, entry fs.DirEntry, err error) error {

@@ -15,12 +15,12 @@ import (
 	"syscall"
 )
 
-// ErrGone is returned when the keeper has ended: all processes of the node have ended with it.
+// ErrGone means that the keeper has ended, and all processes of the node with it.
 var ErrGone = errors.New("keeper: gone")
 
 // Keeper is the owner's end. Its methods may be called from any goroutine.
 type Keeper struct {
-	Dir string // the node's directory, removed by the keeper at the end
+	Dir string // the node's directory, which the keeper removes at the end
 
 	program *exec.Cmd
 	in      io.WriteCloser
@@ -46,7 +46,7 @@ func Start(program string) (*Keeper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("keeper: directory: %w", err)
 	}
-	defer func() { _ = lock.Close() }() // the keeper has its own from here on
+	defer func() { _ = lock.Close() }() // the keeper inherits its own copy
 	k := &Keeper{Dir: dir, read: make(chan struct{}), replies: map[int]chan event{}, running: map[int]*Process{}}
 	up := make(chan event, 1)
 	k.replies[0] = up
@@ -59,7 +59,7 @@ func Start(program string) (*Keeper, error) {
 	return k, nil
 }
 
-// launch starts the keeper in a session of its own, so that an interrupt from the terminal reaches the owner only.
+// launch starts the keeper in its own session, so that an interrupt from the terminal reaches only the owner.
 func (k *Keeper) launch(program string, lock *os.File) error {
 	k.program = exec.CommandContext(context.Background(), program, "keep", k.Dir) // Close ends it, not a context
 	k.program.Stderr = os.Stderr
@@ -81,7 +81,7 @@ func (k *Keeper) launch(program string, lock *os.File) error {
 	return nil
 }
 
-// Close ends the node and returns when nothing of it is left.
+// Close ends the node and returns when nothing is left of it.
 func (k *Keeper) Close() error {
 	if err := k.in.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 		return fmt.Errorf("keeper: %w", err)
@@ -93,7 +93,7 @@ func (k *Keeper) Close() error {
 	return nil
 }
 
-// Pid is the keeper's own.
+// Pid returns the keeper's process id.
 func (k *Keeper) Pid() int { return k.program.Process.Pid }
 
 // Run starts a command in the node.
@@ -116,7 +116,7 @@ func (k *Keeper) Run(c Command) (*Process, error) {
 	return p, nil
 }
 
-// Signal sends s to the process; syscall.ESRCH as text when it has ended.
+// Signal sends s to the process. If the process has ended, the error has the text of syscall.ESRCH.
 func (p *Process) Signal(s syscall.Signal) error {
 	return p.keeper.call(func(int) request { return request{Target: p.id, Signal: int(s)} })
 }
@@ -130,7 +130,8 @@ func (p *Process) Wait() Exit {
 	return p.exit
 }
 
-// call sends what prepare returns (called under the lock, with the request's id) and waits for its reply.
+// call sends the request that prepare returns (it is called under the lock, with the request's id) and waits for its
+// reply.
 func (k *Keeper) call(prepare func(id int) request) error {
 	reply := make(chan event, 1)
 	if err := k.send(prepare, reply); err != nil {
@@ -163,7 +164,7 @@ func (k *Keeper) send(prepare func(id int) request, reply chan event) error {
 	return nil
 }
 
-// receive hands out events until the keeper ends; then everything that still waits is told.
+// receive passes events on until the keeper ends; then it ends all waits.
 func (k *Keeper) receive(out io.Reader) {
 	defer close(k.read)
 	for decoder := json.NewDecoder(out); ; {

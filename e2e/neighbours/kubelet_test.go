@@ -14,24 +14,29 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// kubelet is a process of kubelet's own code (tools/modules/kubelet/reads).
+// kubelet is a process with kubelet's own code (tools/modules/kubelet/reads).
 type kubelet struct {
 	requests *json.Encoder
 	answers  *json.Decoder
 }
 
-// kubeletSays is what it answers.
+// kubeletSays is its answer.
 type kubeletSays struct {
 	Pods []struct {
 		Namespace, Name string
 		Containers      []kubeletContainer
 	}
 	Logins [][]kubeletLogin
+	Config kubeletConfig
 }
 
 type (
 	kubeletContainer struct{ Name, Image, Policy string }
 	kubeletLogin     struct{ User, Password string }
+	kubeletConfig    struct {
+		Refused, StaticPodPath, Address string
+		ImageGCHigh, ReadOnlyPort       int
+	}
 )
 
 func startKubelet(t *testing.T) kubelet {
@@ -42,6 +47,7 @@ func startKubelet(t *testing.T) kubelet {
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
+	cmd.Stderr = t.Output()
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = in.Close()
@@ -54,6 +60,6 @@ func startKubelet(t *testing.T) kubelet {
 func (k kubelet) ask(t *testing.T, request map[string]any) (says kubeletSays) {
 	t.Helper()
 	require.NoError(t, k.requests.Encode(request))
-	require.NoError(t, k.answers.Decode(&says))
+	require.NoError(t, k.answers.Decode(&says), "%v", request)
 	return says
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
-// loginFile writes a config.json or a .dockercfg as docker, podman, people and mistakes do.
+// loginFile generates a config.json or a .dockercfg as docker, podman and people write them, also with mistakes.
 type loginFile struct{ r *rand.Rand }
 
 func (f loginFile) one(of ...string) string { return of[f.r.IntN(len(of))] }
@@ -69,7 +69,7 @@ func (f loginFile) entry(n int) any {
 func (f loginFile) text(name string, n int) string {
 	auths, seen := map[string]any{}, map[string]bool{}
 	for i := range 1 + f.r.IntN(4) {
-		// Of two spellings of one key kubelet takes either, by chance.
+		// Of two spellings of a key, kubelet uses a random one.
 		key := loginKeys[f.r.IntN(len(loginKeys))]
 		bare := regexp.MustCompile(`^https?://|\?.*`).ReplaceAllString(key, "")
 		bare = strings.TrimSuffix(regexp.MustCompile(`/v[12]/`).ReplaceAllString(bare, "/"), "/")
@@ -96,15 +96,16 @@ func (f loginFile) text(name string, n int) string {
 	return text
 }
 
-// The login that kubelet shows first for an image is the one that the agent takes from kubelet's files, and where kubelet
-// has none the agent has none.
+// TestLoginsAreThoseOfKubelet checks that the agent takes the login from kubelet's files that kubelet tries first for
+// an image, and has none if kubelet has none.
 func TestLoginsAreThoseOfKubelet(t *testing.T) {
 	t.Parallel()
 	k := startKubelet(t)
-	f := loginFile{rand.New(rand.NewPCG(7, 8))}
+	rounds, r := inputs(t, 1500)
+	f := loginFile{r}
 	top := t.TempDir()
 	with := 0
-	for n := range 1500 {
+	for n := range rounds {
 		dirs := []string{filepath.Join(top, fmt.Sprint(n), "a"), filepath.Join(top, fmt.Sprint(n), "b")}
 		var paths, texts []string
 		for _, name := range []string{"config.json", ".dockercfg"} {
@@ -125,7 +126,7 @@ func TestLoginsAreThoseOfKubelet(t *testing.T) {
 			want := kubeletsFirst(says.Logins[i])
 			host, repository, _ := strings.Cut(image, "/")
 			if !strings.Contains(host, ".") && !strings.Contains(host, ":") {
-				continue // on purpose: kubelet shows localhost the login of Docker Hub
+				continue // intentional: kubelet sends the login of Docker Hub to localhost
 			}
 			got, err := agents.For(host, repository)
 			if want != (hosts.Login{}) {
@@ -138,7 +139,8 @@ func TestLoginsAreThoseOfKubelet(t *testing.T) {
 	t.Logf("%d questions, %d logins", 1500*len(loginImages), with)
 }
 
-// kubeletsFirst is the first login with a user. On purpose: kubelet tries one without a user as well, as nobody.
+// kubeletsFirst returns the first login with a user. The agent intentionally skips logins without a user, which kubelet
+// tries as anonymous.
 func kubeletsFirst(all []kubeletLogin) hosts.Login {
 	for _, l := range all {
 		if l.User != "" {

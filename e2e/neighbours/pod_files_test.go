@@ -19,14 +19,14 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// podFile writes a pod manifest as people, programs and mistakes do.
+// podFile generates a pod manifest as people and programs write it, also with mistakes.
 type podFile struct {
 	r *rand.Rand
 }
 
 func (f podFile) one(of ...string) string { return of[f.r.IntN(len(of))] }
 
-// rarely is one of the odd values once in so many times, else the usual one.
+// rarely returns one of the odd values once in so many times, else the usual one.
 func (f podFile) rarely(times int, usual string, odd ...string) string {
 	if f.r.IntN(times) > 0 {
 		return usual
@@ -143,7 +143,7 @@ func (f podFile) spec() string {
 	return b.String()
 }
 
-// json writes one as JSON, whole or spoilt.
+// json returns a pod manifest as JSON, complete or broken.
 func (f podFile) json() string {
 	container := map[string]any{"name": "c", "image": f.one("nginx", "nginx:1", "registry.example.com/a:1")}
 	if f.r.IntN(2) == 0 {
@@ -174,19 +174,17 @@ func (f podFile) json() string {
 	return text
 }
 
-// podInputs are as many files as are compared.
-const podInputs = 2000
-
-// What kubelet runs of a file is what the agent finds in it: the pod, its containers, images and policies. A file that
-// kubelet does not run is none of a pod for the agent, or it refuses it, but where kubelet refuses what a field says:
-// the agent does not repeat the validation of every field.
-func TestPodFilesAreReadAsKubeletReadsThem(t *testing.T) {
+// TestPodFilesAreReadAsByKubelet checks that the agent finds the pod, containers, images and policies that kubelet
+// runs. For a file that kubelet does not run, the agent finds no pod or an error, except where kubelet rejects the
+// value of a field: the agent does not repeat the validation of every field.
+func TestPodFilesAreReadAsByKubelet(t *testing.T) {
 	t.Parallel()
 	k := startKubelet(t)
-	f := podFile{rand.New(rand.NewPCG(3, 4))}
+	rounds, r := inputs(t, 2000)
+	f := podFile{r}
 	dir := t.TempDir()
 	ran := 0
-	for n := range podInputs {
+	for n := range rounds {
 		text := f.text()
 		own := filepath.Join(dir, fmt.Sprint(n))
 		require.NoError(t, os.Mkdir(own, 0o755))
@@ -204,17 +202,17 @@ func TestPodFilesAreReadAsKubeletReadsThem(t *testing.T) {
 		}
 		file, err := manifests.Parse([]byte(text))
 		if err != nil {
-			continue // a refusal holds the pod
+			continue // the agent reports an error, and holds the pod
 		}
 		assert.Equal(t, want, file.ID(), "%q", text)
 		assert.Equal(t, pod.Containers, found(file, pod.Containers), "%q", text)
 	}
-	assert.Greater(t, ran, podInputs/5)
-	t.Logf("%d files, %d pods", podInputs, ran)
+	assert.Greater(t, ran, rounds/5)
+	t.Logf("%d files, %d pods", rounds, ran)
 }
 
-// found is what the agent finds in the document that kubelet runs, init containers first. Where no policy is written,
-// kubelet's own counts.
+// found returns the containers that the agent finds in the document that kubelet runs, init containers first. If no
+// policy is written, it takes kubelet's.
 func found(file *manifests.File, kubelets []kubeletContainer) []kubeletContainer {
 	images := slices.DeleteFunc(slices.Clone(file.Images), func(i manifests.Image) bool {
 		return i.Document > 0 || i.Kind != manifests.KindContainer && i.Kind != manifests.KindInit
@@ -239,15 +237,16 @@ func found(file *manifests.File, kubelets []kubeletContainer) []kubeletContainer
 	return all
 }
 
-// What kubelet finds in a directory is what the agent finds there, whatever the names and kinds of files are.
-func TestDirectoriesAreReadAsKubeletReadsThem(t *testing.T) {
+// TestDirectoriesAreReadAsByKubelet checks that the agent finds the files that kubelet finds in a directory, whatever
+// their names and kinds are.
+func TestDirectoriesAreReadAsByKubelet(t *testing.T) {
 	t.Parallel()
 	k := startKubelet(t)
-	r := rand.New(rand.NewPCG(5, 6))
+	rounds, r := inputs(t, 1000)
 	top := t.TempDir()
 	names := []string{"a.yaml", "b.yml", "c.json", "d", ".e.yaml", "f.yaml~", "g.bak", "H.YAML", "i i.yaml", "j.yaml.rpmnew", "#k#", "..l", "m\u00e9.yaml", "n\n.yaml", "[o].yaml", "-p"}
 	compared := 0
-	for n := range 1000 {
+	for n := range rounds {
 		dir, outside := filepath.Join(top, fmt.Sprint(n)), filepath.Join(top, fmt.Sprint(n, "-outside"))
 		require.NoError(t, os.Mkdir(dir, 0o755))
 		require.NoError(t, os.Mkdir(outside, 0o755))
@@ -268,7 +267,7 @@ func TestDirectoriesAreReadAsKubeletReadsThem(t *testing.T) {
 			}
 		}
 		if unread {
-			continue // what the agent cannot tell holds
+			continue // the agent reports files that it cannot read, and holds
 		}
 		compared++
 		slices.Sort(want)
@@ -278,7 +277,7 @@ func TestDirectoriesAreReadAsKubeletReadsThem(t *testing.T) {
 	assert.Greater(t, compared, 500)
 }
 
-// putThing makes a file, or what is none, unless something has the name.
+// putThing creates a file, or something that is not a regular file, unless the name exists.
 func putThing(t *testing.T, r *rand.Rand, path, outside string) {
 	t.Helper()
 	if _, err := os.Lstat(path); err == nil {

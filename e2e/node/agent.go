@@ -9,13 +9,13 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/keeper"
 )
 
-// Result is what a finished call of the agent left.
+// Result is the exit code and the output of a finished run of the agent.
 type Result struct {
 	Stdout, Stderr string
 	keeper.Exit
 }
 
-// Agent runs `image-update-agent ARGS --root Root` to its end.
+// Agent runs `image-update-agent ARGS --root Root` and waits for its end.
 func (n *Node) Agent(args ...string) Result {
 	n.tb.Helper()
 	p := n.StartAgent(args...)
@@ -23,7 +23,7 @@ func (n *Node) Agent(args ...string) Result {
 	return Result{Stdout: n.text(p.Stdout), Stderr: n.text(p.Stderr), Exit: exit}
 }
 
-// StartAgent starts `image-update-agent ARGS --root Root`, the daemon say, and returns at once.
+// StartAgent starts `image-update-agent ARGS --root Root`, for example the daemon, and returns at once.
 func (n *Node) StartAgent(args ...string) *Process {
 	n.tb.Helper()
 	return n.StartAgentWith(nil, args...)
@@ -35,7 +35,7 @@ func (n *Node) StartAgentWith(env []string, args ...string) *Process {
 	return n.startAgent(n.AgentProgram(), env, args)
 }
 
-// StartKillable is StartAgentWith of an agent that is built with the points of agent/agenttest/kill_points.go.
+// StartKillable is StartAgentWith for an agent built with the kill points of agent/agenttest/kill_points.go.
 func (n *Node) StartKillable(env []string, args ...string) *Process {
 	n.tb.Helper()
 	return n.startAgent(n.KillableProgram(), env, args)
@@ -51,11 +51,11 @@ func (n *Node) startAgent(program string, env, args []string) *Process {
 		append([]string{searchPath(), "HOME=/root"}, env...), append(argv, "--root", n.Root))
 }
 
-// AgentProgram is the path of the agent, which it builds at its first use. A build that fails ends each test that asks
-// for it, and no other.
+// AgentProgram returns the path of the agent, which the first call builds. If the build fails, it fails each test that
+// calls AgentProgram, and no other.
 func (n *Node) AgentProgram() string { n.tb.Helper(); return n.buildAgent("image-update-agent") }
 
-// KillableProgram is the path of the agent that StartKillable starts, built at its first use.
+// KillableProgram returns the path of the agent that StartKillable starts, which the first call builds.
 func (n *Node) KillableProgram() string {
 	n.tb.Helper()
 	return n.buildAgent("image-update-agent-killpoints", "killpoints")

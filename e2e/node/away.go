@@ -16,19 +16,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Away is a way in which a registry does not serve, as its clients see it.
+// Away is a way in which a registry is unavailable to its clients.
 type Away string
 
-// The ways. A number is the status of each answer.
+// The ways. A number is the status of every response.
 const (
-	Refused    Away = "refused"     // nothing listens
+	Refused    Away = "refused"     // no process listens
 	Reset      Away = "reset"       // each connection is reset
 	Expired    Away = "expired"     // TLS with a certificate that has expired
 	Blackhole  Away = "blackhole"   // no answer to a SYN
-	SilentDNS  Away = "silent DNS"  // a name, and a name server that does not answer
-	SilentTLS  Away = "silent TLS"  // connections are accepted, and that is all
-	SilentHTTP Away = "silent HTTP" // requests are read, and never answered
-	LoginPage  Away = "login page"  // 302 to a page of HTML
+	SilentDNS  Away = "silent DNS"  // a name whose DNS server does not answer
+	SilentTLS  Away = "silent TLS"  // accepts connections, and nothing more
+	SilentHTTP Away = "silent HTTP" // reads requests, and never answers
+	LoginPage  Away = "login page"  // 302 to an HTML page
 	Status401  Away = "401"
 	Status403  Away = "403"
 	Status404  Away = "404"
@@ -40,11 +40,11 @@ const (
 // Upstream is a registry that is away.
 type Upstream struct {
 	URL string
-	CA  string        // file of the certificate of a CA; empty: none is needed
+	CA  string        // file of the CA's certificate; empty: none needed
 	Met chan struct{} // closed when SilentHTTP has read a request
 }
 
-// StartAway starts what is there of a registry that is away. It ends with the test.
+// StartAway starts a registry that is away in this way. It ends with the test.
 func (n *Node) StartAway(away Away) Upstream {
 	n.tb.Helper()
 	switch away {
@@ -70,7 +70,7 @@ func (n *Node) StartAway(away Away) Upstream {
 
 func (n *Node) localAddress() string { return fmt.Sprintf("127.0.0.1:%d", n.FreePort()) }
 
-// listen listens until the test ends.
+// listen opens a listener that is closed at the end of the test.
 func (n *Node) listen() *net.TCPListener {
 	n.tb.Helper()
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -92,7 +92,7 @@ func accept(l *net.TCPListener, treat func(*net.TCPConn)) {
 	}
 }
 
-// answerAway is a registry that speaks HTTP.
+// answerAway starts a server that speaks HTTP.
 func (n *Node) answerAway(away Away) Upstream {
 	n.tb.Helper()
 	l, up := n.listen(), Upstream{Met: make(chan struct{})}
@@ -128,13 +128,13 @@ func (a Away) handler(met func()) http.HandlerFunc {
 			if a == Status401 {
 				w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
 			}
-			status, _ := strconv.Atoi(string(a)) // 0: nobody gets so far
+			status, _ := strconv.Atoi(string(a)) // 0: a way in which no request is answered
 			w.WriteHeader(status)
 		}
 	}
 }
 
-// blackhole is an address where the kernel drops each SYN: the queue of a socket that accepts nothing is full.
+// blackhole returns an address where the kernel drops each SYN: the accept queue of its socket is full.
 func (n *Node) blackhole() string {
 	n.tb.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -146,7 +146,7 @@ func (n *Node) blackhole() string {
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		n.tb.Fatalf("node: blackhole: %v", err)
 	}
-	if err := unix.Listen(fd, 0); err != nil { // one connection waits, and no more
+	if err := unix.Listen(fd, 0); err != nil { // a queue of one connection
 		n.tb.Fatalf("node: blackhole: %v", err)
 	}
 	address := fmt.Sprintf("127.0.0.1:%d", port)
@@ -158,10 +158,10 @@ func (n *Node) blackhole() string {
 	return address
 }
 
-// silenceDNS gives the node a name server that does not answer. Names of /etc/hosts are found as before.
+// silenceDNS gives the node a DNS server that does not answer. Names in /etc/hosts still resolve.
 func (n *Node) silenceDNS() {
 	n.tb.Helper()
-	own := n.FreePort() // resolv.conf names no port, so each node has an address of its own
+	own := n.FreePort() // resolv.conf names no port, so each node needs its own address
 	server, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 53, byte(own>>8), byte(own)), Port: 53})
 	if err != nil {
 		n.tb.Fatalf("node: name server: %v", err)

@@ -2,7 +2,7 @@
 
 package node
 
-// CatalogProgram is the path of image-catalog, which it builds.
+// CatalogProgram builds image-catalog and returns its path.
 func (n *Node) CatalogProgram() string {
 	n.tb.Helper()
 	return n.build(n.checkout(), "image-catalog", "image-catalog")

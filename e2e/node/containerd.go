@@ -12,12 +12,13 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 )
 
-// The settings that differ from containerd's defaults, but for paths:
+// Settings that differ from containerd's defaults, apart from paths:
 //   - restrict_oom_score_adj: a machine may lack CAP_SYS_RESOURCE, and runc then fails on CRI's -998
-//   - disabled: what needs kernel modules or a collector, and NRI, whose socket is outside the node's directory
+//   - disabled: plugins that need kernel modules or a collector, and NRI, whose socket is outside of the node's
+//     directory
 //
-// config1 is for containerd 1, config2 for containerd 2. Both name the directories of the node by %[1]s, its tree by
-// %[2]s, the sandbox image by %[3]s, its config_path by %[4]s, settings of CRI's images by %[5]s.
+// config1 is for containerd 1, config2 for containerd 2. In both, %[1]s is the node's directory, %[2]s its tree, %[3]s
+// the sandbox image, %[4]s config_path, and %[5]s settings of CRI's image plugin.
 const (
 	config1 = `version = 2
 root = "%[1]s/containerd/root"
@@ -68,8 +69,8 @@ disabled_plugins = [
 `
 )
 
-// What says which snapshotter CRI uses, %[1]q. containerd 2 pulls by its transfer service, which has to be told, too:
-// else CRI cannot pull at all ("no unpack platforms defined").
+// Settings for CRI's snapshotter %[1]q. containerd 2 pulls by its transfer service, which needs the same setting: else
+// CRI cannot pull at all ("no unpack platforms defined").
 const (
 	snapshotter1 = `[plugins."io.containerd.grpc.v1.cri".containerd]
   snapshotter = %[1]q
@@ -88,8 +89,8 @@ type Containerd struct {
 	*Process
 
 	node *Node
-	bin  string // directory of containerd and its shim
-	file string // configuration
+	bin  string // directory of the programs containerd and its shim
+	file string // path of the configuration
 }
 
 func (n *Node) startContainerd(options Options) *Containerd {
@@ -130,23 +131,26 @@ func (n *Node) startContainerd(options Options) *Containerd {
 	return c
 }
 
-// configPath is containerd's config_path.
+// configPath returns the value of containerd's config_path.
 func (n *Node) configPath(options Options) string {
 	if options.ConfigPath == nil {
 		return n.Path(certsD)
 	}
 	var dirs []string
 	for _, dir := range options.ConfigPath {
-		dirs = append(dirs, n.Path(dir))
+		if !filepath.IsAbs(dir) {
+			dir = n.Path(dir)
+		}
+		dirs = append(dirs, dir)
 	}
 	return strings.Join(dirs, ":")
 }
 
-// Start starts containerd after Stop or Kill, and returns when it serves CRI. Containers go on running meanwhile, as
-// they do on a real node.
+// Start starts containerd after Stop or Kill, and returns when it serves CRI. Containers keep running in between, as on
+// a real node.
 func (c *Containerd) Start() { c.node.tb.Helper(); c.start() }
 
-// StartIn starts it in a network namespace (a file), as Start otherwise.
+// StartIn is Start in a network namespace, given by its file.
 func (c *Containerd) StartIn(network string) {
 	c.node.tb.Helper()
 	c.start(c.node.installed("nsenter"), "--net="+network)
@@ -167,7 +171,7 @@ func (c *Containerd) Restart() {
 	c.Start()
 }
 
-// Client is a client of containerd's own API in the namespace of CRI.
+// Client returns a client of containerd's own API in CRI's namespace.
 func (c *Containerd) Client() *containerd.Client {
 	c.node.tb.Helper()
 	client, err := containerd.New(c.Socket, containerd.WithDefaultNamespace("k8s.io"))
@@ -179,7 +183,7 @@ func (c *Containerd) Client() *containerd.Client {
 	return client
 }
 
-// ContainerdProgram returns the path of a containerd.
+// ContainerdProgram returns the path of a containerd program.
 func (n *Node) ContainerdProgram(version Version) string {
 	n.tb.Helper()
 	switch version {

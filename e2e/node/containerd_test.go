@@ -12,8 +12,8 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// containerd pulls over TLS, by another name than the registry's own, and from the second registry when the first
-// is away.
+// TestContainerdPullsByCertsD checks that containerd pulls over TLS, with a registry name other than the server's, and
+// from the second registry if the first is away.
 func TestContainerdPullsByCertsD(t *testing.T) {
 	t.Parallel()
 	for _, version := range []node.Version{node.Containerd16, node.Containerd2} {
@@ -49,7 +49,8 @@ func TestContainerdPullsByCertsD(t *testing.T) {
 	}
 }
 
-// A node with little space for images runs out of it, and the machine does not.
+// TestImageSpaceIsLimited fills the image file system of a node with little space for images; the machine's own disk
+// does not fill.
 func TestImageSpaceIsLimited(t *testing.T) {
 	t.Parallel()
 	n := startChecked(t, node.Options{Containerd: node.Containerd2, ImageSpace: 32 << 20})

@@ -13,7 +13,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// containerNameLabel is kubelet's label of a container (k8s.io/kubelet/pkg/types).
+// containerNameLabel is kubelet's label for a container's name (k8s.io/kubelet/pkg/types).
 const containerNameLabel = "io.kubernetes.container.name"
 
 // CRI is a client of the container runtime interface.
@@ -39,8 +39,8 @@ func (n *Node) CRI() *CRI {
 	}
 }
 
-// ready is an error until the runtime and the image service answer and the runtime says that it is ready. The
-// network may be not ready: there is no CNI network.
+// ready returns an error until the runtime and the image service answer and the runtime reports that it is ready. The
+// network need not be ready: there is no CNI network.
 func (c *CRI) ready(ctx context.Context) error {
 	answer, err := c.Runtime.Status(ctx, &cri.StatusRequest{})
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *CRI) ready(ctx context.Context) error {
 	return err
 }
 
-// Running returns the running container of that name, and an error when there is not exactly one.
+// Running returns the one running container with this name. No or several such containers are an error.
 func (c *CRI) Running(container string) (*cri.Container, error) {
 	answer, err := c.Runtime.ListContainers(c.node.tb.Context(), &cri.ListContainersRequest{
 		Filter: &cri.ContainerFilter{
@@ -72,7 +72,7 @@ func (c *CRI) Running(container string) (*cri.Container, error) {
 	return answer.GetContainers()[0], nil
 }
 
-// Stop stops the running container of that name, without grace, and leaves its restart to kubelet.
+// Stop stops the running container with this name without grace; kubelet restarts it.
 func (c *CRI) Stop(container string) {
 	c.node.tb.Helper()
 	found, err := c.Running(container)
@@ -84,7 +84,7 @@ func (c *CRI) Stop(container string) {
 	}
 }
 
-// Tags lists the names that CRI knows images by, sorted.
+// Tags returns the image names that CRI lists, sorted.
 func (c *CRI) Tags() []string {
 	c.node.tb.Helper()
 	answer, err := c.Images.ListImages(c.node.tb.Context(), &cri.ListImagesRequest{})
@@ -100,7 +100,7 @@ func (c *CRI) Tags() []string {
 	return tags
 }
 
-// Pull pulls an image as kubelet does and returns what CRI calls its reference.
+// Pull pulls an image as kubelet does and returns CRI's image reference.
 func (c *CRI) Pull(image string) (string, error) {
 	answer, err := c.Images.PullImage(c.node.tb.Context(), &cri.PullImageRequest{Image: &cri.ImageSpec{Image: image}})
 	if err != nil {

@@ -10,10 +10,11 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// podNameLabel is kubelet's label of a pod's name, with the node's suffix for a static one (k8s.io/kubelet/pkg/types).
+// podNameLabel is kubelet's label for a pod's name, which for a static pod ends in the node's name
+// (k8s.io/kubelet/pkg/types).
 const podNameLabel = "io.kubernetes.pod.name"
 
-// Newest returns the newest container of that name in a static pod, running or not, and an error when there is none.
+// Newest returns the newest container with this name in a static pod, running or not. No such container is an error.
 func (c *CRI) Newest(pod, container string) (*cri.ContainerStatus, error) {
 	answer, err := c.Runtime.ListContainers(c.node.tb.Context(), &cri.ListContainersRequest{
 		Filter: &cri.ContainerFilter{LabelSelector: map[string]string{
@@ -37,7 +38,7 @@ func (c *CRI) Newest(pod, container string) (*cri.ContainerStatus, error) {
 	return status.GetStatus(), nil
 }
 
-// StopContainer stops one container without grace.
+// StopContainer stops a container without grace.
 func (c *CRI) StopContainer(id string) {
 	c.node.tb.Helper()
 	if _, err := c.Runtime.StopContainer(c.node.tb.Context(), &cri.StopContainerRequest{ContainerId: id}); err != nil {

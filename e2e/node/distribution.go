@@ -9,20 +9,22 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// RegistryProgram names an implementation of a registry.
+// RegistryProgram is an implementation of a registry.
 type RegistryProgram string
 
 const (
-	// DockerRegistry is Debian's docker-registry 2.8: lists all tags at once, knows OCI's media types.
+	// DockerRegistry is Debian's docker-registry 2.8: it lists all tags at once and knows OCI media types.
 	DockerRegistry RegistryProgram = ""
-	// Distribution3 is the newest distribution 3.x, built by tools/setup: lists tags by pages, deletes tags.
+	// Distribution3 is the newest distribution 3.x, built by tools/setup: it pages tag lists and can delete tags.
 	Distribution3 RegistryProgram = "distribution"
-	// Distribution26 is distribution 2.6.2, built by tools/setup, which SUSE documented for air-gapped sites: Docker's
-	// media types only. What a client did not ask for in Accept it converts to schema 1.
+	// Distribution26 is distribution 2.6.2, built by tools/setup, which SUSE documented for air-gapped sites: it knows
+	// Docker's media types only, and converts manifests to schema 1 for a client whose Accept header lacks their type.
 	Distribution26 RegistryProgram = "registry26"
+	// InProcess is the registry of go-containerregistry in this process: it needs no installation and no build.
+	InProcess RegistryProgram = "in-process"
 )
 
-// registryProgram is the path of an implementation.
+// registryProgram returns the path of an implementation.
 func (n *Node) registryProgram(program RegistryProgram) string {
 	n.tb.Helper()
 	switch program {
@@ -38,8 +40,8 @@ func (n *Node) registryProgram(program RegistryProgram) string {
 	}
 }
 
-// registryConfig is understood by distribution 2.6 to 3. The unix socket spares the search for a free port; relative
-// URLs keep uploads on the address that the client used.
+// registryConfig is valid for distribution 2.6 to 3. A unix socket avoids the search for a free port; relative URLs
+// keep uploads at the address that the client used.
 const registryConfig = `version: 0.1
 log: {accesslog: {disabled: true}, level: error}
 storage:
@@ -49,7 +51,7 @@ storage:
 http: {net: unix, addr: %[1]s/socket, relativeurls: true}
 `
 
-// noTraces keeps distribution 3 from looking for a collector on this machine.
+// noTraces keeps distribution 3 from connecting to a trace collector on this machine.
 const noTraces = "OTEL_TRACES_EXPORTER=none"
 
 func (o RegistryOptions) config(dir string) string {
@@ -60,7 +62,7 @@ func (o RegistryOptions) config(dir string) string {
 	return config
 }
 
-// Untag takes a tag away; the manifest stays. Only Distribution3 can.
+// Untag deletes a tag and keeps the manifest. Only Distribution3 can do so.
 func (r *Registry) Untag(repository, tag string) {
 	r.node.tb.Helper()
 	repo, err := r.repository(repository)

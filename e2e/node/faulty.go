@@ -9,18 +9,18 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// Fault is what is wrong with a release.
+// Fault is a defect of a release.
 type Fault string
 
 // The faults.
 const (
-	Crash         Fault = "crash"         // ends at once with 1
-	Unready       Fault = "unready"       // answers 503 at /ready, and else as a good one
+	Crash         Fault = "crash"         // exits at once with code 1
+	Unready       Fault = "unready"       // answers 503 at /ready, and is good otherwise
 	NoEntry       Fault = "noentry"       // its entry point is not in the image
 	OtherPlatform Fault = "otherplatform" // an index without this machine's platform
 )
 
-// PublishFaulty is Publish of a release that is no good.
+// PublishFaulty publishes a release with a fault.
 func (r *Registry) PublishFaulty(repository, long string, image Image, fault Fault) string {
 	r.node.tb.Helper()
 	if image.Answer == "" {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Kind is what a request of the OCI distribution API asks for.
+// Kind is the kind of a request of the OCI distribution API.
 type Kind string
 
 // The kinds of requests.
@@ -26,28 +26,28 @@ const (
 	Other    Kind = "other"
 )
 
-// Request is one request that reached the front, in the order in which they ended.
+// Request is one request that reached the front. Requests are in the order in which they ended.
 type Request struct {
 	Method     string
 	Kind       Kind
-	Registry   string // the parameter ns: in whose name containerd asks a host of hosts.toml
+	Registry   string // the parameter ns: the registry on whose behalf containerd asks a host of hosts.toml
 	Repository string
 	Reference  string // tag or digest
-	Status     int    // as sent; 0 when nothing was
-	Bytes      int64  // of the response's body
+	Status     int    // as sent; 0 if none was
+	Bytes      int64  // size of the response's body
 	UserAgent  string
 	Start      time.Time
 }
 
-// Requests is what a registry was asked for.
+// Requests are the requests that a registry got.
 type Requests []Request
 
-// Of are the requests of a client: what the name of its program begins with.
+// Of returns the requests of a client, by the prefix of its User-Agent.
 func (rs Requests) Of(client string) Requests {
 	return slices.DeleteFunc(slices.Clone(rs), func(r Request) bool { return !strings.HasPrefix(r.UserAgent, client) })
 }
 
-// Count counts requests; an empty method is any.
+// Count counts requests; an empty method means all methods.
 func (rs Requests) Count(method string, kind Kind) int {
 	var count int
 	for _, r := range rs {
@@ -69,15 +69,15 @@ func (rs Requests) Bytes(kind Kind) int64 {
 	return sum
 }
 
-// Requests returns what has been asked for since the start, or since Forget. A request is in it before the client
-// has read the end of the response.
+// Requests returns the requests since the start, or since Forget. It includes a request before the client has read the
+// end of the response.
 func (r *Registry) Requests() Requests {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	return slices.Clone(r.requests)
 }
 
-// Forget forgets the requests so far.
+// Forget clears the recorded requests.
 func (r *Registry) Forget() {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -102,7 +102,7 @@ func parse(r *http.Request) Request {
 	return q
 }
 
-// proxy passes requests on to the registry.
+// proxy forwards requests to the registry.
 func (r *Registry) proxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
@@ -110,11 +110,11 @@ func (r *Registry) proxy() *httputil.ReverseProxy {
 			p.Out.Host = p.In.Host
 		},
 		Transport: r.backend,
-		ErrorLog:  log.New(io.Discard, "", 0), // clients that hang up are part of the tests
+		ErrorLog:  log.New(io.Discard, "", 0), // tests close connections on purpose
 	}
 }
 
-// newFront makes the server that clients talk to.
+// newFront returns the server that clients talk to.
 func (r *Registry) newFront() *http.Server {
 	proxy := r.proxy()
 	return &http.Server{
@@ -125,7 +125,7 @@ func (r *Registry) newFront() *http.Server {
 			q.Start = time.Now()
 			slow := &slowWriter{ResponseWriter: w, ctx: request.Context(), line: &r.line}
 			counted := &countedWriter{ResponseWriter: slow}
-			defer func() { r.record(q, counted) }() // ReverseProxy panics with ErrAbortHandler when a client hangs up
+			defer func() { r.record(q, counted) }() // ReverseProxy panics if a client closes the connection
 			r.lock.Lock()
 			intercept := r.intercept
 			r.lock.Unlock()
@@ -143,20 +143,20 @@ func (r *Registry) record(q Request, w *countedWriter) {
 	r.requests = append(r.requests, q)
 }
 
-// countedWriter remembers the status and counts the body.
+// countedWriter records the status and counts the body's bytes.
 type countedWriter struct {
 	http.ResponseWriter
 	status int
 	bytes  int64
 }
 
-// WriteHeader remembers the status.
+// WriteHeader records the status.
 func (w *countedWriter) WriteHeader(status int) {
 	w.status = status
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Write counts.
+// Write counts the bytes.
 func (w *countedWriter) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
@@ -166,10 +166,10 @@ func (w *countedWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap lets http.ResponseController reach the connection (Hijack, deadlines, Flush).
+// Unwrap gives http.ResponseController access to the connection (Hijack, deadlines, Flush).
 func (w *countedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Hang is an Intercept that answers requests of a kind only when the client has given up.
+// Hang returns an Intercept that holds requests of a kind until the client gives up.
 func Hang(kind Kind) Intercept {
 	return func(_ http.ResponseWriter, r *http.Request) bool {
 		if parse(r).Kind != kind {

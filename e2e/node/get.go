@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// getPatience is for one answer of a program on this machine, which may have much else to do.
+// getPatience is the timeout for one response of a program on this machine, which may be busy.
 const getPatience = time.Minute
 
-// get returns the body of a response 200; any other is an error.
+// get returns the body of a 200 response; other statuses are errors.
 func get(ctx context.Context, transport http.RoundTripper, url string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, getPatience)
 	defer cancel()
@@ -33,7 +33,7 @@ func get(ctx context.Context, transport http.RoundTripper, url string) ([]byte, 
 	return body, err
 }
 
-// getAlone is get on a connection of its own, as a prober asks: it does not outlive a restart of the other side.
+// getAlone is get on a new connection, as a prober asks: a kept connection would not survive a restart of the server.
 func getAlone(ctx context.Context, url string) ([]byte, error) {
 	return get(ctx, &http.Transport{DisableKeepAlives: true}, url)
 }

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// certsD is containerd's registry configuration, below Root.
+// certsD is containerd's registry configuration directory, below Root.
 const certsD = "etc/containerd/certs.d"
 
-// WriteHosts writes certs.d/HOST/hosts.toml: images of host (any name, "registry.suse.com") come from the registries,
-// the first one first. containerd reads it at every pull.
+// WriteHosts writes certs.d/HOST/hosts.toml: images of host (any name, for example "registry.suse.com") come from the
+// registries, in this order. containerd reads the file at every pull.
 func (n *Node) WriteHosts(host string, registries ...*Registry) {
 	n.tb.Helper()
 	var text strings.Builder
@@ -26,7 +26,7 @@ func (n *Node) WriteHosts(host string, registries ...*Registry) {
 	n.WriteFile(path.Join(certsD, host, "hosts.toml"), text.String())
 }
 
-// URL is where clients find the registry, without a path.
+// URL returns the registry's URL for clients, without a path.
 func (r *Registry) URL() string {
 	if r.CA != "" {
 		return "https://" + r.Host

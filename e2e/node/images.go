@@ -22,25 +22,25 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Image describes an image to publish: a web server (cmd/answer) that takes HOST:PORT as its argument and answers
+// Image describes an image to publish: a web server (cmd/answer) that listens on HOST:PORT, its argument, and answers
 // with Answer. Equal descriptions give equal digests.
 type Image struct {
-	Answer    string // Publish fills in the long tag when it is empty
+	Answer    string // empty: Publish uses the long tag
 	Layers    []Layer
 	Created   time.Time
 	Labels    map[string]string
-	Platforms []string // "linux/arm64"; none: this machine's; more than one: an index
+	Platforms []string // for example "linux/arm64"; none: this machine's; several: an index
 	OCI       bool     // OCI media types instead of Docker's
 }
 
-// Layer is a layer with one file of incompressible bytes, which depend on Seed only.
+// Layer is a layer with one file of incompressible bytes, which depend only on Seed.
 type Layer struct {
 	Seed  uint64
 	Size  int64
-	Zeros bool // the bytes are zeros, and compressed
+	Zeros bool // zero bytes, compressed
 }
 
-// Content is what the layer's file data/SEED holds.
+// Content returns the content of the layer's file data/SEED.
 func (l Layer) Content() io.Reader {
 	if l.Zeros {
 		return io.LimitReader(zeros{}, l.Size)
@@ -48,7 +48,7 @@ func (l Layer) Content() io.Reader {
 	return io.LimitReader(rand.NewChaCha8(seed(l.Seed)), l.Size)
 }
 
-// level of the compression: what is incompressible is not tried.
+// level returns the compression level: incompressible bytes are not compressed.
 func (l Layer) level() int {
 	if l.Zeros {
 		return gzip.BestSpeed
@@ -56,7 +56,7 @@ func (l Layer) level() int {
 	return gzip.NoCompression
 }
 
-// zeros is a file without end.
+// zeros is an endless file of zeros.
 type zeros struct{}
 
 // Read reads zeros.
@@ -65,14 +65,14 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// made is what an image and an index have in common.
+// made is the common interface of an image and an index.
 type made interface {
 	remote.Taggable
 	Digest() (v1.Hash, error)
 }
 
-// program is what every image runs. To compress its layer takes longer than all the rest of an image, so a node does it
-// once.
+// program is the program in every image. Compressing its layer takes longer than the rest of an image, so a node does
+// it once.
 type program struct {
 	path string
 
@@ -97,8 +97,8 @@ func (p *program) layer(i Image) (v1.Layer, error) {
 	return layer, err
 }
 
-// forget lets go of the layers, 16 MB of a node, which the race detector makes 80. Package testing keeps each parallel
-// test with all its cleanups, and so its node, until the last test has ended.
+// forget releases the layers: 16 MB per node, or 80 with the race detector. Package testing keeps each parallel test
+// with its cleanups, and so its node, until the last test has ended.
 func (p *program) forget() {
 	p.lock.Lock()
 	defer p.lock.Unlock()
@@ -180,7 +180,7 @@ func seed(s uint64) [32]byte {
 	return key
 }
 
-// layer packs one executable file, compressed once and kept in memory: go-containerregistry reads a layer several
+// layer packs one executable file and keeps the compressed layer in memory: go-containerregistry reads a layer several
 // times, for its digests and to send it.
 func (i Image) layer(path string, size int64, level int, content func() io.Reader) (v1.Layer, error) {
 	media := types.DockerLayer

@@ -10,15 +10,15 @@ import (
 	"path/filepath"
 )
 
-// Kubelet is a kubelet without an API server.
+// Kubelet is a kubelet without API server.
 type Kubelet struct {
 	Port int // the read-only port: /pods, /healthz
 	*Process
 
 	node     *Node
 	argv     []string
-	file     string         // configuration
-	settings map[string]any // what it has beside a test's own fields
+	file     string         // path of the configuration
+	settings map[string]any // settings without those of a test
 }
 
 func (n *Node) startKubelet(options Options) *Kubelet {
@@ -38,7 +38,7 @@ func (n *Node) startKubelet(options Options) *Kubelet {
 	return k
 }
 
-// configure writes the configuration, with other values of some fields.
+// configure writes the configuration, with these values of some fields.
 func (k *Kubelet) configure(fields map[string]any) {
 	k.node.tb.Helper()
 	config := maps.Clone(k.settings)
@@ -55,8 +55,8 @@ func (k *Kubelet) configure(fields map[string]any) {
 	}
 }
 
-// Reconfigure starts kubelet anew with other values of some fields than the package's own (see Options.KubeletConfig),
-// and returns when it is healthy. Containers go on running meanwhile.
+// Reconfigure restarts kubelet with other values of some fields than the package's own (see Options.KubeletConfig), and
+// returns when it is healthy. Containers keep running in between.
 func (k *Kubelet) Reconfigure(fields map[string]any) {
 	k.node.tb.Helper()
 	k.Stop()
@@ -64,10 +64,9 @@ func (k *Kubelet) Reconfigure(fields map[string]any) {
 	k.Start()
 }
 
-// config is what a test machine needs beside kubelet's defaults: it may have cgroups v1, swap and no
-// CAP_SYS_RESOURCE, other kubelets run beside this one, and nothing but the directory may be written.
-// Image garbage collection and eviction are put out of reach, so that the disk of the machine does not decide what a
-// test sees; a test that wants them sets them.
+// config returns the settings that a test machine needs: it may have cgroups v1, swap and no CAP_SYS_RESOURCE, other
+// kubelets run on it, and kubelet may write only to dir. The thresholds of image garbage collection and eviction are
+// unreachable, so that the machine's disk does not influence a test; a test that needs them sets them.
 func (k *Kubelet) config(dir string) map[string]any {
 	return map[string]any{
 		"apiVersion":   "kubelet.config.k8s.io/v1beta1",
@@ -111,7 +110,7 @@ func (k *Kubelet) Start() {
 	})
 }
 
-// Pods returns kubelet's own list of pods, a v1.PodList in JSON.
+// Pods returns kubelet's list of pods, a v1.PodList in JSON.
 func (k *Kubelet) Pods() ([]byte, error) {
 	return getAlone(k.node.tb.Context(), fmt.Sprintf("http://127.0.0.1:%d/pods", k.Port))
 }

@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// mountImageSpace puts a small ext4 where containerd keeps its images, as a partition of its own would be. Nothing of
-// it is reserved for root, which may lack the right to use that. It is mounted for the node only, and both mount and
-// loop device go with the node, whatever way that ends.
+// mountImageSpace mounts a small ext4 where containerd keeps its images, like a separate partition. No blocks are
+// reserved for root, which may lack the right to use them. Only the node sees the mount; mount and loop device end with
+// the node, however that ends.
 func (n *Node) mountImageSpace(size int64) {
 	n.tb.Helper()
 	image := filepath.Join(n.Dir, "images.ext4")

@@ -17,19 +17,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Server is a containerd to measure.
+// Server describes a containerd to measure.
 type Server struct {
 	Version Version
-	// Gunzip is the program that it finds on its PATH for decompression: igzip (containerd 2 only), unpigz; empty: none,
-	// even where the machine has one.
+	// Gunzip is the program on containerd's PATH for decompression: igzip (containerd 2 only), unpigz; empty: none,
+	// even if the machine has one.
 	Gunzip string
-	Config string // settings beside those of the node, in TOML
+	Config string // settings in TOML, added to those of the node
 }
 
-// gunzips tells which Debian packages bring a program.
+// gunzips maps programs to the Debian packages that contain them.
 var gunzips = map[string][]string{"igzip": {"isal", "libisal2"}, "unpigz": {"pigz"}}
 
-// FreshContainerd starts a containerd that has nothing yet, on a node that has none; Discard ends it.
+// FreshContainerd starts a containerd with an empty store on a node that has none; Discard ends it.
 func (n *Node) FreshContainerd(s Server) *Containerd {
 	n.tb.Helper()
 	c := &Containerd{
@@ -46,7 +46,7 @@ func (n *Node) FreshContainerd(s Server) *Containerd {
 		os.WriteFile(c.file, []byte(text), 0o644)); err != nil {
 		n.tb.Fatalf("node: containerd: %v", err)
 	}
-	unix.Sync() // what an earlier one wrote is not written in this one's time
+	unix.Sync() // so that writes of earlier measurements do not slow this one
 	c.Process = n.run("containerd", n.gunzip(s.Gunzip, c.bin), filepath.Join(c.bin, "containerd"), "-c", c.file)
 	cri := n.CRI()
 	c.waitReady(func() error { return cri.ready(n.tb.Context()) })
@@ -54,7 +54,7 @@ func (n *Node) FreshContainerd(s Server) *Containerd {
 	return c
 }
 
-// gunzip is the environment of a containerd that decompresses by a program, or by itself.
+// gunzip returns the environment of a containerd that decompresses with a program, or by itself.
 func (n *Node) gunzip(program string, path ...string) []string {
 	n.tb.Helper()
 	disable := func(name string, off bool) string {
@@ -76,7 +76,7 @@ func (n *Node) gunzip(program string, path ...string) []string {
 		"LD_LIBRARY_PATH="+strings.Join(libraries, ":"))
 }
 
-// unpackDebian puts packages into a directory and not into the system, where every containerd would find them.
+// unpackDebian unpacks packages into a directory instead of installing them, where every containerd would find them.
 func (n *Node) unpackDebian(dir string, packages []string) {
 	n.tb.Helper()
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
@@ -89,7 +89,7 @@ func (n *Node) unpackDebian(dir string, packages []string) {
 		chmod 755 "$new"; mv -T "$new" "$dir" || [ -d "$dir" ]`, "sh", dir}, packages...)...)
 }
 
-// Cache is the directory of what is made once, that of tools/setup.
+// Cache returns the directory of tools/setup for things that are built once.
 func Cache() string {
 	if dir := os.Getenv("IUA_CACHE"); dir != "" {
 		return dir
@@ -101,7 +101,7 @@ func Cache() string {
 	return filepath.Join(dir, "image-update-agent")
 }
 
-// Discard stops containerd and removes all that it had.
+// Discard stops containerd and removes its data.
 func (c *Containerd) Discard() {
 	c.node.tb.Helper()
 	c.Stop()
@@ -111,22 +111,22 @@ func (c *Containerd) Discard() {
 	}
 }
 
-// Ctr is the path of the ctr that belongs to this containerd.
+// Ctr returns the path of this containerd's ctr.
 func (c *Containerd) Ctr() string { return filepath.Join(c.bin, "ctr") }
 
-// Used is what a running process has used.
+// Used is the resource usage of a running process.
 type Used struct {
-	CPU  time.Duration // user and system time, with that of children that have ended
-	Peak int64         // resident set at its largest, bytes; without children
+	CPU  time.Duration // user and system time, including children that have ended
+	Peak int64         // peak resident set in bytes, without children
 }
 
-// Used tells what containerd has used since its start.
+// Used returns containerd's resource usage since its start.
 func (c *Containerd) Used() Used {
 	c.node.tb.Helper()
 	return c.node.used(filepath.Join(c.bin, "containerd"), "-c", c.file)
 }
 
-// UsedBy tells what a running program of the node has used, by its arguments.
+// UsedBy returns the resource usage of a running program of the node, which it finds by its arguments.
 func (n *Node) UsedBy(argv ...string) Used {
 	n.tb.Helper()
 	return n.used(argv...)
@@ -148,7 +148,7 @@ func (n *Node) used(argv ...string) Used {
 	return Used{}
 }
 
-// tick is the unit of proc_pid_stat(5): USER_HZ is 100 on all architectures that Go runs on.
+// tick is the time unit of proc_pid_stat(5): USER_HZ is 100 on all architectures that Go supports.
 const tick = 10 * time.Millisecond
 
 func usedBy(dir string) (Used, error) {
@@ -157,7 +157,7 @@ func usedBy(dir string) (Used, error) {
 	if err != nil {
 		return u, err
 	}
-	_, rest, _ := strings.Cut(string(stat), ") ") // the name may hold anything
+	_, rest, _ := strings.Cut(string(stat), ") ") // the name may contain any character
 	fields := strings.Fields(rest)
 	for _, field := range fields[11:15] { // utime, stime, cutime, cstime
 		ticks, err := strconv.ParseInt(field, 10, 64)
@@ -179,7 +179,7 @@ func usedBy(dir string) (Used, error) {
 	return u, err
 }
 
-// Program runs a program in the node, to be waited for.
+// Program starts a program in the node; the caller waits for it.
 func (n *Node) Program(name string, argv ...string) *Process {
 	n.tb.Helper()
 	return n.run(name, []string{searchPath(), "HOME=/root"}, argv...)
@@ -191,7 +191,7 @@ func (n *Node) Tool(name string) string {
 	return n.buildTool(name)
 }
 
-// PushMade pushes an image that was made elsewhere under the given tags.
+// PushMade pushes an image under the given tags.
 func (r *Registry) PushMade(repository string, image v1.Image, tags ...string) {
 	r.node.tb.Helper()
 	repo, err := r.repository(repository)

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// nginxConfig is what surrounds a virtual host, in place of Debian's /etc/nginx/nginx.conf. Its log tells connections
-// apart, which nginx's own form does not.
+// nginxConfig surrounds a virtual host, in place of Debian's /etc/nginx/nginx.conf. Unlike nginx's default format, its
+// log has a connection number.
 const nginxConfig = `user root;
 worker_processes 1;
 daemon off;
@@ -32,7 +32,8 @@ http {
 }
 `
 
-// virtualHost fits a virtual host of SUSE's guide to the node: what it names must all be there.
+// virtualHost adapts a virtual host of SUSE's guide to the node. It fails if the text lacks something that it has to
+// replace.
 func (r *Registry) virtualHost(text, dir string) (string, error) {
 	_, port, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -54,7 +55,7 @@ func (r *Registry) virtualHost(text, dir string) (string, error) {
 	return text, nil
 }
 
-// startNginx puts Debian's nginx before the front.
+// startNginx starts Debian's nginx as a proxy of the front.
 func (r *Registry) startNginx(text string) {
 	r.node.tb.Helper()
 	dir := filepath.Join(r.dir, "nginx")
@@ -82,7 +83,7 @@ func (r *Registry) startNginx(text string) {
 	})
 }
 
-// writeCertificate writes the certificate of makeCertificates and its key as files.
+// writeCertificate writes the certificate and key of makeCertificates to files.
 func (r *Registry) writeCertificate(dir string) error {
 	pair := r.tls.Certificates[0]
 	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
@@ -98,8 +99,8 @@ func writePEM(path, kind string, der []byte) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 }
 
-// NginxLog is what nginx has served: "CONNECTION STATUS "REQUEST" "USER-AGENT"", a line for each request, written when
-// the client has its answer.
+// NginxLog returns nginx's access log: a line "CONNECTION STATUS "REQUEST" "USER-AGENT"" for each request, written once
+// the client has its response.
 func (r *Registry) NginxLog() []string {
 	r.node.tb.Helper()
 	return strings.Split(strings.TrimSpace(r.node.text(filepath.Join(r.dir, "nginx/access.log"))), "\n")

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"sync"
@@ -13,61 +14,67 @@ import (
 )
 
 const (
-	socketPath = "run/containerd/containerd.sock" // of containerd, below Root
-	// maxSocketPath is what sockaddr_un takes (unix(7)), less containerd's ".ttrpc" beside its socket.
+	socketPath = "run/containerd/containerd.sock" // containerd's socket, below Root
+	// maxSocketPath is the size limit of sockaddr_un (unix(7)), minus the suffix ".ttrpc" of containerd's second
+	// socket.
 	maxSocketPath = 107 - len(".ttrpc")
 )
 
-// Version names a containerd.
+// Version is a version of containerd.
 type Version string
 
 const (
-	// NoContainerd leaves the node with a registry only.
+	// NoContainerd is a node with a registry only.
 	NoContainerd Version = ""
-	// Containerd16 is Debian 12's containerd 1.6: no Transfer service, no pinned images.
+	// Containerd16 is Debian 12's containerd 1.6: it has no transfer service and no pinned images.
 	Containerd16 Version = "1.6"
-	// Containerd17 is containerd 1.7 of another Debian, unpacked by tools/setup: it knows pinned images.
+	// Containerd17 is containerd 1.7 of another Debian, unpacked by tools/setup: it has pinned images.
 	Containerd17 Version = "1.7"
 	// Containerd2 is the newest containerd 2.x, built by tools/setup.
 	Containerd2 Version = "2"
 )
 
-// Options say what the node consists of beside its registry.
+// Options describe the node's components besides its registry.
 type Options struct {
 	Containerd Version
 	Kubelet    bool // needs a containerd
-	TLS        bool // the registry speaks https, with a certificate of a CA that certs.d names
+	TLS        bool // the registry uses HTTPS, with a certificate of a CA that certs.d names
+	Registry   RegistryProgram
+	// Manifests is kubelet's static pod path, below Root; empty: etc/kubernetes/manifests.
+	Manifests string
 	// KubeletConfig overrides fields of the KubeletConfiguration (kubelet.config.k8s.io/v1beta1).
 	KubeletConfig map[string]any
-	// Snapshotter is the one that CRI unpacks with; empty: containerd's default, overlayfs.
+	// Snapshotter is CRI's snapshotter; empty: containerd's default, overlayfs.
 	Snapshotter string
-	// ConfigPath are the directories below Root in containerd's config_path; nil: etc/containerd/certs.d.
+	// ConfigPath is containerd's config_path: directories below Root, or absolute ones of a host; nil:
+	// etc/containerd/certs.d.
 	ConfigPath []string
-	// ImageSettings are lines of TOML for the plugin by which CRI pulls.
+	// ImageSettings are lines of TOML for CRI's image plugin.
 	ImageSettings string
-	// ImageSpace gives containerd's root a file system of its own of so many bytes; 0: it lies in Dir.
+	// ImageSpace gives containerd's root its own file system of this size in bytes; 0: it is in Dir.
 	ImageSpace int64
 }
 
 // Node is a running node. Its methods may be called from any goroutine that may call Fatalf.
 type Node struct {
-	Dir        string // everything of the node is below
+	Dir        string // the directory of all files of the node
 	Root       string // the tree for the agent's --root
-	Manifests  string // kubelet's static pod path: Root/etc/kubernetes/manifests
+	Manifests  string // kubelet's static pod path
 	Registry   *Registry
-	Containerd *Containerd // nil without
-	Kubelet    *Kubelet    // nil without
+	Containerd *Containerd // nil: none
+	Kubelet    *Kubelet    // nil: none
 
 	tb     TB
 	keeper *keeper.Keeper
-	answer *program // of the images
+	answer *program // of all images
 
 	lock       sync.Mutex
 	registries int
 	processes  []*Process
+	ports      []func() // releases of FreePort
 }
 
-// Start starts a node and ends it in tb's cleanup. It first removes what killed runs left behind.
+// Start starts a node, which ends in tb's cleanup. It first removes the remains of killed runs.
 func Start(tb TB, options Options) *Node {
 	tb.Helper()
 	if os.Geteuid() != 0 {
@@ -85,13 +92,13 @@ func Start(tb TB, options Options) *Node {
 	}
 	n.keeper, n.Dir = k, k.Dir
 	tb.Cleanup(n.end)
-	n.makeTree()
+	n.makeTree(cmp.Or(options.Manifests, "etc/kubernetes/manifests"))
 	n.WriteFile(vendorConfig, vendorText)
 	if socket := n.Path(socketPath); len(socket) > maxSocketPath {
 		tb.Fatalf("node: %s: too long for a unix socket: set TMPDIR to a shorter directory", socket)
 	}
 	n.answer.path = n.buildTool("answer")
-	n.Registry = n.StartRegistry(options.TLS)
+	n.Registry = n.StartRegistryWith(RegistryOptions{Program: options.Registry, TLS: options.TLS})
 	if options.Containerd != NoContainerd {
 		n.Containerd = n.startContainerd(options)
 	}
@@ -101,7 +108,7 @@ func Start(tb TB, options Options) *Node {
 	return n
 }
 
-// end shows the logs of a test that failed, and ends the node.
+// end logs the output of a failed test's programs, and ends the node.
 func (n *Node) end() {
 	n.tb.Helper()
 	if n.tb.Failed() {
@@ -110,23 +117,26 @@ func (n *Node) end() {
 	if err := n.keeper.Close(); err != nil {
 		n.tb.Errorf("node: end: %v", err)
 	}
+	for _, release := range n.ports {
+		release()
+	}
 	n.answer.forget()
 }
 
-// vendorConfig is the package's own fragment; what a story writes below /etc wins over it.
+// vendorConfig is the package's own configuration fragment; settings that a test writes in /etc override it.
 const vendorConfig = "usr/share/image-update-agent/config.yaml"
 
-// vendorText has what a node of a test needs: a second reading and a long proof would cost each story half a minute,
-// and the machine that the tests run on may be fuller than a node ought to be.
+// vendorText has settings that a test node needs: the default wait before a confirming poll and before an update counts
+// as proved would cost each test half a minute, and the test machine's disk may be fuller than a node's should be.
 const vendorText = "confirmAfter: 0\nsettle: 1s\ndisk: {reserve: 1MiB, reservePercent: 0, highMark: 100}\n"
 
 // makeTree makes the directories that a node has before the agent is installed.
-func (n *Node) makeTree() {
+func (n *Node) makeTree(manifests string) {
 	n.tb.Helper()
 	n.Root = filepath.Join(n.Dir, "root")
-	n.Manifests = n.Path("etc/kubernetes/manifests")
+	n.Manifests = n.Path(manifests)
 	for _, dir := range []string{
-		"etc/kubernetes/manifests", "etc/salt", "etc/containerd/certs.d", "etc/image-update-agent/config.d",
+		manifests, "etc/salt", "etc/containerd/certs.d", "etc/image-update-agent/config.d",
 		"usr/share/caasp-container-manifests/manifests", "usr/share/image-update-agent",
 		"run/containerd", "var/lib", "var/log",
 	} {
@@ -136,10 +146,10 @@ func (n *Node) makeTree() {
 	}
 }
 
-// Path returns the place below Root of a path on a real node ("etc/salt/grains").
+// Path returns the path below Root for a path on a real node ("etc/salt/grains").
 func (n *Node) Path(name string) string { return filepath.Join(n.Root, name) }
 
-// WriteFile writes a file below Root in one step, by way of a dot name, which kubelet ignores.
+// WriteFile writes a file below Root atomically, with a temporary dot file, which kubelet ignores.
 func (n *Node) WriteFile(name, text string) {
 	n.tb.Helper()
 	path := n.Path(name)

@@ -16,8 +16,8 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// The rig is a real node: kubelet runs a static pod out of the registry, and takes the digest that a floating tag
-// names when its container is stopped through CRI.
+// TestNodeRunsAStaticPod checks that the test node is a real one: kubelet runs a static pod from the registry, and
+// pulls the current digest of a floating tag when its container is stopped through CRI.
 func TestNodeRunsAStaticPod(t *testing.T) {
 	t.Parallel()
 	for _, version := range []node.Version{node.Containerd16, node.Containerd2} {
@@ -59,7 +59,7 @@ func TestNodeRunsAStaticPod(t *testing.T) {
 	}
 }
 
-// startChecked starts a node and, after its end, looks for what is left of it.
+// startChecked starts a node and, after its end, asserts that nothing is left of it.
 func startChecked(t *testing.T, options node.Options) *node.Node {
 	t.Helper()
 	var n *node.Node
@@ -74,7 +74,7 @@ func startChecked(t *testing.T, options node.Options) *node.Node {
 	return n
 }
 
-// left lists processes, mounts and loop devices that name a node's directory, its cgroups, and the directory.
+// left lists processes, mounts and loop devices that name a node's directory, its cgroups, and the directory itself.
 func left(t *testing.T, dir string) []string {
 	t.Helper()
 	var found []string
@@ -85,7 +85,7 @@ func left(t *testing.T, dir string) []string {
 	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	require.NoError(t, err)
 	for _, file := range slices.Concat(files, mounts, loops) {
-		text, _ := os.ReadFile(file) // the process may be gone
+		text, _ := os.ReadFile(file) // the process may have ended
 		if strings.Contains(string(text), dir) {
 			found = append(found, file)
 		}

@@ -8,15 +8,15 @@ import (
 	"path"
 )
 
-// Pod is a static pod with one container, named like the pod, that runs an Image.
+// Pod is a static pod with one container, which has the pod's name and runs an Image.
 type Pod struct {
 	Name       string
 	Image      string
-	Port       int    // of 127.0.0.1, where it answers
+	Port       int    // on 127.0.0.1, where it answers
 	PullPolicy string // empty: Always
 }
 
-// YAML returns the pod manifest. Its class keeps kubelet from evicting it.
+// YAML returns the pod manifest. Its priority class keeps kubelet from evicting the pod.
 func (p Pod) YAML() string {
 	policy := p.PullPolicy
 	if policy == "" {
@@ -41,19 +41,19 @@ spec:
 `, p.Name, p.Image, policy, p.Port)
 }
 
-// WritePod puts the pod manifest where kubelet reads it, as NAME.yaml.
+// WritePod writes the pod manifest NAME.yaml to kubelet's directory.
 func (n *Node) WritePod(p Pod) {
 	n.tb.Helper()
 	n.WriteFile(path.Join("etc/kubernetes/manifests", p.Name+".yaml"), p.YAML())
 }
 
-// Answer asks the pod at a port for its version.
+// Answer asks the pod on a port for its version.
 func Answer(port int) (string, error) {
 	body, err := getAlone(context.Background(), fmt.Sprintf("http://127.0.0.1:%d/", port))
 	return string(body), err
 }
 
-// WaitAnswer waits until the pod at a port gives that answer.
+// WaitAnswer waits until the pod on a port gives this answer.
 func (n *Node) WaitAnswer(port int, want string) {
 	n.tb.Helper()
 	Eventually(n.tb, fmt.Sprintf("pod at port %d", port), Patience, func() error {

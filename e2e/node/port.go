@@ -9,25 +9,36 @@ import (
 	"syscall"
 )
 
-// Ports are taken from below the range that Linux gives to outgoing connections
-// (net.ipv4.ip_local_port_range begins at 32768).
+// Ports are below the range that Linux uses for outgoing connections (net.ipv4.ip_local_port_range starts at 32768).
 const firstPort, ports = 20000, 12000
 
-// FreePort returns a port as the function of that name does, for the test of the node.
+// FreePort returns a free TCP port of 127.0.0.1 that no other test gets until the node has ended: a pod of the node
+// could listen on it once more while the test cleans up.
 func (n *Node) FreePort() int {
 	n.tb.Helper()
-	return FreePort(n.tb)
+	port, release := reservePort(n.tb)
+	n.lock.Lock()
+	defer n.lock.Unlock()
+	n.ports = append(n.ports, release)
+	return port
 }
 
-// FreePort returns a TCP port of 127.0.0.1 that is free, and that no other test gets before
-// this one has ended.
+// FreePort returns a free TCP port of 127.0.0.1 that no other test gets until this one has ended.
 func FreePort(tb TB) int {
+	tb.Helper()
+	port, release := reservePort(tb)
+	tb.Cleanup(release)
+	return port
+}
+
+// reservePort returns a free port that no other test gets until it is released.
+func reservePort(tb TB) (port int, release func()) {
 	tb.Helper()
 	for range ports {
 		port := firstPort + rand.IntN(ports)
 		reservation, err := net.ListenUnix("unix", &net.UnixAddr{Name: fmt.Sprintf("@iua-test-port-%d", port), Net: "unix"})
 		if err != nil {
-			continue // another test has it
+			continue // reserved by another test
 		}
 		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
 		if err != nil {
@@ -35,9 +46,8 @@ func FreePort(tb TB) int {
 			continue
 		}
 		_ = l.Close()
-		tb.Cleanup(func() { _ = reservation.Close() })
-		return port
+		return port, func() { _ = reservation.Close() }
 	}
 	tb.Fatalf("node: no free port: %v", syscall.EADDRINUSE)
-	return 0
+	return 0, nil
 }

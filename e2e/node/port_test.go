@@ -14,8 +14,8 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// A port that an outgoing connection or another test takes before the pod listens makes the
-// pod end, and a story fail by chance.
+// TestFreePortsAreNotTakenByOthers checks that neither an outgoing connection nor another test takes a port before the
+// pod listens on it: the pod would end, and its test fail at random.
 func TestFreePortsAreNotTakenByOthers(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")

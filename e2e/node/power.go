@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// off ends what a power cut ends: shims and containers, which outlive containerd, and all that lies in memory, which on
-// a real node is /run. It runs in the node, whose /proc shows no other processes. %[1]s is the node's directory, %[2]s
-// its tree, %[3]s the name of its cgroups.
+// off ends all that a power cut ends: shims and containers, which outlive containerd, and files in memory, on a real
+// node /run. It runs in the node, whose /proc shows only the node's processes. %[1]s is the node's directory, %[2]s its
+// tree, %[3]s the name of its cgroups.
 const off = `
 shims() {
 	for p in /proc/[0-9]*; do
@@ -28,8 +28,8 @@ rm -rf /run/containerd/* %[1]s/containerd/state %[2]s/run
 mkdir -p %[2]s/run/containerd
 `
 
-// PowerOff cuts the power of a node with kubelet: nothing is asked to end, but for kubelet, whose end changes nothing.
-// The registry is another machine's. Containerd.Start and Kubelet.Start are the boot.
+// PowerOff cuts the power of a node with kubelet: no process is asked to end, except kubelet, where that makes no
+// difference. The registry, as on another machine, keeps running. Containerd.Start and Kubelet.Start boot the node.
 func (n *Node) PowerOff() {
 	n.tb.Helper()
 	n.Kubelet.Stop()

@@ -12,34 +12,33 @@ import (
 )
 
 const (
-	// probeInterval is how often a Prober asks, and so how exactly it measures.
+	// probeInterval is the interval of a Prober, and so its resolution.
 	probeInterval = 10 * time.Millisecond
-	// probePatience is how long it waits for one answer. A port without a server refuses at once.
+	// probePatience is the timeout of one request. A port without a server refuses at once.
 	probePatience = time.Minute
 )
 
-// Outage is the time between two answers of a pod, in which it gave none or changed its answer.
+// Outage is the time between two answers of a pod in which it did not answer or changed its answer.
 type Outage struct {
 	Before, After string    // the answers
-	Last, First   time.Time // when they were complete
+	Last, First   time.Time // when each answer was complete
 }
 
-// Down is how long it was.
+// Down returns the duration of the outage.
 func (o Outage) Down() time.Duration { return o.First.Sub(o.Last) }
 
-// Prober asks a pod for its answer every 10 ms, over a connection of its own each time, as somebody does who comes
-// for the first time.
+// Prober asks a pod for its answer every 10 ms, each time on a new connection, like a new client.
 type Prober struct {
 	node *Node
 	stop func()
 
 	lock    sync.Mutex
-	last    Outage // After and First are the last answer; Before and Last are not used
-	failed  bool   // since then
+	last    Outage // the last answer in After and First; Before and Last are unused
+	failed  bool   // since the last answer
 	outages []Outage
 }
 
-// Probe asks the pod at a port of 127.0.0.1 until Stop, or the end of the test.
+// Probe asks the pod on a port of 127.0.0.1 until Stop, or the end of the test.
 func (n *Node) Probe(port int) *Prober {
 	n.tb.Helper()
 	ctx, cancel := context.WithCancel(n.tb.Context())
@@ -53,7 +52,7 @@ func (n *Node) Probe(port int) *Prober {
 	return p
 }
 
-// Stop ends it. It may be called more than once.
+// Stop ends the prober. It may be called more than once.
 func (p *Prober) Stop() { p.stop() }
 
 func (p *Prober) ask(ctx context.Context, url string) {
@@ -101,15 +100,15 @@ func (p *Prober) saw(answer string, err error, now time.Time) {
 	p.last.After, p.last.First, p.failed = answer, now, false
 }
 
-// Forget forgets the outages so far.
+// Forget clears the recorded outages.
 func (p *Prober) Forget() {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	p.outages = nil
 }
 
-// Await waits until the pod gives an answer after an outage, and returns the outage. Several since Forget are one,
-// from the beginning of the first to the end of the last: a pod that comes up and falls is not back.
+// Await waits until the pod gives an answer after an outage, and returns the outage. Several outages since Forget count
+// as one, from the start of the first to the end of the last: a pod that starts and fails again is not back.
 func (p *Prober) Await(answer string, patience time.Duration) Outage {
 	p.node.tb.Helper()
 	var all Outage
@@ -120,7 +119,7 @@ func (p *Prober) Await(answer string, patience time.Duration) Outage {
 	return all
 }
 
-// since is what Await returns, as soon as it is over.
+// since returns the result of Await once the outage is over.
 func (p *Prober) since(answer string) (Outage, error) {
 	p.lock.Lock()
 	defer p.lock.Unlock()

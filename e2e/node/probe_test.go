@@ -17,13 +17,13 @@ import (
 
 var errNone = errors.New("connection refused")
 
-// Down is from the last answer before the first gap to the first answer after the last one, and an answer that comes
-// between two gaps does not count as being back.
+// TestOutages checks that Down is the time from the last answer before the first gap to the first answer after the last
+// gap: an answer between two gaps does not end the outage.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	at := func(step int) time.Time { return time.Unix(0, 0).Add(time.Duration(step) * probeInterval) }
 	for name, c := range map[string]struct {
-		seen  []string // one after the other, 10 ms apart; empty: no answer
+		seen  []string // in sequence, 10 ms apart; empty: no answer
 		want  Outage
 		wrong string
 	}{
@@ -61,7 +61,8 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// A prober sees a server go, answer with an error, and come back with another answer; each question is a connection.
+// TestProber checks that a prober sees a server stop, answer with an error, and return with another answer, and that
+// each request has its own connection.
 func TestProber(t *testing.T) {
 	t.Parallel()
 	n := &Node{tb: t}
@@ -84,7 +85,7 @@ func TestProber(t *testing.T) {
 	t.Cleanup(server.Close)
 	p := n.Probe(int(netip.MustParseAddrPort(server.Listener.Addr().String()).Port()))
 	for _, text := range []string{"busy", "new"} {
-		for range 3 { // the second one is asked after the first is answered
+		for range 3 { // the second request is sent after the first is answered
 			<-connections
 		}
 		<-answer
@@ -93,6 +94,6 @@ func TestProber(t *testing.T) {
 	o := p.Await("new", Patience)
 	assert.Equal(t, "old", o.Before)
 	p.Stop()
-	p.Stop() // the end of the test does it once more
+	p.Stop() // the test's cleanup calls it again
 	assert.Equal(t, []Outage{o}, p.outages, "an error is no answer")
 }

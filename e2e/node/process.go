@@ -13,19 +13,19 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/keeper"
 )
 
-const tailLines = 30 // of each log, when a test fails
+const tailLines = 30 // lines of each log that a failed test shows
 
 // Process is a program of the node.
 type Process struct {
 	Name   string
 	Stdout string // path of the file
-	Stderr string // path of the file; Stdout's unless the program's output is read apart
+	Stderr string // path of the file; equal to Stdout unless the outputs are separate
 
 	node    *Node
 	process *keeper.Process
 }
 
-// run starts a program whose output goes to Dir/log/NAME.log, appended to by later starts of the same name.
+// run starts a program whose output is appended to Dir/log/NAME.log; later starts of the same name use the same file.
 func (n *Node) run(name string, env []string, argv ...string) *Process {
 	n.tb.Helper()
 	log := filepath.Join(n.Dir, "log", name+".log")
@@ -48,7 +48,7 @@ func (n *Node) runWith(p *Process, env, argv []string) *Process {
 	return p
 }
 
-// Signal sends a signal.
+// Signal sends a signal to the process.
 func (p *Process) Signal(s syscall.Signal) {
 	p.node.tb.Helper()
 	if err := p.process.Signal(s); err != nil {
@@ -56,10 +56,10 @@ func (p *Process) Signal(s syscall.Signal) {
 	}
 }
 
-// Stop sends SIGTERM and waits for the end.
+// Stop sends SIGTERM and waits for the end of the process.
 func (p *Process) Stop() keeper.Exit { p.node.tb.Helper(); return p.end(syscall.SIGTERM) }
 
-// Kill sends SIGKILL and waits for the end.
+// Kill sends SIGKILL and waits for the end of the process.
 func (p *Process) Kill() keeper.Exit { p.node.tb.Helper(); return p.end(syscall.SIGKILL) }
 
 func (p *Process) end(s syscall.Signal) keeper.Exit {
@@ -68,7 +68,7 @@ func (p *Process) end(s syscall.Signal) keeper.Exit {
 	return p.Wait(Patience)
 }
 
-// Wait waits for the end of the process, and fails the test when that does not come in time.
+// Wait waits for the end of the process, and fails the test if it does not end in time.
 func (p *Process) Wait(patience time.Duration) keeper.Exit {
 	p.node.tb.Helper()
 	select {
@@ -83,7 +83,7 @@ func (p *Process) Wait(patience time.Duration) keeper.Exit {
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.process.Done() }
 
-// alive is an error once the process has ended, so that nobody waits for the answer of a dead one.
+// alive returns an error once the process has ended, so that a caller does not wait for its response.
 func (p *Process) alive() error {
 	select {
 	case <-p.process.Done():
@@ -93,7 +93,7 @@ func (p *Process) alive() error {
 	}
 }
 
-// waitReady waits until check succeeds, or fails the test at once when the process ends.
+// waitReady waits until check succeeds, and fails the test at once if the process ends.
 func (p *Process) waitReady(check func() error) {
 	p.node.tb.Helper()
 	Eventually(p.node.tb, p.Name+": ready", Patience, func() error {
@@ -104,7 +104,7 @@ func (p *Process) waitReady(check func() error) {
 	})
 }
 
-// text reads a file of output.
+// text reads an output file.
 func (n *Node) text(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -113,7 +113,7 @@ func (n *Node) text(path string) string {
 	return string(text)
 }
 
-// logTails shows the end of every log.
+// logTails logs the end of every log file.
 func (n *Node) logTails() {
 	n.tb.Helper()
 	n.lock.Lock()

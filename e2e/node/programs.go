@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkout is the directory of the main module; the tests and the demo run somewhere inside the e2e module.
+// checkout returns the main module's directory; tests and demo run inside the e2e module.
 func (n *Node) checkout() string {
 	n.tb.Helper()
 	gomod := n.output("go", "env", "GOMOD")
@@ -26,23 +26,30 @@ func (n *Node) checkout() string {
 	return filepath.Dir(e2e)
 }
 
-// buildTool compiles e2e/cmd/NAME, without cgo: the answer program runs in an image without a C library. The
-// result stays in e2e/.build, where `go build` finds it up to date the next time.
+// buildTool compiles e2e/cmd/NAME, without cgo: the answer program runs in an image without a C library. The result
+// stays in e2e/.build, where `go build` finds it up to date next time.
 func (n *Node) buildTool(name string) string {
 	n.tb.Helper()
 	return n.build(filepath.Join(n.checkout(), "e2e"), name, name)
 }
 
-// buildAgent compiles the agent as it is in the checkout, with the main module's own dependencies and the Makefile's
-// build tags (GO_TAGS) beside those that are named.
+// buildAgent compiles the agent from the checkout, with the main module's dependencies, the Makefile's build tags
+// (GO_TAGS) and these tags.
 func (n *Node) buildAgent(as string, tags ...string) string {
 	n.tb.Helper()
 	tags = append(tags, "grpcnotrace")
 	return n.build(n.checkout(), "image-update-agent", as, "-tags", strings.Join(tags, ","))
 }
 
-// builds are the programs that this process has built, by their path: each is built once, since go build takes more
-// than a second to find one up to date.
+// localRegistryProgram returns the path of the local registry's program, which the first call builds.
+func (n *Node) localRegistryProgram() string {
+	n.tb.Helper()
+	const name = "image-update-agent-local-registry"
+	return n.build(n.checkout(), name, name)
+}
+
+// builds are the programs that this process has built, by path: each is built once, since go build takes more than a
+// second even if a program is up to date.
 var builds sync.Map
 
 func (n *Node) build(module, name, as string, flags ...string) string {
@@ -56,7 +63,7 @@ func (n *Node) build(module, name, as string, flags ...string) string {
 			return err
 		}
 		defer unlock()
-		_, err = output(context.Background(), argv) // the other nodes' too, so it outlives this test
+		_, err = output(context.Background(), argv) // other nodes use it, too, so the build must not end with this test
 		return err
 	}))
 	if err := once.(func() error)(); err != nil {
@@ -65,7 +72,7 @@ func (n *Node) build(module, name, as string, flags ...string) string {
 	return program
 }
 
-// lockBuilds has the processes of other packages wait: one would replace the program that the other starts. The second
+// lockBuilds blocks the processes of other packages: one would replace the program that another starts. The second
 // build finds it up to date.
 func lockBuilds(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -90,7 +97,7 @@ func (n *Node) built(part string) string {
 	return n.output(filepath.Join(n.checkout(), "tools/setup"), "where", part)
 }
 
-// installed returns the path of a program that Debian packages bring.
+// installed returns the path of a program that Debian packages install.
 func (n *Node) installed(name string) string {
 	n.tb.Helper()
 	program, err := exec.LookPath(name)
@@ -100,7 +107,7 @@ func (n *Node) installed(name string) string {
 	return program
 }
 
-// output runs a program outside the node and returns the trimmed text it prints.
+// output runs a program outside of the node and returns its trimmed output.
 func (n *Node) output(argv ...string) string {
 	n.tb.Helper()
 	text, err := output(n.tb.Context(), argv)
@@ -121,7 +128,7 @@ func output(ctx context.Context, argv []string) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// searchPath is PATH in the node: the directories in first, then Debian's.
+// searchPath returns PATH in the node: the directories first, then Debian's.
 func searchPath(first ...string) string {
 	return "PATH=" + strings.Join(append(first, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
 		string(os.PathListSeparator))

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// Publish pushes an image as the Open Build Service does: under the long tag, and moves the intermediate and the
-// short one to it. It returns the digest.
+// Publish pushes an image as the Open Build Service does: under the long tag, and moves the intermediate and the short
+// tag to it. It returns the digest.
 func (r *Registry) Publish(repository, long string, image Image) string {
 	r.node.tb.Helper()
 	if image.Answer == "" {
@@ -21,7 +21,7 @@ func (r *Registry) Publish(repository, long string, image Image) string {
 	return r.Push(repository, image, r.tagsOf(repository, long)...)
 }
 
-// tagsOf are the tags of a release: the long one, and those that float.
+// tagsOf returns the tags of a release: the long one and the floating ones.
 func (r *Registry) tagsOf(repository, long string) []string {
 	r.node.tb.Helper()
 	intermediate, _, found := strings.Cut(long, "-build")
@@ -32,7 +32,7 @@ func (r *Registry) tagsOf(repository, long string) []string {
 	return []string{long, intermediate, short}
 }
 
-// Push pushes an image under the given tags, none or more, and returns the digest of the manifest or index.
+// Push pushes an image under the given tags, possibly none, and returns the digest of the manifest or index.
 func (r *Registry) Push(repository string, image Image, tags ...string) string {
 	r.node.tb.Helper()
 	digest, err := r.push(repository, image, tags)
@@ -69,7 +69,7 @@ func (r *Registry) push(repository string, image Image, tags []string) (string, 
 	return digest.String(), err
 }
 
-// Tag moves a tag, or makes it: from is a tag or a digest of the repository.
+// Tag creates or moves a tag; from is a tag or a digest of the repository.
 func (r *Registry) Tag(repository, from, tag string) {
 	r.node.tb.Helper()
 	repo, err := r.repository(repository)
@@ -84,7 +84,7 @@ func (r *Registry) Tag(repository, from, tag string) {
 	}
 }
 
-// Delete deletes a manifest; its tags remain in the list and answer 404, as distribution does it.
+// Delete deletes a manifest; its tags stay in the list and answer 404, as in distribution.
 func (r *Registry) Delete(repository, digest string) {
 	r.node.tb.Helper()
 	repo, err := r.repository(repository)
@@ -107,8 +107,8 @@ func reference(repo name.Repository, from string) name.Reference {
 	return repo.Tag(from)
 }
 
-// past makes requests go to the registry itself, past the front. The scheme is forced, because the front's may be
-// https.
+// past returns options that send requests to the registry itself, bypassing the front. The scheme is forced, because
+// the front may use HTTPS.
 func (r *Registry) past() []remote.Option {
 	return []remote.Option{remote.WithContext(r.node.tb.Context()), remote.WithTransport(roundTrip(
 		func(request *http.Request) (*http.Response, error) {
@@ -118,7 +118,7 @@ func (r *Registry) past() []remote.Option {
 		}))}
 }
 
-// roundTrip is a function as an http.RoundTripper.
+// roundTrip makes a function an http.RoundTripper.
 type roundTrip func(*http.Request) (*http.Response, error)
 
 // RoundTrip calls f.

@@ -8,58 +8,61 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/google/go-containerregistry/pkg/registry"
 )
 
-// RegistryOptions say which registry it is and what stands before it.
+// RegistryOptions select the registry and its proxies.
 type RegistryOptions struct {
 	Program RegistryProgram
-	TLS     bool // https, with a certificate of a CA that certs.d names
+	TLS     bool // HTTPS, with a certificate of a CA that certs.d names
 	// VirtualHost is the configuration of an nginx between clients and registry, as SUSE documents it for air-gapped
-	// sites (see virtualHost); empty: there is none. It implies TLS.
+	// sites (see virtualHost); empty: no nginx. It implies TLS.
 	VirtualHost string
-	// MaxTags is the most tags that Distribution3 lists in one answer; 0: its own 1000.
+	// MaxTags is the maximum number of tags in one list of Distribution3; 0: its default of 1000.
 	MaxTags int
 }
 
-// Registry is a real registry behind a front that counts what clients ask for and can be told to misbehave.
-// Publishing goes past the front: it is not counted and works while the front is down.
+// Registry is a real registry behind a front that counts requests and can misbehave on demand. Publishing bypasses the
+// front: it is not counted and works while the front is down.
 type Registry struct {
-	Host string // HOST:PORT, the first part of an image's name
-	CA   string // file of the CA's certificate; empty for plain http
+	Host string // HOST:PORT, the first part of an image name
+	CA   string // file of the CA's certificate; empty for plain HTTP
 
 	node    *Node
 	name    string
 	dir     string
 	socket  string
-	front   string // address of the front: Host, but for one behind nginx
+	front   string // address of the front: Host, unless nginx is before it
 	nginx   bool
 	tls     *tls.Config
-	answer  *program // of the images
+	answer  *program // of all images
 	backend *http.Transport
 	line    line
 
 	lock      sync.Mutex
-	server    *http.Server // of the front
+	server    *http.Server // the front's server
 	requests  []Request
 	intercept Intercept
 }
 
-// Intercept answers a request itself and returns true, or returns false to let it through to the registry.
+// Intercept answers a request itself and returns true, or returns false to pass it on to the registry.
 type Intercept func(w http.ResponseWriter, r *http.Request) bool
 
-// StartRegistry starts one more docker-registry (a mirror, say) and lets containerd know it by certs.d.
+// StartRegistry starts another docker-registry, for example a mirror, and adds it to certs.d.
 func (n *Node) StartRegistry(withTLS bool) *Registry {
 	n.tb.Helper()
 	return n.StartRegistryWith(RegistryOptions{TLS: withTLS})
 }
 
-// StartRegistryWith is StartRegistry with a choice.
+// StartRegistryWith is StartRegistry with options.
 func (n *Node) StartRegistryWith(o RegistryOptions) *Registry {
 	n.tb.Helper()
 	n.lock.Lock()
@@ -72,7 +75,7 @@ func (n *Node) StartRegistryWith(o RegistryOptions) *Registry {
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", r.socket)
 		},
-		DisableCompression: true, // what the registry says must reach the client as it is
+		DisableCompression: true, // the client must get the registry's bytes unchanged
 	}
 	config := filepath.Join(r.dir, "config.yml")
 	if err := errors.Join(os.MkdirAll(r.dir, 0o755),
@@ -83,10 +86,13 @@ func (n *Node) StartRegistryWith(o RegistryOptions) *Registry {
 		r.tls, r.CA = n.makeCertificates(r.dir, r.name, time.Now().Add(23*time.Hour))
 	}
 	r.answer = n.answer
-	process := n.run(r.name, []string{searchPath(), noTraces}, n.registryProgram(o.Program), "serve", config)
+	if o.Program == InProcess {
+		r.serveInProcess()
+	} else {
+		n.run(r.name, []string{searchPath(), noTraces}, n.registryProgram(o.Program), "serve", config).waitReady(r.ping)
+	}
 	r.Up()
 	n.tb.Cleanup(r.close)
-	process.waitReady(r.ping)
 	if r.nginx {
 		r.startNginx(o.VirtualHost)
 	}
@@ -94,13 +100,28 @@ func (n *Node) StartRegistryWith(o RegistryOptions) *Registry {
 	return r
 }
 
-// ping asks the registry itself, past the front.
+// serveInProcess serves pushed images from memory.
+func (r *Registry) serveInProcess() {
+	r.node.tb.Helper()
+	listener, err := new(net.ListenConfig).Listen(r.node.tb.Context(), "unix", r.socket)
+	if err != nil {
+		r.node.tb.Fatalf("node: %s: %v", r.name, err)
+	}
+	server := &http.Server{
+		Handler:           registry.New(registry.Logger(log.New(io.Discard, "", 0))),
+		ReadHeaderTimeout: Patience,
+	}
+	r.node.tb.Cleanup(func() { _ = server.Close() })
+	go func() { _ = server.Serve(listener) }()
+}
+
+// ping asks the registry itself, bypassing the front.
 func (r *Registry) ping() error {
 	_, err := get(r.node.tb.Context(), r.backend, "http://registry/v2/")
 	return err
 }
 
-// Up opens the front, at the same address as before. A registry is up when it starts.
+// Up opens the front at the same address as before. A registry starts up.
 func (r *Registry) Up() {
 	r.node.tb.Helper()
 	r.lock.Lock()
@@ -110,7 +131,7 @@ func (r *Registry) Up() {
 	}
 	address := r.front
 	if address == "" {
-		address = r.node.localAddress() // not one that another connection may have while the front is down
+		address = r.node.localAddress() // outgoing connections do not use such ports
 	}
 	listener, err := new(net.ListenConfig).Listen(r.node.tb.Context(), "tcp", address)
 	if err != nil {
@@ -128,8 +149,7 @@ func (r *Registry) Up() {
 	go func(server *http.Server) { _ = server.Serve(listener) }(r.server)
 }
 
-// Down closes the front and its connections: clients get "connection refused" until Up, and those before an nginx its
-// 502.
+// Down closes the front and its connections: clients get "connection refused" until Up, or nginx's 502.
 func (r *Registry) Down() {
 	r.node.tb.Helper()
 	r.lock.Lock()
@@ -150,14 +170,14 @@ func (r *Registry) close() {
 	r.backend.CloseIdleConnections()
 }
 
-// Intercept sets what sees every request before the registry does; nil removes it.
+// Intercept sets the function that gets every request before the registry does; nil removes it.
 func (r *Registry) Intercept(f Intercept) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	r.intercept = f
 }
 
-// Fail is an Intercept that answers requests of a kind with a status code.
+// Fail returns an Intercept that answers requests of a kind with a status.
 func Fail(kind Kind, status int) Intercept {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		if parse(r).Kind != kind {
@@ -168,8 +188,8 @@ func Fail(kind Kind, status int) Intercept {
 	}
 }
 
-// Page is an Intercept of a login page in the registry's place: every request is led to the path of the page; empty: it
-// is answered with the page.
+// Page returns an Intercept that acts as a login page in place of the registry: it redirects every request to path; if
+// path is empty, it answers with the page itself.
 func Page(path string) Intercept {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		if path != "" && r.URL.Path != path {
@@ -177,13 +197,13 @@ func Page(path string) Intercept {
 			return true
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = io.WriteString(w, "<html>Please log in.</html>") // a client that hangs up is part of the tests
+		_, _ = io.WriteString(w, "<html>Please log in.</html>") // tests close connections on purpose
 		return true
 	}
 }
 
-// Storage is the directory with all that the registry stores.
+// Storage returns the registry's storage directory.
 func (r *Registry) Storage() string { return filepath.Join(r.dir, "storage") }
 
-// Ref is the full name of an image of this registry: Ref("demo/velum:4.0.0") is HOST:PORT/demo/velum:4.0.0.
+// Ref returns the full name of an image of this registry: Ref("demo/velum:4.0.0") is HOST:PORT/demo/velum:4.0.0.
 func (r *Registry) Ref(name string) string { return r.Host + "/" + name }

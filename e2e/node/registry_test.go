@@ -23,10 +23,10 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// long is a long tag as the Open Build Service makes them.
+// long is a long tag of the form that the Open Build Service uses.
 const long = "4.0.0-rev1-build1.1"
 
-// ask sends one request to the front of a registry, with the given Accept header, on a connection of its own.
+// ask sends one request to a registry's front on a new connection, with the given Accept header.
 func ask(ctx context.Context, r *node.Registry, method, path string) (status int, digest string, err error) {
 	transport := &http.Transport{DisableKeepAlives: true}
 	url := "http://" + r.Host + path

@@ -12,13 +12,13 @@ import (
 	"path/filepath"
 )
 
-// minSecret is the length below which a text would be found by chance.
+// minSecret is the minimum length of a secret: the search would find shorter texts by chance.
 const minSecret = 8
 
-// Secret has everything that the agent says searched for a secret (a password, a token, the signature of a URL) when
-// the test ends: the output of each call, the daemon's log, status, record and grains, in the forms in which a secret
-// travels. For a login, call it with user:password, too: that is what is encoded on the wire. Files that hold the
-// secret by right are the test's own and are not searched.
+// Secret searches all output of the agent for a secret (a password, a token, the signature of a URL) when the test
+// ends: the output of each call, the daemon's log, status, record and grains, in all encodings of the secret. For a
+// login, also call it with user:password, which is what HTTP encodes. It does not search files that contain the secret
+// legitimately, which the test wrote.
 func (n *Node) Secret(secret string) {
 	n.tb.Helper()
 	if len(secret) < minSecret {
@@ -37,7 +37,7 @@ func (n *Node) Secret(secret string) {
 	})
 }
 
-// search gives the number of files with words of the agent, and those that have the secret.
+// search returns the number of searched files, and the files that contain the secret.
 func (n *Node) search(secret string) (searched int, found []string, err error) {
 	forms := []string{
 		secret, url.QueryEscape(secret), url.PathEscape(secret),

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The search finds a secret wherever the agent says something, and nowhere else.
+// TestSearchForASecret checks that the search finds a secret in every output of the agent, and in no other file.
 func TestSearchForASecret(t *testing.T) {
 	t.Parallel()
 	const secret = "p%ss word"

@@ -7,8 +7,7 @@ import (
 	"path/filepath"
 )
 
-// Shell runs a line of sh in the node, where the node's own mounts are seen, and returns what it prints. A line that
-// ends with another status than 0 fails the test.
+// Shell runs a line of sh in the node's mount namespace, and returns its output. A nonzero exit status fails the test.
 func (n *Node) Shell(line string) string {
 	n.tb.Helper()
 	n.lock.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// PushSignature pushes a signature of a digest as cosign and OBS do: an image under the tag sha256-HEX.sig, whose one
+// PushSignature pushes a signature of a digest as cosign and OBS do: an image with the tag sha256-HEX.sig, whose one
 // layer is the signed payload.
 func (r *Registry) PushSignature(repository, digest string, payload []byte, signature string) {
 	r.node.tb.Helper()

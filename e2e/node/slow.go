@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// line is what all answers of a front go over, one after the other.
+// line is a connection of limited rate that all responses of a front share.
 type line struct {
 	lock sync.Mutex
-	rate int64 // bytes a second; 0: no limit
+	rate int64 // bytes per second; 0: no limit
 	free time.Time
 }
 
-// Slow has all answers together take as long as over a line of so many bytes a second; 0: as fast as they are.
+// Slow limits the rate of all responses together, in bytes per second; 0: no limit.
 func (r *Registry) Slow(bytesPerSecond int64) {
 	r.line.lock.Lock()
 	defer r.line.lock.Unlock()
 	r.line.rate = bytesPerSecond
 }
 
-// takes is how long it is until the line has passed so many bytes on.
+// takes returns the time until the line has transferred the bytes.
 func (l *line) takes(bytes int64, now time.Time) time.Duration {
 	l.lock.Lock()
 	defer l.lock.Unlock()
@@ -37,14 +37,14 @@ func (l *line) takes(bytes int64, now time.Time) time.Duration {
 	return l.free.Sub(now)
 }
 
-// slowWriter passes bytes on when the line has.
+// slowWriter writes bytes at the rate of the line.
 type slowWriter struct {
 	http.ResponseWriter
-	ctx  context.Context //nolint:containedctx // of the request, as long as which it lives
+	ctx  context.Context //nolint:containedctx // it lives as long as the request
 	line *line
 }
 
-// Write waits, and writes.
+// Write waits for the line, and writes.
 func (w *slowWriter) Write(p []byte) (int, error) {
 	if wait := w.line.takes(int64(len(p)), time.Now()); wait > 0 {
 		timer := time.NewTimer(wait)
@@ -58,5 +58,5 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// Unwrap lets http.ResponseController reach the connection.
+// Unwrap gives http.ResponseController access to the connection.
 func (w *slowWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

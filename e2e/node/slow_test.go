@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Answers share a slow line, and it does not save up what it could have passed on while nobody asked.
+// TestSlow checks that responses share the rate of a slow line, and that the line does not accumulate unused time.
 func TestSlow(t *testing.T) {
 	t.Parallel()
 	r, now := &Registry{}, time.Unix(100, 0)

@@ -17,13 +17,13 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// Tap is a unix socket between a client of containerd and containerd. All bytes pass as they are; it reads along, and
-// knows each gRPC call (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md) and may stop it at any frame.
+// Tap is a unix socket between clients of containerd and containerd. It forwards all bytes unchanged and parses them:
+// it sees each gRPC call (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md) and can stop it at any frame.
 type Tap struct {
-	Socket string // where clients connect, as a path below Root ("/run/tap.sock")
+	Socket string // the clients' address, as a path below Root ("/run/tap.sock")
 
 	node   *Node
-	server string // containerd's
+	server string // containerd's address
 
 	working  sync.WaitGroup
 	lock     sync.Mutex
@@ -32,24 +32,24 @@ type Tap struct {
 	at       func(Moment) bool
 }
 
-// Event is what happens to a gRPC call.
+// Event is an event of a gRPC call.
 type Event int
 
-// The events of a call, each before it is passed on.
+// The events of a call, each before the tap forwards it.
 const (
 	Called   Event = iota // the client sends the method's name
-	Sent                  // the client sends data: a message, or a part of one
-	Answered              // the server sends the status, the last of an answer
+	Sent                  // the client sends data: a message, or part of one
+	Answered              // the server sends the status, which ends the response
 )
 
 // Moment is an event of a call.
 type Moment struct {
 	Method string // "/containerd.services.content.v1.Content/Write"
 	Event  Event
-	Data   []byte // of Sent, and only until the call returns
+	Data   []byte // of Sent; valid only until the call returns
 }
 
-// Tap starts a tap to containerd.
+// Tap starts a tap for containerd.
 func (n *Node) Tap() *Tap {
 	n.tb.Helper()
 	t := &Tap{Socket: "/run/tap.sock", node: n, server: n.Path(socketPath), open: map[net.Conn]bool{}}
@@ -61,15 +61,16 @@ func (n *Node) Tap() *Tap {
 	return t
 }
 
-// Watch has at called with each moment from now on; nil ends that. What at returns is whether the moment is passed on:
-// else the connection is cut. While it waits, so does everything behind it in that direction of the connection.
+// Watch calls at for each moment from now on; nil ends that. If at returns false, the connection is closed instead of
+// forwarding. While at waits, everything behind it in that direction of the connection waits, too.
 func (t *Tap) Watch(at func(Moment) bool) {
 	t.lock.Lock()
 	defer t.lock.Unlock()
 	t.at = at
 }
 
-// Follow is called after containerd was killed: connections are cut, and new ones refused until containerd takes them.
+// Follow must be called after containerd was killed: it closes the connections, and refuses new ones until containerd
+// accepts them.
 func (t *Tap) Follow() {
 	t.down()
 	t.working.Go(t.up)
@@ -107,10 +108,10 @@ func (t *Tap) up() {
 		t.node.tb.Errorf("node: tap: %v", err)
 		return
 	}
-	l.SetUnlinkOnClose(false) // a killed server leaves its socket behind
+	l.SetUnlinkOnClose(false) // a killed server leaves its socket file
 	t.lock.Lock()
 	defer t.lock.Unlock()
-	if ctx.Err() != nil { // the test has ended, and down has been called for the last time
+	if ctx.Err() != nil { // the test has ended, and so has the last call of down
 		_ = l.Close()
 		return
 	}
@@ -131,7 +132,7 @@ func (t *Tap) answers(ctx context.Context) bool {
 	return err == nil && conn.Close() == nil
 }
 
-// serve passes on what one client and containerd say to each other, until one of them has enough.
+// serve forwards the bytes between one client and containerd until one of them closes the connection.
 func (t *Tap) serve(l net.Listener, client net.Conn) {
 	defer func() { _ = client.Close() }()
 	server, err := net.Dial("unix", t.server)
@@ -149,7 +150,7 @@ func (t *Tap) serve(l net.Listener, client net.Conn) {
 		defer close(answers)
 		c.pass(client, server, c.answer)
 	}()
-	// A client begins with a preface; all else are frames (RFC 9113, section 3.4).
+	// A connection starts with the client's preface, and continues with frames (RFC 9113, section 3.4).
 	if _, err := io.CopyN(server, client, int64(len(http2.ClientPreface))); err == nil {
 		c.pass(server, client, c.call)
 	}
@@ -157,7 +158,7 @@ func (t *Tap) serve(l net.Listener, client net.Conn) {
 	<-answers
 }
 
-// join is false when the tap has gone down since l took the connection.
+// join returns false if the tap has gone down since l accepted the connection.
 func (t *Tap) join(l net.Listener, conns ...net.Conn) bool {
 	t.lock.Lock()
 	defer t.lock.Unlock()
@@ -190,15 +191,15 @@ type conversation struct {
 	tap *Tap
 
 	lock    sync.Mutex
-	methods map[uint32]string // by stream
+	methods map[uint32]string // by stream id
 }
 
-// pass passes frames on while seen says so, and closes to after the last one.
+// pass forwards frames while seen returns true, and then closes to.
 func (c *conversation) pass(to io.WriteCloser, from io.Reader, seen func(http2.Frame) bool) {
 	defer func() { _ = to.Close() }()
 	var raw bytes.Buffer
 	frames := http2.NewFramer(nil, io.TeeReader(from, &raw))
-	frames.ReadMetaHeaders = hpack.NewDecoder(4096, nil) // the initial size (RFC 7541); nobody here changes it
+	frames.ReadMetaHeaders = hpack.NewDecoder(4096, nil) // the initial size (RFC 7541), which neither side changes
 	for {
 		frame, err := frames.ReadFrame()
 		if err != nil || !seen(frame) {
@@ -210,7 +211,7 @@ func (c *conversation) pass(to io.WriteCloser, from io.Reader, seen func(http2.F
 	}
 }
 
-// call sees a frame of the client.
+// call handles a frame of the client.
 func (c *conversation) call(frame http2.Frame) bool {
 	switch f := frame.(type) {
 	case *http2.MetaHeadersFrame:
@@ -225,7 +226,7 @@ func (c *conversation) call(frame http2.Frame) bool {
 	return true
 }
 
-// answer sees a frame of the server.
+// answer handles a frame of the server.
 func (c *conversation) answer(frame http2.Frame) bool {
 	f, ok := frame.(*http2.MetaHeadersFrame)
 	return !ok || !f.StreamEnded() || c.tap.pass(Moment{Method: c.method(f.StreamID), Event: Answered})
@@ -237,18 +238,18 @@ func (c *conversation) method(stream uint32) string {
 	return c.methods[stream]
 }
 
-// Part is how much of the answer to a request has been sent.
+// Part is a part of a response.
 type Part int
 
-// The parts of an answer: before the registry is asked, half of the body, all of it.
+// The parts of a response: before the registry is asked, half of the body sent, all of it sent.
 const (
 	None Part = iota
 	Half
 	All
 )
 
-// Watch is an Intercept that passes every request on, and calls at with each part of its answer; an answer without a
-// body has no more than one. While at waits, so does the client.
+// Watch returns an Intercept that forwards every request, and calls at for each part of its response; a response
+// without a body has only the first. While at waits, the client waits, too.
 func (r *Registry) Watch(at func(q Request, p Part)) Intercept {
 	proxy := r.proxy()
 	return func(w http.ResponseWriter, request *http.Request) bool {
@@ -266,7 +267,7 @@ type partedWriter struct {
 	sent int64
 }
 
-// Write writes the first half apart from the second.
+// Write writes the body in two halves.
 func (w *partedWriter) Write(p []byte) (int, error) {
 	size, err := strconv.ParseInt(w.Header().Get("Content-Length"), 10, 64)
 	if err != nil {
@@ -295,5 +296,5 @@ func (w *partedWriter) write(p []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap lets http.ResponseController reach the connection.
+// Unwrap gives http.ResponseController access to the connection.
 func (w *partedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

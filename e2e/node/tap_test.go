@@ -17,8 +17,8 @@ import (
 
 const versionCall = "/containerd.services.version.v1.Version/Version"
 
-// What passes a tap arrives, is told in its order, and can be stopped; and who connects is refused while containerd is
-// away.
+// TestTap checks that a tap forwards bytes, reports calls in order and can stop them, and refuses connections while
+// containerd is away.
 func TestTap(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})

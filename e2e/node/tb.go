@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TB is the part of testing.TB that the node uses; the demo has its own.
+// TB is the part of testing.TB that the node uses; the demo has its own implementation.
 type TB interface {
 	Helper()
 	Logf(format string, args ...any)
@@ -18,16 +18,15 @@ type TB interface {
 	Context() context.Context
 }
 
-// Patience is how long a test waits for what has to come. It asserts no speed: it only ends a test that hangs, also on
-// a machine that has 30 times more to do than it can.
+// Patience is the time limit of every wait in a test. It checks no speed: it only ends a hanging test, also on a
+// machine with 30 times its capacity of work.
 const Patience = 10 * time.Minute
 
-// pollInterval is how often Eventually looks. The programs of the node are outside this process and tell nobody
-// when they are done.
+// pollInterval is the interval of Eventually. The node's programs are outside of this process and send it no events.
 const pollInterval = 20 * time.Millisecond
 
-// Eventually calls check until it returns nil, and fails the test with its last error after the deadline. It is the
-// one place where the tests wait for something without being told.
+// Eventually calls check until it returns nil, and fails the test with the last error after the deadline. All polling
+// in the tests goes through it.
 func Eventually(tb TB, what string, deadline time.Duration, check func() error) {
 	tb.Helper()
 	expired := time.After(deadline)

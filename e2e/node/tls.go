@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// makeCertificates makes a CA, and a certificate of it for 127.0.0.1 and localhost that is valid from two days ago on.
-// ca is the file of the CA's certificate.
+// makeCertificates makes a CA, and a certificate of it for 127.0.0.1 and localhost that became valid two days ago. ca
+// is the file of the CA's certificate.
 func (n *Node) makeCertificates(dir, name string, until time.Time) (config *tls.Config, ca string) {
 	n.tb.Helper()
 	fail := func(err error) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -26,6 +27,14 @@ type cockpitNode struct {
 // cockpits are Debian's, by the part of tools/setup that has them.
 var cockpits = map[string]string{"287": "host", "337": "host-new"}
 
+// onEachCockpit runs a test on each Cockpit.
+func onEachCockpit(t *testing.T, test func(t *testing.T, version string)) {
+	t.Helper()
+	for version := range cockpits {
+		t.Run(version, func(t *testing.T) { t.Parallel(); test(t, version) })
+	}
+}
+
 func startCockpitNode(t *testing.T, options node.Options, config string) *cockpitNode {
 	t.Helper()
 	s := &cockpitNode{bus: bustest.System(t, "../../packaging/dbus/org.opensuse.ImageUpdateAgent1.conf", "../../internal/api/testdata/polkit.conf")}
@@ -40,7 +49,7 @@ func (s *cockpitNode) run() {
 }
 
 // open shows the page to a user of the node.
-func (s *cockpitNode) open(t *testing.T, cockpit, language string, uid int) *browser.Tab {
+func (s *cockpitNode) open(t testing.TB, cockpit, language string, uid int) *browser.Tab {
 	t.Helper()
 	page, err := filepath.Abs("../../cockpit")
 	require.NoError(t, err)
@@ -55,38 +64,35 @@ const (
 // What an admin sees and does, from the first check to a release that fails, on each Cockpit.
 func TestPageStory(t *testing.T) {
 	t.Parallel()
-	for version := range cockpits {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			s := startCockpitNode(t, node.Options{Containerd: node.Containerd2, Kubelet: true}, "applyTimeout: 45s\nsettle: 8s\n")
-			port := s.FreePort()
-			story.Template(s.Node, port, s.Registry.Ref("demo/velum:__TAG__"))
-			story.Rel(s.Node, "demo/velum", "4.0.0-rev1-build1.1")
-			s.run()
-			page := s.open(t, version, "en-US", 0)
-			testModel(t, page)
+	onEachCockpit(t, func(t *testing.T, version string) {
+		s := startCockpitNode(t, node.Options{Containerd: node.Containerd2, Kubelet: true}, "applyTimeout: 45s\nsettle: 8s\n")
+		port := s.FreePort()
+		story.Template(s.Node, port, s.Registry.Ref("demo/velum:__TAG__"))
+		story.Rel(s.Node, "demo/velum", "4.0.0-rev1-build1.1")
+		s.run()
+		page := s.open(t, version, "en-US", 0)
+		testModel(t, page)
 
-			page.Await(story.PageState, "Not checked yet")
-			assert.Equal(t, "info", pageIcon(page), "nothing was asked")
-			page.Picture("unchecked")
-			page.Click("#check")
-			page.Await(story.PageState, "Up to date")
-			page.Await("#result", "All registries were asked")
-			page.Await(pagePod, "4.0.0-rev1-build1.1")
-			s.WaitAnswer(port, "4.0.0-rev1-build1.1")
-			assert.Zero(t, browser.Eval[int](page, "document.querySelectorAll('[data-do=rollback]').length"), "there is nothing to return to")
-			page.Picture("current")
+		page.Await(story.PageState, "Not checked yet")
+		assert.Equal(t, "info", pageIcon(page), "nothing was asked")
+		page.Picture("unchecked")
+		page.Click("#check")
+		page.Await(story.PageState, "Up to date")
+		page.Await("#result", "All registries were asked")
+		page.Await(pagePod, "4.0.0-rev1-build1.1")
+		s.WaitAnswer(port, "4.0.0-rev1-build1.1")
+		assert.Zero(t, browser.Eval[int](page, "document.querySelectorAll('[data-do=rollback]').length"), "there is nothing to return to")
+		page.Picture("current")
 
-			pageHearsOfOthers(t, s, page)
-			pageApplies(t, s, page, port)
-			pageRollsBack(t, s, page, port)
-			pageHolds(t, s, page)
-			pageIsStale(t, s, page)
-			pageFails(t, s, page, port)
-			pageAsksDoctor(t, page)
-			assert.Empty(t, page.Console())
-		})
-	}
+		pageHearsOfOthers(t, s, page)
+		pageApplies(t, s, page, port)
+		pageRollsBack(t, s, page, port)
+		pageHolds(t, s, page)
+		pageIsStale(t, s, page)
+		pageFails(t, s, page, port)
+		pageAsksDoctor(t, page)
+		assert.Empty(t, page.Console())
+	})
 }
 
 // Somebody checks on the command line. The page shows the pull while it runs, then the offer.
@@ -122,7 +128,7 @@ func pageApplies(t *testing.T, s *cockpitNode, page *browser.Tab, port int) {
 	page.Await(story.PageState, "being applied")
 	other.Await(story.PageState, "being applied")
 	page.Picture("applying")
-	page.Await("#result", "velum.yaml runs the update, and was proved")
+	page.Await("#result", "velum.yaml runs the update and is healthy")
 	page.Await(story.PageState, "Up to date")
 	other.Await(story.PageState, "Up to date")
 	story.Answers(t, port, "4.0.0-rev1-build1.2")
@@ -135,8 +141,8 @@ func pageRollsBack(t *testing.T, s *cockpitNode, page *browser.Tab, port int) {
 	page.Await("dialog", "4.0.0-rev1-build1.2 → 4.0.0-rev1-build1.1")
 	page.Picture("rollback")
 	page.Click("dialog [type=submit]")
-	page.Await("#result", "velum.yaml runs what ran before")
-	page.Await(pagePod, "Rolled back to 4.0.0-rev1-build1.1. Denied on this node: 4.0.0-rev1-build1.2")
+	page.Await("#result", "velum.yaml runs the previous release again")
+	page.Await(pagePod, "A person rolled it back to 4.0.0-rev1-build1.1. Denied on this node: 4.0.0-rev1-build1.2")
 	story.Answers(t, port, "4.0.0-rev1-build1.1")
 	for _, text := range []string{"applied", "rolled back", "root", "4.0.0-rev1-build1.2"} {
 		page.Await("#history", text)
@@ -155,21 +161,21 @@ func pageHolds(t *testing.T, s *cockpitNode, page *browser.Tab) {
 	page.Await("#result", "velum.yaml is held")
 	page.Await(story.PageState, "held")
 	page.Await(pagePod, "not before the demo")
-	page.Await(pagePod, "It ends by Unhold")
+	page.Await(pagePod, "It ends by Resume")
 	assert.Equal(t, "true", page.Attribute(pagePod+" [data-do=apply]", "aria-disabled"))
 	page.Picture("held")
-	page.Click(pagePod + " [data-do=unhold]")
+	page.Click(pagePod + " [data-do=resume]")
 	page.Await(story.PageState, "Updates are ready")
 	page.Click("#hold-all")
 	page.Await("dialog", "Hold everything?")
 	browser.Eval[string](page, `document.querySelector("#hold-until").value = "2020-01-01T00:00"; ""`)
 	page.Click("dialog [type=submit]")
-	page.Await("#dialog-error", "The end is in the past")
+	page.Await("#dialog-problem", "The end is in the past")
 	browser.Eval[string](page, `document.querySelector("#hold-until").value = "2099-01-01T00:00"; ""`)
 	page.Click("dialog [type=submit]")
 	page.Await("#holds", "All images")
 	page.Await("#holds", "root")
-	page.Click("#unhold-all")
+	page.Click("#resume-all")
 	page.AwaitNone("#holds")
 	page.Await(story.PageState, "Updates are ready")
 	page.Await("#hold-all", "Hold everything")
@@ -193,27 +199,33 @@ func pageFails(t *testing.T, s *cockpitNode, page *browser.Tab, port int) {
 	t.Helper()
 	page.Click("#apply-all")
 	page.Click("dialog [type=submit]")
-	page.Await("#result", "was proved")
+	page.Await("#result", "is healthy")
 	s.Registry.PublishFaulty("demo/velum", "4.0.0-rev2-build2.2", node.Image{}, node.Crash)
 	page.Click("#check")
 	page.Await(pagePod, "4.0.0-rev2-build2.2")
 	page.Click(pagePod + " [data-do=apply]")
 	page.Click("dialog [type=submit]")
-	page.Await("#result", "It failed")
+	page.Await("#dialog-problem", "It failed")
+	page.Await("#dialog-problem", "velum.yaml")
+	page.Click("dialog [data-do=dismiss]")
 	page.Await(story.PageState, "Something failed")
 	page.Await(pagePod, "Rolled back to 4.0.0-rev2-build2.1")
 	page.Picture("failed")
 	story.Answers(t, port, "4.0.0-rev2-build2.1")
 	page.Click(pagePod + " [data-do=retry]")
 	page.Await("dialog", "Try velum.yaml again?")
+	page.Await("dialog .moves", "4.0.0-rev2-build2.1 → 4.0.0-rev2-build2.2")
+	page.Await("dialog .moves", "Last time: ")
 	page.Click("dialog [type=submit]")
-	page.Await("#result", "It failed")
+	page.Await("#dialog-problem", "It failed")
+	page.Press(kb.Escape)
+	page.AwaitNone("dialog")
 }
 
 func pageAsksDoctor(t *testing.T, page *browser.Tab) {
 	t.Helper()
 	page.Click("#tab-details")
-	page.Await("#plan", "Nothing by itself")
+	page.Await("#plan", "Nothing without approval")
 	page.Await("#doctor", "configuration")
 	page.Picture("details")
 	page.Click("#tab-overview")

@@ -110,24 +110,26 @@ func byKeyboard(t *testing.T, page *browser.Tab, code string) {
 // What a registry and a person write is text, however it looks like HTML.
 func TestPageShowsHostileTextAsText(t *testing.T) {
 	t.Parallel()
-	const hostile = `<img src=x onerror="document.title='owned'">`
-	s := startCockpitNode(t, node.Options{Containerd: node.Containerd2}, "manage: ['*.yaml']\n")
-	s.WriteFile("etc/kubernetes/manifests/<img src=x>.yaml", story.VelumTemplate(s.FreePort(), s.Registry.Ref("demo/velum:4.0.0")))
-	s.Registry.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
-		w.Header().Set("Docker-Content-Digest", hostile)
-		return true
+	onEachCockpit(t, func(t *testing.T, version string) {
+		const hostile = `<img src=x onerror="document.title='owned'">`
+		s := startCockpitNode(t, node.Options{Containerd: node.Containerd2}, "manage: ['*.yaml']\n")
+		s.WriteFile("etc/kubernetes/manifests/<img src=x>.yaml", story.VelumTemplate(s.FreePort(), s.Registry.Ref("demo/velum:4.0.0")))
+		s.Registry.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
+			w.Header().Set("Docker-Content-Digest", hostile)
+			return true
+		})
+		s.run()
+		page := s.open(t, version, "en-US", 0)
+		page.Click("#check")
+		page.Await("#registries", "<img src=x")
+		page.Click(".pod [data-do=hold]")
+		page.Type("#hold-reason", hostile)
+		page.Click("dialog [type=submit]")
+		page.Await(".pod", "<img src=x")
+		assert.Zero(t, browser.Eval[int](page, "document.querySelectorAll('img').length"))
+		assert.Equal(t, "Image updates", browser.Eval[string](page, "document.title"))
+		assert.Empty(t, page.Console())
 	})
-	s.run()
-	page := s.open(t, "287", "en-US", 0)
-	page.Click("#check")
-	page.Await("#registries", "<img src=x")
-	page.Click(".pod [data-do=hold]")
-	page.Type("#hold-reason", hostile)
-	page.Click("dialog [type=submit]")
-	page.Await(".pod", "<img src=x")
-	assert.Zero(t, browser.Eval[int](page, "document.querySelectorAll('img').length"))
-	assert.Equal(t, "Image updates", browser.Eval[string](page, "document.title"))
-	assert.Empty(t, page.Console())
 }
 
 // A node with 500 images is shown whole, and can be scrolled.
@@ -144,6 +146,8 @@ func TestPageShowsManyImages(t *testing.T) {
 	}
 	s.run()
 	page := s.open(t, "287", "en-US", 0)
+	page.Await(".pod[data-pod='pod49.yaml']", "pod49.yaml")
+	browser.Eval[string](page, "document.querySelectorAll('[data-do=fold]').forEach(one => one.click()); ''")
 	page.Await(".pod[data-pod='pod49.yaml']", "c9")
 	assert.Equal(t, 500, browser.Eval[int](page, "document.querySelectorAll('.pod tr:not(.pod-row)').length"))
 	assert.True(t, browser.Eval[bool](page, `(() => {

@@ -18,8 +18,8 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// offline is a node with velum at rev1, and rev2 published behind it: as an
-// image with OCI's media types, or as an index with Docker's.
+// offline returns a node with velum at rev1 and with rev2 published: as an image with OCI media types, or as an index
+// with Docker's.
 func offline(t *testing.T, oci bool) (n *node.Node, rev2 string) {
 	t.Helper()
 	n = node.Start(t, node.Options{Containerd: node.Containerd2})
@@ -54,7 +54,7 @@ func offered(t *testing.T, n *node.Node, s status.Status, digest string) {
 	assert.Contains(t, n.ReadFile(story.GrainFile), "image_update_available: true\nimage_update_state: \"staged\"\n")
 }
 
-// packed packs a stick into a tar file as the page says.
+// packed packs the directory of removable media into a tar file, with the page's command.
 func packed(t *testing.T, stick string) string {
 	t.Helper()
 	tar := stick + ".tar"
@@ -64,22 +64,22 @@ func packed(t *testing.T, stick string) string {
 	return tar
 }
 
-// A stick carries rev2 to a node whose registry is away, as docs/air-gap.md says.
-func TestStick(t *testing.T) {
+// TestRemovableMedia brings rev2 on removable media to a node whose registry is away, as docs/air-gap.md describes.
+func TestRemovableMedia(t *testing.T) {
 	t.Parallel()
-	doc := story.AirGap(t, "## A stick")
+	doc := story.AirGap(t, "## Removable media")
 	copying, running := doc.Block(t, "sh", 0), strings.Split(doc.Block(t, "sh", 1), "\n")
 	for _, kind := range []string{"directory", "tar file"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			n, rev2 := offline(t, true)
 			stick := filepath.Join(t.TempDir(), "images")
-			out, err := story.Skopeo(t, n, "", strings.ReplaceAll(copying, story.DocStick, stick))
+			out, err := story.Skopeo(t, n, "", strings.ReplaceAll(copying, story.DocMedia, stick))
 			require.NoError(t, err, out)
 			if kind == "tar file" {
 				stick = packed(t, stick)
 			}
-			here := strings.NewReplacer(story.DocStick, stick)
+			here := strings.NewReplacer(story.DocMedia, stick)
 			n.Registry.Down()
 
 			require.Equal(t, []string{"systemctl stop image-update-agent", "systemctl start image-update-agent"},
@@ -96,7 +96,7 @@ func TestStick(t *testing.T) {
 			assert.Equal(t, "oci:"+stick, s.Sources[0].Host)
 			assert.True(t, s.Sources[0].Mirror)
 
-			// The daemon keeps the offer without the stick; an apply waits for the registry.
+			// The daemon keeps the release staged without the removable media; an apply waits for the registry.
 			require.NoError(t, os.RemoveAll(stick))
 			story.StartDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
 			node.Eventually(t, "first cycle of the daemon", story.Ready, func() error {
@@ -108,18 +108,18 @@ func TestStick(t *testing.T) {
 			offered(t, n, story.St(t, n), rev2)
 			story.Apply(t, n, 4, "velum.yaml")
 			assert.Contains(t, n.ReadFile(story.VelumYAML), "velum:4.0.0-rev1")
-			assert.Contains(t, story.St(t, n).Reason, "registry away")
+			assert.Contains(t, story.St(t, n).Reason, "registry does not answer")
 			assert.Contains(t, n.ReadFile(story.GrainFile), "image_update_available: true\n")
 		})
 	}
 }
 
-// A stick that is torn changes nothing, and is named.
-func TestTornStick(t *testing.T) {
+// TestDamagedRemovableMedia checks that damaged removable media change nothing, and that the error names them.
+func TestDamagedRemovableMedia(t *testing.T) {
 	t.Parallel()
 	n, _ := offline(t, true)
 	stick := filepath.Join(t.TempDir(), "images")
-	out, err := story.Skopeo(t, n, "", strings.ReplaceAll(story.AirGap(t, "## A stick").Block(t, "sh", 0), story.DocStick, stick))
+	out, err := story.Skopeo(t, n, "", strings.ReplaceAll(story.AirGap(t, "## Removable media").Block(t, "sh", 0), story.DocMedia, stick))
 	require.NoError(t, err, out)
 	n.Registry.Down()
 	before := story.Look(t, n, story.GrainFile)
@@ -128,7 +128,7 @@ func TestTornStick(t *testing.T) {
 	for _, blob := range blobs {
 		info, err := os.Stat(blob)
 		require.NoError(t, err)
-		if info.Size() >= 1<<20 { // the layers
+		if info.Size() >= 1<<20 { // layers
 			require.NoError(t, os.Truncate(blob, info.Size()-1))
 		}
 	}
@@ -148,14 +148,14 @@ func TestTornStick(t *testing.T) {
 	before.Unchanged(t, n, story.GrainFile)
 }
 
-// skopeo refuses to keep the digest of Docker's media types, and says so with
-// the word that the page has.
-func TestStickConvertsDockersTypes(t *testing.T) {
+// TestRemovableMediaConvertDockersTypes checks that skopeo refuses to convert Docker's media types while it must keep
+// the digest, with the error that the page quotes.
+func TestRemovableMediaConvertDockersTypes(t *testing.T) {
 	t.Parallel()
 	n, rev2 := offline(t, false)
 	stick := filepath.Join(t.TempDir(), "images")
-	doc := story.AirGap(t, "## A stick")
-	copying := strings.ReplaceAll(doc.Block(t, "sh", 0), story.DocStick, stick)
+	doc := story.AirGap(t, "## Removable media")
+	copying := strings.ReplaceAll(doc.Block(t, "sh", 0), story.DocMedia, stick)
 	out, err := story.Skopeo(t, n, "", copying)
 	require.Error(t, err)
 	require.Contains(t, out, "Instructed to preserve digests")
@@ -172,21 +172,21 @@ func TestStickConvertsDockersTypes(t *testing.T) {
 	offered(t, n, s, velum.Offered.Digest.String())
 }
 
-// A mirror is filled from the registry, or from a stick; the node asks it by
-// the hosts.toml of the page, while the registry is away.
+// TestMirror fills a mirror from the registry or from removable media; the node pulls from it with the page's
+// hosts.toml while the registry is away.
 func TestMirror(t *testing.T) {
 	t.Parallel()
-	doc, sticks := story.AirGap(t, "## A mirror"), story.AirGap(t, "## A stick")
-	for hosts, way := range []string{"sync", "stick"} {
+	doc, media := story.AirGap(t, "## A mirror"), story.AirGap(t, "## Removable media")
+	for hosts, way := range []string{"sync", "removable media"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			n, rev2 := offline(t, true)
 			mirror := n.StartRegistry(false)
 			dir := t.TempDir()
-			here := strings.NewReplacer(story.DocMirror, mirror.Host, story.DocStick, filepath.Join(dir, "images"))
+			here := strings.NewReplacer(story.DocMirror, mirror.Host, story.DocMedia, filepath.Join(dir, "images"))
 			copying := doc.Block(t, "sh", 0)
-			if way == "stick" {
-				copying = sticks.Block(t, "sh", 0) + "\n" + sticks.Block(t, "sh", 2)
+			if way == "removable media" {
+				copying = media.Block(t, "sh", 0) + "\n" + media.Block(t, "sh", 2)
 			}
 			list := doc.Block(t, "yaml", 0)
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "images.yaml"), []byte(list), 0o600))

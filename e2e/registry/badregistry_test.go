@@ -16,11 +16,11 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// faults of a registry, and what is said of them.
+// faults are faults of a registry with the reported errors.
 var faults = []struct {
 	name, said string
 	kind       node.Kind
-	config     bool // the image's configuration is served all the same
+	config     bool // the fault spares the image's configuration
 	status     int
 	state      status.State
 }{
@@ -33,11 +33,11 @@ var faults = []struct {
 	{"layers 500", "500 Internal Server Error", node.Blob, true, 500, status.StateFailed},
 	{"layers 404", "not found", node.Blob, true, 404, status.StateFailed},
 	{"layers 401", "401 Unauthorized", node.Blob, true, 401, status.StateFailed},
-	{"tags 404", "velum.yaml: the followed tag is gone", node.Manifest, false, 404, status.StateFailed},
+	{"tags 404", "velum.yaml: the registry no longer has the followed tag", node.Manifest, false, 404, status.StateFailed},
 }
 
-// A registry that does not answer as it should changes nothing on the node, and
-// is named with its answer; when it is back, the update is found.
+// TestFaultyRegistry checks that a registry with a fault changes nothing on the node, that the status has its name and
+// answer, and that the agent finds the update once the fault is gone.
 func TestFaultyRegistry(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
@@ -47,7 +47,7 @@ func TestFaultyRegistry(t *testing.T) {
 		t.Run(fault.name, func(t *testing.T) {
 			fail := node.Fail(fault.kind, fault.status)
 			n.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
-				// The agent itself asks for no other blob, and for this one first.
+				// The agent itself asks for no other blob than the configuration, and for that one first.
 				isFirst := fault.config && strings.Contains(r.URL.Path, "/blobs/") && first.CompareAndSwap(nil, r.URL.Path)
 				if isFirst || r.URL.Path == first.Load() {
 					return false
@@ -67,7 +67,7 @@ func TestFaultyRegistry(t *testing.T) {
 	assert.Zero(t, s.Sources[0].Failures)
 }
 
-// A registry that is away takes no offer back.
+// TestRegistryDown checks that a staged release stays offered while the registry is away.
 func TestRegistryDown(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
@@ -96,8 +96,7 @@ func TestRegistryDown(t *testing.T) {
 	})
 }
 
-// While a registry does not answer, `status` does, and the daemon ends at once
-// when it is told to.
+// TestSlowRegistry checks that `status` answers while a registry does not, and that the daemon ends at once on request.
 func TestSlowRegistry(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
@@ -113,26 +112,30 @@ func TestSlowRegistry(t *testing.T) {
 	stop := daemon.Stop()
 	assert.Equal(t, 0, stop.Code)
 	assert.Equal(t, 1, check.Wait(story.Ready).Code)
-	assert.Contains(t, story.Output(t, check.Stderr), "the daemon ended before its answer")
+	assert.Contains(t, story.Output(t, check.Stderr), "the daemon stopped before it answered")
 	before.Unchanged(t, n, story.GrainFile)
 	s = story.Parsed(t, n.Agent("status", "--output", "json"))
 	assert.Contains(t, []status.State{status.StateCurrent, status.StateApplying}, s.State, "who was asked to stop has found no fault")
 }
 
-// A release that vanishes between its listing and its pull is not offered, and
-// leaves nothing behind.
+// TestVanishedDigest checks that a release that vanishes between its listing and its pull is not offered, and leaves no
+// data.
 func TestVanishedDigest(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
 	rev2 := story.Rel(n, "demo/velum", "4.0.0-rev2-build1.2")
 	before := story.Look(t, n, story.GrainFile)
 	var asked atomic.Int32
-	n.Registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
-		// The first request by digest is the agent's own look at the manifest.
-		if strings.HasSuffix(r.URL.Path, "/manifests/"+rev2) && asked.Add(1) == 2 {
+	n.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		// The agent's first request for a blob is for the config, which describes the image.
+		if !strings.Contains(r.URL.Path, "/blobs/") || asked.Add(1) == 1 {
+			return false
+		}
+		if asked.Load() == 2 {
 			n.Registry.Delete("demo/velum", rev2)
 		}
-		return false
+		w.WriteHeader(http.StatusNotFound)
+		return true
 	})
 	s := story.Cycle(t, n, 1)
 	require.Equal(t, status.StateFailed, s.State, s.Reason)
@@ -140,14 +143,14 @@ func TestVanishedDigest(t *testing.T) {
 	assert.Contains(t, s.Reason, "not found")
 	before.Unchanged(t, n, story.GrainFile)
 
-	// What remains in the list by name is no reason for another alarm.
+	// A tag that is still in the list raises no second alarm.
 	s = story.Cycle(t, n, 0)
 	story.IsCurrent(t, s)
 	before.Unchanged(t, n, story.GrainFile)
 }
 
-// Tags that are not there, are not SUSE's, or are for another platform withhold
-// their pod; the others get their update.
+// TestUnusableTags checks that tags that do not exist, are not SUSE's, or are for another platform block only their own
+// pod; other pods get their updates.
 func TestUnusableTags(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
@@ -166,7 +169,7 @@ func TestUnusableTags(t *testing.T) {
 	}
 	s := story.Cycle(t, n, 1)
 	assert.Equal(t, status.StateFailed, s.State)
-	assert.Contains(t, s.Reason, "unknown.yaml: the followed tag is not found, and as far as is known it never was there")
+	assert.Contains(t, s.Reason, "unknown.yaml: the registry does not have the followed tag, and the agent has never seen it there")
 	assert.NotContains(t, s.Reason, "velum.yaml: ")
 	for name, said := range map[string]string{
 		"unknown": "404: not found", "norepo": "404: not found", "foreign": "no known tag among 0",
@@ -174,7 +177,7 @@ func TestUnusableTags(t *testing.T) {
 	} {
 		pod := story.PodOf(t, s, name+".yaml")
 		require.Len(t, pod.Holds, 1, name)
-		assert.Equal(t, status.HoldWithheld, pod.Holds[0].Name)
+		assert.Equal(t, status.HoldUnresolved, pod.Holds[0].Name)
 		assert.Contains(t, pod.Holds[0].Reason, said)
 		assert.NoFileExists(t, n.Path(story.ManifestDir+name+".yaml"))
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// A config_path of several directories is a list for containerd 1.6 and 1.7. containerd from 2.1 takes it for the name
-// of one directory, unless it pulls by its client: then no hosts.toml counts. Polls go where kubelet's pulls go, and
-// doctor fails where hosts.toml does not count.
+// TestConfigPathOfSeveralDirectories checks a config_path with several directories. containerd 1.6 and 1.7 read a list;
+// containerd from 2.1 on reads it as the name of one directory, and so ignores all hosts.toml files, unless it pulls by
+// its client. The agent polls the hosts that kubelet's pulls use, and doctor fails if hosts.toml files are ignored.
 func TestConfigPathOfSeveralDirectories(t *testing.T) {
 	t.Parallel()
 	const plugin1, plugin2 = "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images"
@@ -25,15 +25,15 @@ func TestConfigPathOfSeveralDirectories(t *testing.T) {
 	for name, c := range map[string]struct {
 		version  node.Version
 		plugin   string
-		settings string // of the plugin
+		settings string // settings of the plugin
 		path     []string
-		why      string // hosts.toml does not count; empty: it does
+		why      string // why hosts.toml files are ignored; empty: they are not
 	}{
 		"1.6":                         {node.Containerd16, plugin1, "", list, ""},
 		"1.7":                         {node.Containerd17, plugin1, "", list, ""},
 		"1.7 without":                 {node.Containerd17, plugin1, "", []string{}, "containerd runs without a config_path"},
 		"2":                           {node.Containerd2, plugin2, "", list, isList},
-		"2 without":                   {node.Containerd2, plugin2, "", []string{}, isList}, // its built-in one is a list
+		"2 without":                   {node.Containerd2, plugin2, "", []string{}, isList}, // its default is a list
 		"2 with the client's pull":    {node.Containerd2, plugin2, "use_local_image_pull = true\n", list, ""},
 		"2 with a limit of downloads": {node.Containerd2, plugin2, "max_concurrent_downloads = 5\n", list, ""},
 	} {
@@ -73,7 +73,7 @@ func TestConfigPathOfSeveralDirectories(t *testing.T) {
 				return
 			}
 			d := story.Diagnose(t, n, 1)["registry hosts"]
-			story.Diagnosed(t, d, "failed", c.why, "follows no hosts.toml, and asks upstream",
+			story.Diagnosed(t, d, "failed", c.why, "ignores every hosts.toml and asks the upstream registry",
 				"set config_path to one directory ("+n.Path("etc/containerd/certs.d")+")")
 			ignored := n.Path("etc/containerd/certs.d/"+n.Registry.Host) + " is ignored: " + c.why
 			assert.Contains(t, story.St(t, n).Sources[0].HostsIgnored, ignored)

@@ -18,9 +18,9 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// TestContainerdReadsItsConfigurationSo generates configurations with imports, and compares the config_path that the agent
-// reads with that of `containerd config dump`, of 1.6, 1.7 and 2.x, in a mount namespace of its own.
-func TestContainerdReadsItsConfigurationSo(t *testing.T) {
+// TestContainerdsConfigPathIsReadAsByContainerd generates configurations with imports, and compares the config_path
+// that the agent reads with that of `containerd config dump` of 1.6, 1.7 and 2.x, each in its own mount namespace.
+func TestContainerdsConfigPathIsReadAsByContainerd(t *testing.T) {
 	t.Parallel()
 	for version, forms := range map[node.Version][]string{
 		node.Containerd16: {"2"}, node.Containerd17: {"2"}, node.Containerd2: {"2", "3"},
@@ -40,7 +40,8 @@ func TestContainerdReadsItsConfigurationSo(t *testing.T) {
 				theirs := dumpedConfigPath(t, n, program)
 				ours := shownCertsD(t, n)
 				if theirs == "" {
-					// Without one, the agent takes its default, and asks containerd whether it counts.
+					// Without a config_path, the agent uses containerd's default, and asks containerd whether it
+					// applies.
 					theirs = "/etc/containerd/certs.d"
 				}
 				seen[theirs]++
@@ -54,7 +55,7 @@ func TestContainerdReadsItsConfigurationSo(t *testing.T) {
 	}
 }
 
-// containerdFiles are a main file and three fragments, of which the main one imports some in one of several ways.
+// containerdFiles returns a main file and three fragments, some of which the main file imports in one of several ways.
 func containerdFiles(random *rand.Rand, form string) map[string]string {
 	plugin := map[string]string{"2": "io.containerd.grpc.v1.cri", "3": "io.containerd.cri.v1.images"}[form]
 	text := func(path string) string {
@@ -82,9 +83,9 @@ func containerdFiles(random *rand.Rand, form string) map[string]string {
 	}
 }
 
-// onPurpose are the differences that stay, since the configuration does not tell which containerd reads it: 1.x drops the
-// table of a plugin where a later file has other keys of it (CertsD.Ignored decides by the version of the running one),
-// and 1.6 looks for a relative glob in its working directory.
+// onPurpose reports intentional differences, which exist because a configuration does not show which containerd reads
+// it: 1.x drops a plugin's table if a later file has other keys of it (CertsD.Ignored decides by the version of the
+// running one), and 1.6 resolves a relative glob against its working directory.
 func onPurpose(version node.Version, files map[string]string) bool {
 	if version == node.Containerd2 {
 		return false
@@ -106,7 +107,8 @@ func dumpedConfigPath(t *testing.T, n *node.Node, program string) string {
 		mkdir -p /etc/containerd; mount --bind "$1" /etc/containerd
 		exec "$2" --config /etc/containerd/config.toml config dump 2>/dev/null`, "sh", n.Path("etc/containerd"), program).Output()
 	require.NoError(t, err)
-	// The tables of streaming and of transfer have keys of the same name: that of registries comes with its table.
+	// The tables of streaming and transfer have keys with the same name; the pattern matches the one in the registry
+	// table.
 	found := regexp.MustCompile(`\.registry\]\s+config_path = ["'](.*)["']`).FindSubmatch(out)
 	require.NotNil(t, found, "%s", out)
 	return string(found[1])

@@ -14,9 +14,9 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// A login page in the place of the registry. Kubelet's pull fails, and leaves the record of the tag at the page; the
-// agent's pin keeps the image, the record names what ran again, and a pod with IfNotPresent starts from it. The source
-// has failed, with the page as its cause, until the registry answers.
+// TestLoginPage puts a login page in the registry's place. Kubelet's pull fails, and points the tag's record at the
+// page. The agent's pin keeps the image, the agent restores the tag's record to the running release, and a pod with
+// IfNotPresent starts from it. The source's status is failed, with the page as its cause, until the registry answers.
 func TestLoginPage(t *testing.T) {
 	t.Parallel()
 	for _, version := range []node.Version{node.Containerd16, node.Containerd17, node.Containerd2} {
@@ -56,10 +56,10 @@ func TestLoginPage(t *testing.T) {
 				require.Equal(t, status.StateStale, s.State, s.Reason)
 				require.Len(t, s.Sources, 1)
 				assert.Equal(t, release.CauseNoRegistry, s.Sources[0].Cause)
-				assert.Contains(t, s.Sources[0].Error, "answers with a page (text/html): a login page, or no registry", "the poll of this cycle")
-				story.Diagnosed(t, story.Diagnose(t, n, 1)["velum.yaml"], "failed", "a login page, or no registry", "curl")
+				assert.Contains(t, s.Sources[0].Error, "answers with a web page (text/html): a login page, or not a registry", "the poll of this cycle")
+				story.Diagnosed(t, story.Diagnose(t, n, 1)["velum.yaml"], "failed", "a login page, or not a registry", "curl")
 
-				n.Containerd.Restart() // CRI reads the records anew
+				n.Containerd.Restart() // CRI reads the records again
 				assert.Contains(t, n.CRI().Tags(), tag)
 				n.CRI().Stop("dashboard")
 				n.Kubelet.Start()

@@ -12,9 +12,9 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// A registry that wants a login is polled and pulled from with the one that the
-// node has for it; nothing that the agent writes tells the password. Without
-// it, or with a wrong one, the node stays as it is, and the status says why.
+// TestLoginOfARegistry checks that the agent polls and pulls from a registry with the node's login for it, and that
+// none of its output contains the password. Without a login, or with a wrong one, the node stays unchanged, and the
+// status has the reason.
 func TestLoginOfARegistry(t *testing.T) {
 	t.Parallel()
 	const user, password = "node", "correct-horse-battery"

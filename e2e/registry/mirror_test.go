@@ -17,8 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// pageHosts writes a hosts.toml of docs/air-gap.md for a mirror. Upstream is the
-// node's first registry.
+// pageHosts writes a hosts.toml of docs/air-gap.md for a mirror of the node's first registry.
 func pageHosts(t *testing.T, n *node.Node, mirror *node.Registry, block int) {
 	t.Helper()
 	text := strings.NewReplacer(
@@ -31,10 +30,10 @@ func pageHosts(t *testing.T, n *node.Node, mirror *node.Registry, block int) {
 	n.WriteFile("etc/containerd/certs.d/"+story.DocHost+"/hosts.toml", text)
 }
 
-// ways to a repository below a prefix.
+// ways are ways to name a repository with a prefix.
 var ways = map[string]struct {
 	version node.Version
-	mirror  bool // what status calls the host
+	mirror  bool // the status calls the host a mirror
 	set     func(t *testing.T, n *node.Node, mirror *node.Registry)
 }{
 	"hosts.toml": {node.Containerd16, true, func(t *testing.T, n *node.Node, mirror *node.Registry) { pageHosts(t, n, mirror, 0) }},
@@ -43,8 +42,8 @@ var ways = map[string]struct {
 	}},
 }
 
-// A mirror of short tags only: pods follow the short tag, and an update is the
-// digest that it names now. Nothing asks upstream.
+// TestShortTagsOnly uses a mirror that has only short tags: pods follow the short tag, and its current digest is the
+// update. The agent does not ask upstream.
 func TestShortTagsOnly(t *testing.T) {
 	t.Parallel()
 	for name, way := range ways {
@@ -60,7 +59,7 @@ func TestShortTagsOnly(t *testing.T) {
 			n.WriteFile(story.GrainFile, "roles: [admin]\n")
 			story.StartDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
 			velum := story.ImageOf(t, story.Check(t, n), "velum.yaml")
-			assert.Equal(t, []string{"4.0.0 stays: no intermediate tag has its digest"}, velum.Notes)
+			assert.Equal(t, []string{"4.0.0 kept: no intermediate tag has its digest"}, velum.Notes)
 			assert.Equal(t, "4.0.0", velum.Follow)
 			assert.Equal(t, mirror.Host, velum.Host)
 			assert.Equal(t, way.mirror, velum.Mirror)
@@ -92,14 +91,14 @@ func TestShortTagsOnly(t *testing.T) {
 	}
 }
 
-// With polling off nobody asks but a person: the daemon looks at the node, and
-// at the registry only when it is told to.
+// TestPollingOff checks that, with polling off, the daemon observes the node but asks the registry only on a user's
+// request.
 func TestPollingOff(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
 	n.WriteFile("etc/image-update-agent/config.d/air-gap.yaml", story.AirGap(t, "## A mirror").Block(t, "yaml", 1)+"\n")
 	n.Registry.Forget()
-	for range 2 { // a restart is no reason either
+	for range 2 { // nor does a restart poll
 		daemon := story.StartDaemonWith(t, n)
 		story.St(t, n)
 		for range 3 {
@@ -133,7 +132,7 @@ func TestPollingOff(t *testing.T) {
 	assert.Empty(t, n.Registry.Requests(), "nor does a failure")
 }
 
-// rsync runs a block of the page, from and to the storage of these registries.
+// rsync runs a command block of the page with the storage directories of these registries.
 func rsync(t *testing.T, block string, external, internal *node.Registry, stick string, options ...string) {
 	t.Helper()
 	words := strings.Fields(strings.NewReplacer("/mnt/storage/registry", stick).Replace(block))
@@ -149,8 +148,8 @@ func rsync(t *testing.T, block string, external, internal *node.Registry, stick 
 	require.NoError(t, err, "%s", out)
 }
 
-// The storage of a registry is carried to the mirror by rsync. Whatever a node
-// sees of it halfway changes nothing on the node.
+// TestRsyncedMirror copies a registry's storage to the mirror by rsync. A node that sees an incomplete copy changes
+// nothing.
 func TestRsyncedMirror(t *testing.T) {
 	t.Parallel()
 	doc := story.AirGap(t, "## A mirror by rsync")
@@ -179,13 +178,13 @@ func TestRsyncedMirror(t *testing.T) {
 	carry("--exclude=/docker/registry/v2/blobs")
 	s = story.Cycle(t, n, 0)
 	story.IsCurrent(t, s)
-	assert.Contains(t, n.Agent("plan").Stdout, "refused by missing: listed, but: ")
+	assert.Contains(t, n.Agent("plan").Stdout, "refused by missing: listed, but not usable: ")
 	before.Unchanged(t, n, story.GrainFile)
 
 	first := filepath.Join(internal.Storage(), "docker/registry/v2/blobs/sha256", one[7:9], one[7:])
-	require.NoError(t, os.Rename(first, first+".gone")) // as --delete alone does it
+	require.NoError(t, os.Rename(first, first+".gone")) // as --delete alone would do
 	s = story.Cycle(t, n, 1)
-	assert.Contains(t, s.Reason, "velum.yaml: the followed tag is gone")
+	assert.Contains(t, s.Reason, "velum.yaml: the registry no longer has the followed tag")
 	before.Unchanged(t, n, story.GrainFile)
 	carry()
 	s = story.Cycle(t, n, 0)
@@ -195,8 +194,8 @@ func TestRsyncedMirror(t *testing.T) {
 	assert.Equal(t, internal.Host, velum.Host)
 }
 
-// A mirror that knows Docker's media types only takes no image with OCI's as it
-// is. Converted on the way, it has another digest, and is offered with that.
+// TestOldMirrorConvertsOCI checks that a mirror that knows only Docker's media types refuses an image with OCI types.
+// Converted during the copy, the image has another digest, with which the agent offers it.
 func TestOldMirrorConvertsOCI(t *testing.T) {
 	t.Parallel()
 	n, rev2 := offline(t, true)

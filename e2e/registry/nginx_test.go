@@ -20,17 +20,17 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// behindNginx is a node whose registry stands behind the nginx of docs/air-gap.md.
+// behindNginx returns a node whose registry is behind the nginx of SUSE's guide.
 func behindNginx(t *testing.T, o node.RegistryOptions) *node.Node {
 	t.Helper()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})
-	o.VirtualHost = story.AirGap(t, story.NginxSection).Block(t, "nginx", 0)
+	o.VirtualHost = story.GuideNginx
 	n.Registry = n.StartRegistryWith(o)
 	return n
 }
 
-// Behind SUSE's nginx, updates are found, staged, pinned and offered; a steady
-// poll is one HEAD request for each tag on one connection, in the product's name.
+// TestNginx checks that the agent finds, stages, pins and offers updates behind SUSE's nginx; a poll without news is
+// one HEAD request per tag on one connection, with the product's User-Agent.
 func TestNginx(t *testing.T) {
 	t.Parallel()
 	n := behindNginx(t, node.RegistryOptions{})
@@ -87,9 +87,9 @@ func steadyBehindNginx(t *testing.T, n *node.Node, images int) {
 	assert.Len(t, connections, 1, "%v", connections)
 }
 
-// refused are user agents that SUSE's nginx tells 404, and some that it does not.
+// refused maps user agents to the status that SUSE's nginx gives them: 404, or none of its own.
 var refused = map[string]int{
-	"Go 1.1 package http":              http.StatusNotFound, // Go's own name of old
+	"Go 1.1 package http":              http.StatusNotFound, // Go's former default
 	"docker/1.4.1 go/go1.3.3":          http.StatusNotFound,
 	"docker/1.5.0":                     http.StatusNotFound,
 	"docker/1.5.0-dev":                 http.StatusOK,
@@ -99,12 +99,12 @@ var refused = map[string]int{
 	"Mozilla/5.0 (docker/1.3, Go 1.1)": http.StatusOK,
 }
 
-// The nginx of the page is what it seems: it tells old clients 404, and the
-// registry for the client.
+// TestNginxRefusesOldClients checks that the guide's nginx answers 404 to old clients, and passes the client's
+// User-Agent, host and scheme on to the registry.
 func TestNginxRefusesOldClients(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{})
-	r := n.StartRegistryWith(node.RegistryOptions{VirtualHost: story.AirGap(t, story.NginxSection).Block(t, "nginx", 0)})
+	r := n.StartRegistryWith(node.RegistryOptions{VirtualHost: story.GuideNginx})
 	r.Push("demo/velum", node.Image{}, "4.0.0")
 	var lock sync.Mutex
 	var forwarded []string

@@ -5,6 +5,7 @@ package registry
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,19 +20,17 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// wish is what a host sends that wants to be left alone, and the moment from
-// which on it may be asked again.
+// wish is a host's response that asks clients to wait, and the time from which they may send requests again.
 type wish struct {
 	status int
-	date   bool // Retry-After as a date, else as seconds
+	date   bool // Retry-After as a date instead of seconds
 	wait   time.Duration
 
 	lock  sync.Mutex
-	until time.Time // zero: nobody has been told yet
+	until time.Time // zero: not sent yet
 }
 
-// refuse is the Intercept of a wish: it refuses the first request for a
-// manifest, and lets all others through.
+// refuse is the Intercept of a wish: it refuses the first request for a manifest, and passes all others on.
 func (w *wish) refuse(rw http.ResponseWriter, r *http.Request) bool {
 	w.lock.Lock()
 	defer w.lock.Unlock()
@@ -49,7 +48,7 @@ func (w *wish) refuse(rw http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// told waits until somebody has been refused.
+// told waits until a request has been refused.
 func (w *wish) told(t *testing.T) time.Time {
 	t.Helper()
 	var until time.Time
@@ -64,8 +63,7 @@ func (w *wish) told(t *testing.T) time.Time {
 	return until
 }
 
-// obeyed asserts that nothing but the refused request came before the time, and
-// waits for the first that came after it.
+// obeyed asserts that the refused request is the only one before the time, and waits for the first one after it.
 func obeyed(t *testing.T, r *node.Registry, until time.Time) {
 	t.Helper()
 	node.Eventually(t, "asked again", story.Ready, func() error {
@@ -79,8 +77,8 @@ func obeyed(t *testing.T, r *node.Registry, until time.Time) {
 	}
 }
 
-// A host that asks to be left alone for some seconds is asked nothing by the
-// slots until then, and is asked again after it.
+// TestRetryAfter checks that the agent's scheduled polls send nothing to a host that asked for some seconds of rest,
+// and resume afterwards.
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	for name, w := range map[string]*wish{
@@ -107,7 +105,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// hour has a host ask to be left alone for an hour.
+// hour makes a host ask for an hour of rest.
 func hour(r *node.Registry, status int, date bool) *wish {
 	w := &wish{status: status, date: date, wait: time.Hour}
 	r.Intercept(w.refuse)
@@ -115,7 +113,7 @@ func hour(r *node.Registry, status int, date bool) *wish {
 	return w
 }
 
-// sourceAt is a repository's part of the status.
+// sourceAt returns the status of a repository.
 func sourceAt(t *testing.T, s status.Status, repository string) status.SourceStatus {
 	t.Helper()
 	for _, source := range s.Sources {
@@ -127,10 +125,10 @@ func sourceAt(t *testing.T, s status.Status, repository string) status.SourceSta
 	return status.SourceStatus{}
 }
 
-// Hosts that ask to be left alone for an hour are asked nothing more, for no
-// person and after no restart, and are named with the time of the next try. All
-// others are asked as before, the next host of hosts.toml in place of the first.
-func TestLeftAlone(t *testing.T) {
+// TestRestOfAnHour checks that the agent sends nothing to hosts that asked for an hour of rest, not even on a user's
+// request or after a restart, and reports them with the time of the next poll. It polls all other hosts as before,
+// among them the next host of a hosts.toml in place of the first.
+func TestRestOfAnHour(t *testing.T) {
 	t.Parallel()
 	const name = "registry.example.com/demo/app"
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})
@@ -192,5 +190,7 @@ func TestLeftAlone(t *testing.T) {
 	assert.Len(t, mirror.Requests(), 1)
 	const said = "asked to wait until"
 	assert.Contains(t, n.Agent("status").Stdout, "mirror "+mirror.Host+": "+said+" ")
-	assert.Contains(t, string(story.AirGap(t, "## A mirror that is away or busy")), "`"+said+"`")
+	page, err := os.ReadFile("../../docs/troubleshooting.md")
+	require.NoError(t, err)
+	assert.Contains(t, string(page), "`"+said+"`")
 }

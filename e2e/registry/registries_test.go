@@ -16,8 +16,8 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// servers are the registries beside docker-registry, each with what it stores.
-// velum has five tags in the end, which are three pages of two.
+// servers are the registries other than docker-registry, with the media types that they store. velum has five tags in
+// the end, which are three pages of two.
 var servers = map[string]struct {
 	options node.RegistryOptions
 	nginx   bool
@@ -44,8 +44,8 @@ var servers = map[string]struct {
 	},
 }
 
-// The main job on each of them: found, staged, pinned, offered, and there for
-// kubelet.
+// TestRegistries runs the main job with each registry: it finds, stages, pins and offers the update, and kubelet can
+// start it.
 func TestRegistries(t *testing.T) {
 	t.Parallel()
 	for name, server := range servers {
@@ -53,7 +53,7 @@ func TestRegistries(t *testing.T) {
 			t.Parallel()
 			n := node.Start(t, node.Options{Containerd: node.Containerd2})
 			if server.nginx {
-				server.options.VirtualHost = story.AirGap(t, story.NginxSection).Block(t, "nginx", 0)
+				server.options.VirtualHost = story.GuideNginx
 			}
 			n.Registry = n.StartRegistryWith(server.options)
 			story.Template(n, 1, n.Registry.Ref("demo/velum:__TAG__"))
@@ -85,8 +85,8 @@ func TestRegistries(t *testing.T) {
 	}
 }
 
-// A registry that does not know that it is behind TLS names the next page by
-// http; it is asked for by https.
+// TestNextPageByHTTP checks that the agent asks by HTTPS for a next page that a registry links by HTTP, since it does
+// not know that it is behind a TLS proxy.
 func TestNextPageByHTTP(t *testing.T) {
 	t.Parallel()
 	n := behindNginx(t, node.RegistryOptions{Program: node.Distribution3, MaxTags: 2})
@@ -109,8 +109,7 @@ func TestNextPageByHTTP(t *testing.T) {
 	assert.Equal(t, 4, r.Requests().Count(http.MethodGet, node.Tags), "this one, two more pages, and an empty one")
 }
 
-// A person takes the tag away that a pod follows; its digest is still there.
-// That is an alarm, and changes nothing.
+// TestUntagged deletes the tag that a pod follows; its digest still exists. That raises an alarm, and changes nothing.
 func TestUntagged(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})
@@ -123,6 +122,6 @@ func TestUntagged(t *testing.T) {
 	n.Registry.Untag("demo/velum", "4.0.0-rev1")
 	s := story.Cycle(t, n, 1)
 	assert.Equal(t, status.StateFailed, s.State)
-	assert.Contains(t, s.Reason, "velum.yaml: the followed tag is gone")
+	assert.Contains(t, s.Reason, "velum.yaml: the registry no longer has the followed tag")
 	before.Unchanged(t, n, story.GrainFile)
 }

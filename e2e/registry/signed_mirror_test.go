@@ -29,14 +29,13 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// ferry carries images from upstream to a mirror.
+// ferry copies images from upstream to a mirror.
 type ferry struct {
 	upstream, mirror *node.Registry
-	prefix           string // before a repository in the mirror
+	prefix           string // prefix of repositories in the mirror
 }
 
-// copy is `skopeo copy` of a tag or digest: of a whole index with --all, else of
-// this machine's platform.
+// copy runs `skopeo copy` for a tag or digest: for a whole index with --all, else for this machine's platform.
 func (f ferry) copy(t *testing.T, repository, from, to string, flags ...string) {
 	t.Helper()
 	args := append([]string{
@@ -51,9 +50,8 @@ func (f ferry) copy(t *testing.T, repository, from, to string, flags ...string) 
 	require.NoError(t, err, "%s", out)
 }
 
-// signature carries the signature of a digest: skopeo that under the tag with
-// .sig, and go-containerregistry, as crane does, the list of bundles, in which
-// skopeo 1.9 does not know all keys.
+// signature copies the signatures of a digest: the .sig tag with skopeo, and the list of bundles with
+// go-containerregistry, as crane does, since skopeo 1.9 drops some of its keys.
 func (f ferry) signature(t *testing.T, repository, digest, suffix string) {
 	t.Helper()
 	tag := tagOf(digest) + suffix
@@ -71,10 +69,10 @@ func (f ferry) signature(t *testing.T, repository, digest, suffix string) {
 	require.NoError(t, remote.WriteIndex(to, list, with))
 }
 
-// tagOf is the tag that stands for a digest.
+// tagOf returns the tag under which cosign stores data for a digest.
 func tagOf(digest string) string { return strings.Replace(digest, ":", "-", 1) }
 
-// platformOf is the digest that an index has for this machine.
+// platformOf returns the digest in an index for this machine's platform.
 func platformOf(t *testing.T, r *node.Registry, repository, index string) string {
 	t.Helper()
 	ref, err := name.NewDigest(r.Ref(repository)+"@"+index, name.Insecure)
@@ -92,8 +90,7 @@ func platformOf(t *testing.T, r *node.Registry, repository, index string) string
 	return ""
 }
 
-// waysToMirror are the ways in which a node knows a mirror, each with the prefix
-// of upstream's repositories there.
+// waysToMirror are the ways to configure a mirror on a node, with the prefix of upstream's repositories in it.
 var waysToMirror = map[string]struct {
 	prefix string
 	set    func(n *node.Node, mirror *node.Registry) (config string)
@@ -107,10 +104,10 @@ var waysToMirror = map[string]struct {
 	}},
 }
 
-// What the publisher has signed for its own registry counts in a mirror, however
-// the node knows that: the index by its digest, and a platform that was copied
-// alone by its own. Without its signature it waits; with one for another
-// repository it is refused, and that is remembered.
+// TestSignaturesInAMirror checks that signatures which the publisher made for its own registry count in a mirror,
+// whichever way the node is configured: the index by its digest, and a single copied platform by its own digest. A
+// release waits while its signature is missing; one with a signature for another repository is refused, and the record
+// keeps that.
 func TestSignaturesInAMirror(t *testing.T) {
 	t.Parallel()
 	for way, how := range waysToMirror {
@@ -182,8 +179,7 @@ func TestSignaturesInAMirror(t *testing.T) {
 	}
 }
 
-// published is a repository as the real cosign and openssl have left it: the
-// fixtures of internal/signature.
+// published is a repository as the real cosign and openssl wrote it: a fixture of internal/signature.
 type published struct {
 	Repository string                   `json:"repository"`
 	Index      digest.Digest            `json:"index"`
@@ -198,7 +194,7 @@ type published struct {
 
 const fixtures = "../../internal/signature/testdata/"
 
-// push brings a fixture to a registry, children before their index.
+// push pushes a fixture to a registry, children before their index.
 func (p published) push(t *testing.T, r *node.Registry) (repository string) {
 	t.Helper()
 	_, repository, _ = strings.Cut(p.Repository, "/")
@@ -225,16 +221,16 @@ func (p published) push(t *testing.T, r *node.Registry) (repository string) {
 	return repository
 }
 
-// manifest is a remote.Taggable.
+// manifest implements remote.Taggable.
 type manifest struct{ mediaType, body string }
 
 func (m manifest) RawManifest() ([]byte, error)        { return []byte(m.body), nil }
 func (m manifest) MediaType() (types.MediaType, error) { return types.MediaType(m.mediaType), nil }
 
-// carried are fixtures, and the mirrors that they are carried to.
+// carried are fixtures, and the mirrors to which the test copies them.
 var carried = []struct {
 	fixture, key, format, suffix string
-	platform                     bool // copied alone
+	platform                     bool // copy only this platform
 }{
 	{"suse-rsa4096", "rsa4096", signature.SimpleSigning, ".sig", false},
 	{"cosign2-ed25519", "ed25519", signature.SimpleSigning, ".sig", false},
@@ -244,9 +240,8 @@ var carried = []struct {
 	{"platform", "p256", signature.SimpleSigning, ".sig", true},
 }
 
-// What cosign and OBS have signed is still signed after it was carried from one
-// registry to another. None of these knows the API of referrers, distribution 3
-// neither, so that bundles go by the tag that stands for them.
+// TestRealSignaturesSurviveACopy checks that signatures by cosign and OBS stay valid after a copy to another registry.
+// None of these registries supports the referrers API, not even distribution 3, so bundles are under a fallback tag.
 func TestRealSignaturesSurviveACopy(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{})
@@ -276,7 +271,7 @@ func TestRealSignaturesSurviveACopy(t *testing.T) {
 				known := manifests.Rewrite{From: story.DocHost, To: mirror.Ref("suse")}
 
 				carry.copy(t, repository, d.String(), "copied", "--all")
-				if !c.platform { // else its signature has been carried before
+				if !c.platform { // else its signature has been copied before
 					_, err = verify(known)
 					require.ErrorIs(t, err, signature.ErrUnsigned)
 				}
@@ -287,7 +282,7 @@ func TestRealSignaturesSurviveACopy(t *testing.T) {
 				assert.Equal(t, signed, got.Signed)
 
 				_, err = verify()
-				if c.format == signature.Bundle { // names no repository
+				if c.format == signature.Bundle { // it contains no repository
 					require.NoError(t, err)
 					return
 				}
@@ -298,7 +293,7 @@ func TestRealSignaturesSurviveACopy(t *testing.T) {
 	}
 }
 
-// keyOf is a directory with one key of the fixtures.
+// keyOf returns a directory with one key of the fixtures.
 func keyOf(t *testing.T, kind string) string {
 	t.Helper()
 	data, err := os.ReadFile(fixtures + kind + ".pem")

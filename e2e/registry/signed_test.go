@@ -21,11 +21,11 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// keysDir has the public keys of a node.
+// keysDir contains the public keys of a node.
 const keysDir = "usr/share/pki/containers/"
 
-// Where signatures are required, not a layer is fetched of what is not signed
-// (yet) or signed by somebody else, and what is signed well is offered.
+// TestSignaturesRequired checks that, with required signatures, the agent fetches no layer of an image that is not
+// signed yet or is signed by another key, and offers correctly signed ones.
 func TestSignaturesRequired(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
@@ -62,7 +62,7 @@ func TestSignaturesRequired(t *testing.T) {
 	assert.Contains(t, i.SignedBy, "sha256:")
 }
 
-// signing is a key pair of a publisher.
+// signing is a publisher's key pair.
 type signing struct{ *ecdsa.PrivateKey }
 
 func signer(t *testing.T) signing {
@@ -79,13 +79,13 @@ func (s signing) public(t *testing.T) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 }
 
-// sign pushes a signature as cosign and OBS do: under a tag of the digest.
+// sign pushes a signature as cosign and OBS do: under a tag for the digest.
 func (s signing) sign(t *testing.T, n *node.Node, repository, digest string) {
 	t.Helper()
 	s.signAs(t, n, n.Registry.Ref(repository), repository, digest)
 }
 
-// signAs signs for an identity, whatever the name of the repository is here.
+// signAs signs for an identity, which may differ from the repository's name here.
 func (s signing) signAs(t *testing.T, n *node.Node, identity, repository, digest string) {
 	t.Helper()
 	payload := fmt.Sprintf(`{"critical":{"identity":{"docker-reference":%q},"image":{"docker-manifest-digest":%q},`+

@@ -14,8 +14,8 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// While another operation owns the node, neither pod manifests nor the grain
-// are written; what is new is staged all the same.
+// TestOtherOperations checks that the agent writes neither pod manifests nor the grain while another operation owns the
+// node; it stages new releases nevertheless.
 func TestOtherOperations(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
@@ -42,8 +42,8 @@ func TestOtherOperations(t *testing.T) {
 	})
 }
 
-// The grain says what is staged, keeps its file as it was otherwise, is not
-// written again without need, and is set again after others rewrote the file.
+// TestGrain checks that the grain lists staged releases, and that the agent keeps the rest of the file, does not
+// rewrite it needlessly, and sets the grain again after another program rewrote the file.
 func TestGrain(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
@@ -72,7 +72,7 @@ func TestGrain(t *testing.T) {
 	story.Cycle(t, n, 0)
 	before.Unchanged(t, n)
 
-	// Salt writes back what it had read before, in its own style.
+	// Salt writes back what it read before, in its own style.
 	n.WriteFile(story.GrainFile, "last: '1'\nroles:\n- admin\n")
 	story.Cycle(t, n, 0)
 	again := n.ReadFile(story.GrainFile)

@@ -13,8 +13,8 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// The way of an update by Salt, as far as it goes without a master: the grain that the agent writes makes the
-// orchestration choose the node, the state's own command applies, and with its end the grain says that it is done.
+// TestSalt runs the steps of an update by Salt that need no master: the agent's grain makes the orchestration select
+// the node, the state's own command applies, and afterwards the grain reports that it is done.
 func TestSalt(t *testing.T) {
 	t.Parallel()
 	n, daemon, port := story.Running(t, "settle: 0\n")
@@ -30,7 +30,7 @@ func TestSalt(t *testing.T) {
 	}
 	story.Check(t, n)
 	assert.Equal(t, "nothing is to be done", chosen())
-	assert.Equal(t, story.SaltResult{Result: true, Comment: "nothing to do (3): nothing is staged"}, run())
+	assert.Equal(t, story.SaltResult{Result: true, Comment: "nothing to do (3): velum.yaml nothing"}, run())
 
 	story.Rel(n, "demo/velum", "4.0.0-rev1-build1.2")
 	s := story.Check(t, n)
@@ -39,7 +39,7 @@ func TestSalt(t *testing.T) {
 	n.Registry.Down()
 	held := run()
 	assert.False(t, held.Result)
-	assert.Regexp(t, `^held \(4\): .*velum\.yaml  rebuild  held  .*registry away`, held.Comment)
+	assert.Regexp(t, `^held \(4\): .*velum\.yaml rebuild held .*registry does not answer`, held.Comment)
 	assert.Equal(t, "image update of node1", chosen(), "it is offered still")
 	story.Answers(t, port, "4.0.0-rev1-build1.1")
 
@@ -47,7 +47,7 @@ func TestSalt(t *testing.T) {
 	done := run()
 	assert.True(t, done.Result, done.Comment)
 	assert.True(t, done.Changed)
-	assert.Regexp(t, `^done \(0\): .*velum\.yaml  rebuild  applied`, done.Comment)
+	assert.Regexp(t, `^done \(0\): .*velum\.yaml rebuild applied`, done.Comment)
 	assert.Contains(t, n.ReadFile(story.GrainFile), "roles:\n- kube-minion\nimage_update_available: false\n",
 		"before the command ends: Salt reads the grains right after it")
 	assert.Equal(t, "nothing is to be done", chosen())
@@ -60,5 +60,5 @@ func TestSalt(t *testing.T) {
 	n.WriteFile(story.ConfigFile, "intervall: 1h\n")
 	wrong := run()
 	assert.False(t, wrong.Result)
-	assert.Regexp(t, `^not understood: arguments or configuration \(2\): .*intervall`, wrong.Comment)
+	assert.Regexp(t, `^invalid arguments or configuration \(2\): .*intervall`, wrong.Comment)
 }

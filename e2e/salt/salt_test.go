@@ -3,6 +3,7 @@
 package salt
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,11 +14,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// Salt cannot be had as a package here: its files are read by its rules (../story/testdata/salt.py), and the command that they
-// run is run. A master and a minion are not.
+// Salt is not available as a package here: ../story/testdata/salt.py evaluates its files by its rules, and the tests
+// run the resulting commands. There is no master and no minion.
 const (
 	saltOrch = story.SaltDir + "image-update/orch.sls"
 
@@ -26,14 +28,15 @@ const (
 	quiet  = "image_update_available: false\nimage_update_state: \"current\"\n"
 )
 
-// What Salt 2016.11 does not know, it ignores or refuses: these it knows, of the states that are used.
+// Salt 2016.11 ignores or rejects arguments that it does not know. These are the arguments that it knows for the used
+// states.
 var saltArguments = map[string][]string{
-	"cmd.run":                      {"name", "shell", "stateful", "timeout"},
+	"cmd.run":                      {"name", "env", "shell", "stateful", "timeout"},
 	"module.run":                   {"name", "order"},
 	"service.running":              {"enable"},
 	"salt.runner":                  {"name", "tag", "data", "require"},
 	"salt.state":                   {"tgt", "tgt_type", "sls", "pillar", "expect_minions", "queue", "failhard", "require"},
-	"test.fail_without_changes":    {"name"},
+	"test.configurable_test_state": {"changes", "result", "comment"},
 	"test.succeed_without_changes": {"name"},
 }
 
@@ -54,7 +57,8 @@ func TestSaltAppliesAndRefreshes(t *testing.T) {
 	require.Len(t, states, 2)
 	apply, refresh := states[0], states[1]
 	assert.Equal(t, "cmd.run", apply.Function)
-	assert.Contains(t, apply.Args["name"], "$(image-update-agent apply 2>&1)\n")
+	assert.Equal(t, `eval "$IMAGE_UPDATE" # image-update-agent apply`, apply.Args["name"], "Salt shows it as the command")
+	assert.Contains(t, apply.Script(), "$(image-update-agent apply --output json 2>&1)\n")
 	assert.Equal(t, true, apply.Args["stateful"])
 	assert.Equal(t, "/bin/sh", apply.Args["shell"], "minions take the login shell of who started them")
 	assert.InDelta(t, 3600, apply.Args["timeout"], 0)
@@ -70,7 +74,7 @@ func TestSaltAppliesAndRefreshes(t *testing.T) {
 
 	expect := map[string]any{"r/etcd": "sha256:1", "r/velum": []string{"sha256:2", "sha256:3'; reboot"}}
 	assert.Contains(t, story.SaltCommand(t, map[string]any{"image_update": map[string]any{"expect": expect}}),
-		"$(image-update-agent apply --expect 'r/etcd=sha256:1' --expect 'r/velum=sha256:2' "+
+		"$(image-update-agent apply --output json --expect 'r/etcd=sha256:1' --expect 'r/velum=sha256:2' "+
 			"--expect 'r/velum=sha256:3; reboot' 2>&1)\n", "only these digests, and nothing that a shell understands")
 
 	config, err := os.ReadFile(story.SaltDir + "minion.d/image-update.conf")
@@ -135,7 +139,7 @@ func TestSaltOrchestration(t *testing.T) {
 	assert.FileExists(t, story.SaltDir+strings.ReplaceAll("image-update.apply", ".", "/")+".sls")
 }
 
-// oneByOne are the states that bring these nodes up to date: each waits for the one before it to succeed.
+// oneByOne returns the states that update these nodes: each waits for the success of the one before it.
 func oneByOne(ids []string) []story.SaltState {
 	var states []story.SaltState
 	for i, id := range ids {
@@ -162,15 +166,15 @@ func oneByOne(ids []string) []story.SaltState {
 func TestSaltOrchestrationOfNone(t *testing.T) {
 	t.Parallel()
 	fleets := map[string]struct {
-		nodes    map[string]story.SaltNode
-		function string
-		name     string
+		nodes   map[string]story.SaltNode
+		result  bool
+		comment string
 	}{
-		"none there":  {nil, "test.succeed_without_changes", "no node offers an update"},
-		"none offers": {map[string]story.SaltNode{"a": {File: quiet}}, "test.succeed_without_changes", "no node offers an update"},
+		"none there":  {nil, true, "no node offers an update"},
+		"none offers": {map[string]story.SaltNode{"a": {File: quiet}}, true, "no node offers an update"},
 		"some failed": {
 			map[string]story.SaltNode{"b": {File: broken}, "a": {File: offers}, "admin": {File: "roles: [admin]\n" + broken}},
-			"test.fail_without_changes", "failed before: admin, b",
+			false, "failed before: admin, b",
 		},
 	}
 	for name, f := range fleets {
@@ -179,8 +183,8 @@ func TestSaltOrchestrationOfNone(t *testing.T) {
 			states := story.SaltStates(t, saltOrch, f.nodes, nil)
 			requireOldSaltKnows(t, states)
 			require.Len(t, states, 1)
-			assert.Equal(t, f.function, states[0].Function)
-			assert.Equal(t, f.name, states[0].Args["name"])
+			assert.Equal(t, f.result, states[0].Args["result"])
+			assert.Equal(t, f.comment, states[0].Args["comment"])
 		})
 	}
 }
@@ -193,7 +197,7 @@ func TestSaltReadsTheExitCodes(t *testing.T) {
 	}{
 		{0, story.SaltResult{Result: true, Comment: "done (0): said", Changed: true}},
 		{1, story.SaltResult{Result: false, Comment: "failed (1): said", Changed: true}},
-		{2, story.SaltResult{Result: false, Comment: "not understood: arguments or configuration (2): said", Changed: false}},
+		{2, story.SaltResult{Result: false, Comment: "invalid arguments or configuration (2): said", Changed: false}},
 		{3, story.SaltResult{Result: true, Comment: "nothing to do (3): said", Changed: false}},
 		{4, story.SaltResult{Result: false, Comment: "held (4): said", Changed: false}},
 		{137, story.SaltResult{Result: false, Comment: "ended by something else (137): said", Changed: false}},
@@ -203,7 +207,7 @@ func TestSaltReadsTheExitCodes(t *testing.T) {
 		for _, end := range ends {
 			t.Run(fmt.Sprint(shell, end.code), func(t *testing.T) {
 				t.Parallel()
-				agent := story.Program(t, fmt.Sprintf("[ \"$*\" = apply ] || exit 99\necho said\nexit %d\n", end.code))
+				agent := story.Program(t, fmt.Sprintf("[ \"$*\" = \"apply --output json\" ] || exit 99\necho said\nexit %d\n", end.code))
 				result, code, _ := story.SaltRun(t, shell, command, agent)
 				assert.Equal(t, end.result, result)
 				assert.Equal(t, end.result.Result, code == 0)
@@ -216,7 +220,8 @@ func TestSaltReadsTheExitCodes(t *testing.T) {
 	assert.Contains(t, result.Comment, "is image-update-agent installed here? (127): ")
 }
 
-// Told to, the orchestration goes past a node that is held; it then tells the node so.
+// TestSaltGoesPastHeld checks that, on request, the orchestration skips a held node and passes this request on to the
+// node.
 func TestSaltGoesPastHeld(t *testing.T) {
 	t.Parallel()
 	pillar := map[string]any{"image_update": map[string]any{"past_held": true}}
@@ -233,7 +238,8 @@ func TestSaltGoesPastHeld(t *testing.T) {
 	assert.Equal(t, 1, code)
 }
 
-// A node that waits for the lock of its fleet is no failure: the comment says for whom it waits. Another hold is.
+// TestSaltWaitsForTheLock checks that a node that waits for the fleet's lock is not a failure, and that the comment
+// names the holder. Other holds are failures.
 func TestSaltWaitsForTheLock(t *testing.T) {
 	t.Parallel()
 	pillar := map[string]any{"image_update": map[string]any{"lock_wait": 0}}
@@ -241,23 +247,30 @@ func TestSaltWaitsForTheLock(t *testing.T) {
 	given, _ := states[1].Args["pillar"].(map[string]any)
 	command := story.SaltCommand(t, given)
 	held := func(hold string) string {
-		return story.Program(t, "[ \"$*\" = apply ] || exit 99\necho 'etcd.yaml  held  apply: held: "+hold+": holder b'; exit 4\n")
+		said, err := json.MarshalIndent([]status.Outcome{
+			{PodManifest: "etcd.yaml", Change: "rebuild", Result: status.ResultHeld, Reason: `held: lock: holder "b"`, Hold: hold},
+			{PodManifest: "velum.yaml", Result: status.ResultNothing},
+		}, "", "  ")
+		require.NoError(t, err)
+		return "[ \"$*\" = \"apply --output json\" ] || exit 99\n[ -e \"${0%/*}/free\" ] && exit 0\n" +
+			"cat <<'END'\n" + string(said) + "\nEND\nexit 4\n"
 	}
-	soon := story.Program(t, "cd \"${0%/*}\"\n[ -e free ] && exit 0\necho 'apply: held: lock: holder b'; exit 4\n")
+	soon := story.Program(t, held(status.HoldLock))
 	require.NoError(t, os.WriteFile(filepath.Join(soon, "sleep"), []byte("#!/bin/sh\n: >\"${0%/*}/free\"\n"), 0o755))
 	result, _, _ := story.SaltRun(t, "/bin/sh", story.SaltCommand(t, nil), soon)
 	assert.Equal(t, story.SaltResult{Result: true, Changed: true, Comment: "done (0): "}, result, "it was waited for")
 	for _, shell := range []string{"/bin/sh", "/bin/bash"} {
-		result, code, _ := story.SaltRun(t, shell, command, held("lock"))
-		assert.Equal(t, story.SaltResult{Result: true, Comment: "waits for the lock of the fleet (4): etcd.yaml  held  apply: held: lock: holder b"}, result)
+		result, code, _ := story.SaltRun(t, shell, command, story.Program(t, held(status.HoldLock)))
+		assert.Equal(t, story.SaltResult{Result: true, Comment: "waits for the lock of the fleet (4): etcd.yaml rebuild held held: lock: holder 'b';velum.yaml nothing"}, result)
 		assert.Zero(t, code)
-		result, code, _ = story.SaltRun(t, shell, command, held("quorum"))
-		assert.Equal(t, story.SaltResult{Comment: "held (4): etcd.yaml  held  apply: held: quorum: holder b"}, result)
+		result, code, _ = story.SaltRun(t, shell, command, story.Program(t, held(status.HoldQuorum)))
+		assert.Equal(t, story.SaltResult{Comment: "held (4): etcd.yaml rebuild held held: lock: holder 'b';velum.yaml nothing"}, result)
 		assert.Equal(t, 4, code)
 	}
 }
 
-// Whatever the agent says stays one line of words for Salt, and is shown as it was beside it.
+// TestSaltReadsAnyReason checks that any reason from the agent reaches Salt as one line of plain words, and that the
+// comment shows it unchanged.
 func TestSaltReadsAnyReason(t *testing.T) {
 	t.Parallel()
 	said := "velum.yaml  rebuild  held  a \"quoted\" 'word', $(x) `y` C:\\z\r\nnext\tkey=value %s\u00e9"

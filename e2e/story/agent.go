@@ -17,8 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// Running is a node whose velum runs rev1-build1.1, with a daemon that polls
-// when it is asked.
+// Running returns a node whose velum runs rev1-build1.1, with a daemon that polls only on request.
 func Running(t *testing.T, config string) (n *node.Node, daemon *node.Process, port int) {
 	t.Helper()
 	n = node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
@@ -33,7 +32,7 @@ func Running(t *testing.T, config string) (n *node.Node, daemon *node.Process, p
 	return n, daemon, port
 }
 
-// Container is the id of velum's container.
+// Container returns the id of velum's container.
 func Container(t *testing.T, n *node.Node) string {
 	t.Helper()
 	c, err := n.CRI().Running("dashboard")
@@ -41,7 +40,7 @@ func Container(t *testing.T, n *node.Node) string {
 	return c.GetId()
 }
 
-// Pins are the digests that our pins hold.
+// Pins returns the digests of our pins.
 func Pins(t *testing.T, n *node.Node) []string {
 	t.Helper()
 	client, err := containerd.New(n.Containerd.Socket, containerd.WithDefaultNamespace("k8s.io"))
@@ -56,7 +55,7 @@ func Pins(t *testing.T, n *node.Node) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// Held asserts that an apply says that it waits, and why.
+// Held asserts that an apply waits, with this reason.
 func Held(t *testing.T, n *node.Node, why string) {
 	t.Helper()
 	r := n.Agent("apply", "velum")
@@ -65,13 +64,13 @@ func Held(t *testing.T, n *node.Node, why string) {
 	assert.Contains(t, r.Stdout, why)
 }
 
-// What the User-Agent of a client begins with: containerd asks for kubelet.
+// Prefixes of the clients' User-Agents: containerd pulls for kubelet.
 const (
 	CriAgent = "containerd/"
 	OwnAgent = "image-update-agent/"
 )
 
-// Cycle runs a single cycle that must end with the code.
+// Cycle runs a single cycle that must exit with the code.
 func Cycle(t *testing.T, n *node.Node, code int) status.Status {
 	t.Helper()
 	r := n.Agent("run", "--once", "--output", "json")
@@ -79,7 +78,7 @@ func Cycle(t *testing.T, n *node.Node, code int) status.Status {
 	return Parsed(t, r)
 }
 
-// Check has the daemon check, as soon as it listens.
+// Check has the daemon check, once it listens.
 func Check(t *testing.T, n *node.Node) status.Status {
 	t.Helper()
 	var r node.Result
@@ -93,13 +92,13 @@ func Check(t *testing.T, n *node.Node) status.Status {
 	return Parsed(t, r)
 }
 
-// St is the status of the daemon.
+// St returns the daemon's status.
 func St(t *testing.T, n *node.Node) status.Status {
 	t.Helper()
 	return Parsed(t, n.Agent("status", "--output", "json"))
 }
 
-// Parsed is a status that a command printed as JSON.
+// Parsed parses the status that a command printed as JSON.
 func Parsed(t *testing.T, r node.Result) status.Status {
 	t.Helper()
 	var s status.Status
@@ -107,14 +106,14 @@ func Parsed(t *testing.T, r node.Result) status.Status {
 	return s
 }
 
-// Apply applies images, all without names, and must end with code.
+// Apply applies images, or all if none is named, and must exit with the code.
 func Apply(t *testing.T, n *node.Node, code int, images ...string) {
 	t.Helper()
 	r := n.Agent(append([]string{"apply"}, images...)...)
 	require.Equal(t, code, r.Code, "%s\n%s", r.Stdout, r.Stderr)
 }
 
-// Answers asserts what a pod answers. On a busy machine its program listens later than its container runs.
+// Answers asserts a pod's answer. It waits, since on a busy machine a container may run before its program listens.
 func Answers(t *testing.T, port int, want string) {
 	t.Helper()
 	var got string

@@ -8,7 +8,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/browser"
 )
 
-// Disabled is an error while a button can be pressed.
+// Disabled returns an error while a button is enabled.
 func Disabled(page *browser.Tab, button string) error {
 	if page.Attribute(button, "aria-disabled") != "true" {
 		return errors.New("it can be pressed")
@@ -16,5 +16,5 @@ func Disabled(page *browser.Tab, button string) error {
 	return nil
 }
 
-// PageState selects the headline of the page.
+// PageState is the selector of the page's headline.
 const PageState = ".state"

@@ -15,7 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/api"
 )
 
-// Started is a node with velum written at rev1 and rev2 published.
+// Started returns a node with velum's pod manifest at rev1, and with rev2 published.
 func Started(t *testing.T) *node.Node {
 	t.Helper()
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})
@@ -39,8 +39,8 @@ func StartDaemon(tb testing.TB, n *node.Node) *node.Process {
 	return p
 }
 
-// IsCurrent asserts that there is nothing to do. On a node without kubelet, or before kubelet has come to it, what is
-// followed is not started yet.
+// IsCurrent asserts that there is nothing to do. On a node where kubelet does not run yet, followed images have not
+// started.
 func IsCurrent(t require.TestingT, s status.Status) {
 	for _, i := range s.Images {
 		if s.State == status.StateApplying && i.Down != nil && i.Down.Starting {
@@ -50,7 +50,7 @@ func IsCurrent(t require.TestingT, s status.Status) {
 	require.Equal(t, status.StateCurrent, s.State, s.Reason)
 }
 
-// AwaitState asks for the status until it has the state.
+// AwaitState waits until the status has the state.
 func AwaitState(t *testing.T, n *node.Node, state status.State) (s status.Status) {
 	t.Helper()
 	node.Eventually(t, string(state), Ready, func() error {
@@ -62,13 +62,12 @@ func AwaitState(t *testing.T, n *node.Node, state status.State) (s status.Status
 	return s
 }
 
-// StartDaemonWith starts the daemon and waits until it listens and has looked at
-// the node once, or is at long work: its first look writes files of its own,
-// which must not fall into a test's view.
+// StartDaemonWith starts the daemon and waits until it listens and has observed the node once, or is busy with a long
+// operation: the first observation writes files, which must not appear as changes in a test's View.
 func StartDaemonWith(t *testing.T, n *node.Node, env ...string) *node.Process {
 	t.Helper()
 	socket := n.Path(AgentSocket)
-	require.NoError(t, os.RemoveAll(socket)) // a killed one leaves it
+	require.NoError(t, os.RemoveAll(socket)) // a killed daemon leaves it
 	p := n.StartAgentWith(env, "run")
 	node.Eventually(t, "daemon", Ready, func() error {
 		s, err := api.NewClient(socket).Status(t.Context())

@@ -12,10 +12,10 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// Diagnosis is what doctor says of one thing.
+// Diagnosis is doctor's result of one check.
 type Diagnosis struct{ Check, Verdict, Detail, Remedy string }
 
-// Diagnose gives what doctor says by check; of several, the first that is not good.
+// Diagnose returns doctor's diagnoses by check. If a check has several, it is the first that is not good.
 func Diagnose(t *testing.T, n *node.Node, code int) map[string]Diagnosis {
 	t.Helper()
 	r := n.Agent("doctor", "--output", "json")
@@ -32,7 +32,7 @@ func Diagnose(t *testing.T, n *node.Node, code int) map[string]Diagnosis {
 	return checks
 }
 
-// Diagnosed wants a verdict with these texts in detail and remedy.
+// Diagnosed asserts a verdict, and these texts in detail and remedy.
 func Diagnosed(t *testing.T, d Diagnosis, verdict string, texts ...string) {
 	t.Helper()
 	assert.Equal(t, verdict, d.Verdict, "%+v", d)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,20 +26,26 @@ type EtcdCluster struct {
 	t       testing.TB
 	program string
 	Members []*EtcdMember
-	more    []string // flags for all
+	more    []string // flags of all members
 }
 
-// EtcdMember is a member of it.
+// EtcdMember is a member of an EtcdCluster.
 type EtcdMember struct {
 	Name, dir    string
 	Client, peer string // URLs
 	Metrics      string
-	Process      *exec.Cmd // nil: it does not run
+	Process      *exec.Cmd // nil: not running
 	ended        chan struct{}
 }
 
-// StartEtcd starts a cluster. With more flags its clients speak https.
+// StartEtcd starts a cluster. With more flags its clients use HTTPS.
 func StartEtcd(t testing.TB, more ...string) *EtcdCluster {
+	t.Helper()
+	return StartEtcdAt(t, "127.0.0.1", more...)
+}
+
+// StartEtcdAt starts a cluster at an address of this machine.
+func StartEtcdAt(t testing.TB, host string, more ...string) *EtcdCluster {
 	t.Helper()
 	c := &EtcdCluster{t: t, program: filepath.Join(Shell(t, Checkout(t), "tools/setup where etcd"), "etcd"), more: more}
 	scheme := "http"
@@ -46,7 +53,9 @@ func StartEtcd(t testing.TB, more ...string) *EtcdCluster {
 		scheme = "https"
 	}
 	for _, name := range []string{"a", "b", "c"} {
-		url := func(scheme string) string { return scheme + "://" + Address(node.FreePort(t)) }
+		url := func(scheme string) string {
+			return scheme + "://" + net.JoinHostPort(host, fmt.Sprint(node.FreePort(t)))
+		}
 		c.Members = append(c.Members, &EtcdMember{
 			Name: name, dir: t.TempDir(), Client: url(scheme), peer: url("http"), Metrics: url("http"),
 		})
@@ -120,7 +129,7 @@ func (c *EtcdCluster) AwaitHealth(m *EtcdMember) {
 	})
 }
 
-// Leader is the member that leads.
+// Leader returns the cluster's leader.
 func (c *EtcdCluster) Leader() *EtcdMember {
 	c.t.Helper()
 	for _, m := range c.Members {
@@ -148,7 +157,7 @@ func (c *EtcdCluster) Leader() *EtcdMember {
 	return nil
 }
 
-// Store is the cluster for a lock server.
+// Store returns the cluster as the store of a lock server.
 func (c *EtcdCluster) Store() fleetserver.Store {
 	var s fleetserver.Store
 	for _, m := range c.Members {

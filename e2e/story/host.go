@@ -8,57 +8,65 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent/ownhost"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
+	"github.com/kubic-project/image-update-agent/agent/localregistry/table"
 	"github.com/kubic-project/image-update-agent/e2e/host"
 	"github.com/kubic-project/image-update-agent/e2e/node"
-	"github.com/kubic-project/image-update-agent/internal/localhost"
+	"github.com/kubic-project/image-update-agent/internal/registryhost"
 )
 
-// The units of the own host.
+// The units of the local registry.
 const (
-	OwnSocket  = "image-update-agent-localhost.socket"
-	OwnService = "image-update-agent-localhost.service"
+	LocalRegistrySocket  = "image-update-agent-local-registry.socket"
+	LocalRegistryService = "image-update-agent-local-registry.service"
 )
 
-// BusyMachine is a drop-in that gives the program of the own host time on a busy machine: systemd ends it when it
-// hangs, and it does not.
+// BusyMachine is a drop-in with longer timeouts for the local registry's program on a busy machine, where systemd's
+// kill of a hanging process would hit a slow one.
 const BusyMachine = "[Service]\nRuntimeMaxSec=60\nTimeoutStopSec=30\n"
 
-// WithOwnHost is a host that is off, has a network of its own, the package, the own host's socket, and velum in the
-// table.
-func WithOwnHost(tb testing.TB, root host.Root) (*host.Host, *node.Node) {
+// WithLocalRegistry returns a host that is off, with its own network, the package, the local registry's socket, and
+// velum in the table.
+func WithLocalRegistry(tb testing.TB, root host.Root) (*host.Host, *node.Node) {
 	tb.Helper()
 	n := node.Start(tb, node.Options{})
 	h := host.New(tb, n, root)
 	h.Install(host.PackagesOf(tb).Older)
 	HostFiles(h, n)
-	require.NoError(tb, localhost.NewStore(n.Path("var/lib")).Save(tb.Context(), ownhost.Table{Entries: []ownhost.Entry{{
+	served := localregistry.Table{Entries: []localregistry.Entry{{
 		Registry: "registry.suse.com", Repository: "caasp/velum", Tag: "4.0.0-rev1",
-		Digest: digest.Digest("sha256:" + strings.Repeat("1", 64)), MediaType: string(types.OCIManifestSchema1), Size: 512,
-	}}}))
-	h.WriteFile("/var/lib/image-update-agent/"+localhost.TableFile, n.ReadFile("var/lib/"+localhost.TableFile))
-	h.Enable(OwnSocket)
-	h.DropIn(OwnService, BusyMachine)
-	h.OwnNetwork() // the port of the machine is that of the nodes without systemd
+		Digest: "sha256:" + strings.Repeat("1", 64), MediaType: string(types.OCIManifestSchema1), Size: 512,
+	}}}
+	require.NoError(tb, registryhost.NewStore(n.Path("var/lib")).Save(tb.Context(), served))
+	h.WriteFile("/var/lib/image-update-agent/"+table.File, n.ReadFile("var/lib/"+table.File))
+	h.Enable(LocalRegistrySocket)
+	h.DropIn(LocalRegistryService, BusyMachine)
+	h.OwnNetwork() // on the machine, nodes without systemd use the port
 	return h, n
 }
 
-// HostConfig is what a host of a test needs, for the reasons of package node's own settings.
+// HostConfig has the settings that a test host needs, for the same reasons as package node's own settings.
 const HostConfig = "interval: 0\nconfirmAfter: 0\nsettle: 1s\n" +
 	"disk: {reserve: 1MiB, reservePercent: 0, highMark: 100}\n"
 
-// KubeletUnit is a kubelet that is up as soon as it is started.
-const KubeletUnit = `[Service]
+// kubeletUnit is a stub of kubelet that is active as soon as it is started. It has the name of kubelet's program: the
+// agent reads the flags of no other.
+const kubeletUnit = `[Service]
 Type=exec
-ExecStart=sleep infinity
+ExecStartPre=ln -sf /bin/sh /run/kubelet
+ExecStart=/run/kubelet -c "exec sleep infinity" --config=/var/lib/kubelet/config.yaml
 [Install]
 WantedBy=multi-user.target
 `
 
-// HostFiles writes what the system of a host has beside the package: settings, templates, grains, kubelet's
+const (
+	kubeletConfig = "/var/lib/kubelet/config.yaml"
+	staticPodPath = "staticPodPath: /etc/kubernetes/manifests\n"
+)
+
+// HostFiles writes the files of a host's system besides the package: settings, templates, grains, kubelet's
 // configuration. It returns the port of its pod.
 func HostFiles(h *host.Host, n *node.Node) (port int) {
 	port = n.FreePort()
@@ -67,8 +75,14 @@ func HostFiles(h *host.Host, n *node.Node) (port int) {
 		VelumTemplate(port, n.Registry.Ref("demo/velum:__TAG__")))
 	h.WriteFile("/etc/salt/grains", "roles:\n- admin\n")
 	if n.Kubelet != nil {
-		h.WriteFile("/var/lib/kubelet/config.yaml",
-			fmt.Sprintf("staticPodPath: /etc/kubernetes/manifests\nreadOnlyPort: %d\n", n.Kubelet.Port))
+		h.WriteFile(kubeletConfig, fmt.Sprintf("%sreadOnlyPort: %d\n", staticPodPath, n.Kubelet.Port))
 	}
 	return port
+}
+
+// StubKubelet enables a stub of kubelet, which does nothing.
+func StubKubelet(h *host.Host) {
+	h.WriteFile(kubeletConfig, staticPodPath)
+	h.WriteFile("/etc/systemd/system/kubelet.service", kubeletUnit)
+	h.Enable("kubelet.service")
 }

@@ -14,19 +14,19 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// A layer whose download breaks, in bytes: containerd's client writes a layer by the megabyte.
+// Sizes in bytes of a layer whose download breaks: containerd's client writes layers in chunks of a megabyte.
 const (
 	BigLayer = 4 << 20
 	BrokenAt = 3 << 20
 )
 
-// PinHost is what the name of a pin begins with.
+// PinHost is the prefix of a pin's name.
 const PinHost = "pin.image-update-agent.local/"
 
-// Containerds are the servers that every conformance suite runs against.
+// Containerds are the versions that every conformance suite runs against.
 var Containerds = []node.Version{node.Containerd16, node.Containerd17, node.Containerd2}
 
-// Stored are containerd's image records and leases, as it has them on its disk.
+// Stored returns containerd's image records and leases as they are on its disk.
 func Stored(t *testing.T, n *node.Node) (images map[string]string, leases []string) {
 	t.Helper()
 	client, err := containerd.New(n.Containerd.Socket, containerd.WithDefaultNamespace("k8s.io"))
@@ -49,7 +49,7 @@ func Stored(t *testing.T, n *node.Node) (images map[string]string, leases []stri
 	return images, leases
 }
 
-// ImageOf is the status of the only image of a pod manifest.
+// ImageOf returns the status of the only image of a pod manifest.
 func ImageOf(t *testing.T, s status.Status, file string) status.ImageStatus {
 	t.Helper()
 	var found []status.ImageStatus

@@ -17,7 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// Names are the entries of a directory, those with a dot too.
+// Names returns the entries of a directory, including dot files.
 func Names(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -29,26 +29,25 @@ func Names(t *testing.T, dir string) []string {
 	return all
 }
 
-// View is all of a node that must stay as it is where something is wrong: the
-// files below Root, and containerd's image records. What the agent keeps for
-// itself (record, status, lock, sockets, pins) is left out, but not the pod
-// manifests that wait for approval.
+// View is the state of a node that must not change in case of an error: the files below Root, and containerd's image
+// records. It excludes the agent's own data (record, status, lock, sockets, pins), but includes the pod manifests that
+// wait for approval.
 type View struct {
 	Files  map[string]File
-	images map[string]string // name to digest
+	images map[string]string // digest by name
 	leases []string
 }
 
-// File has what shows that a program touched a file.
+// File has the attributes that change when a program touches a file.
 type File struct {
 	Mode     fs.FileMode
 	Inode    uint64
 	UID      uint32
 	Modified time.Time
-	Content  string // bytes, or a link's target
+	Content  string // content, or a link's target
 }
 
-// Look takes a view, without the files that begin with one of except.
+// Look takes a view, without files whose paths begin with one of except.
 func Look(t *testing.T, n *node.Node, except ...string) View {
 	t.Helper()
 	v := View{Files: map[string]File{}}
@@ -90,7 +89,7 @@ func inspect(path string) (File, error) {
 		data, err = os.ReadFile(path)
 		f.Content = string(data)
 	}
-	if !info.IsDir() { // a directory's changes with the temporary files that come and go
+	if !info.IsDir() { // a directory's time changes with temporary files
 		f.Modified = info.ModTime()
 	}
 	return f, err
@@ -105,7 +104,7 @@ func (v View) Unchanged(t *testing.T, n *node.Node, except ...string) {
 	assert.Equal(t, v.leases, now.leases, "leases")
 }
 
-// Rel is a long tag of an image with one small layer of its own.
+// Rel publishes an image with its own small layer under a long tag, and returns its digest.
 func Rel(n *node.Node, repository, long string) string {
 	var seed uint64
 	for _, c := range []byte(repository + long) {

@@ -16,7 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// Number is the value of a series in what was scraped; -1: it is not there.
+// Number returns the value of a series in scraped metrics; -1: absent.
 func Number(text, series string) float64 {
 	found := regexp.MustCompile(`(?m)^image_update_agent_` + regexp.QuoteMeta(series) + ` (\S+)$`).FindStringSubmatch(text)
 	if found == nil {
@@ -29,7 +29,7 @@ func Number(text, series string) float64 {
 	return value
 }
 
-// Scrape is what the daemon answers to a scrape of its metrics.
+// Scrape returns the daemon's metrics.
 func Scrape(t *testing.T, n *node.Node) string {
 	t.Helper()
 	socket := n.Path("run/image-update-agent/status.sock")

@@ -22,7 +22,7 @@ type Notify struct {
 	conn *net.UnixConn
 }
 
-// NotifySocket makes the socket, to be named by NOTIFY_SOCKET.
+// NotifySocket makes the socket for NOTIFY_SOCKET.
 func NotifySocket(tb testing.TB, n *node.Node) Notify {
 	tb.Helper()
 	path := filepath.Join(n.Dir, "notify")
@@ -47,7 +47,7 @@ func (s Notify) Await(tb testing.TB, line string) {
 	}
 }
 
-// AwaitPart reads messages until one has a line that begins so.
+// AwaitPart reads messages until one has a line with this prefix.
 func (s Notify) AwaitPart(t *testing.T, part string) {
 	t.Helper()
 	require.NoError(t, s.conn.SetReadDeadline(time.Now().Add(Ready)))

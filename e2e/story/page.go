@@ -3,6 +3,7 @@
 package story
 
 import (
+	_ "embed"
 	"os"
 	"strings"
 	"testing"
@@ -12,17 +13,17 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// The names of docs/air-gap.md.
+// Names in docs/air-gap.md.
 const (
 	DocHost   = "registry.suse.com"
 	DocMirror = "registry.mymirror.local"
-	DocStick  = "/media/stick/images"
+	DocMedia  = "/media/images"
 )
 
 // Page is docs/air-gap.md, or a section of it.
 type Page string
 
-// AirGap is a section of docs/air-gap.md, by its heading.
+// AirGap returns the section of docs/air-gap.md with this heading.
 func AirGap(t *testing.T, section string) Page {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/air-gap.md")
@@ -33,7 +34,7 @@ func AirGap(t *testing.T, section string) Page {
 	return Page(rest)
 }
 
-// Block is the n-th code block of a kind.
+// Block returns the n-th code block of a kind.
 func (p Page) Block(t *testing.T, kind string, n int) string {
 	t.Helper()
 	parts := strings.Split(string(p), "\n```"+kind+"\n")
@@ -43,14 +44,16 @@ func (p Page) Block(t *testing.T, kind string, n int) string {
 	return block
 }
 
-// GuideMirror is a mirror as SUSE's guide builds it: distribution 2.6 behind
-// nginx, below whose own name stands the whole name of each repository.
+// GuideMirror returns a mirror as SUSE's guide builds it: distribution 2.6 behind nginx, with the full name of each
+// repository appended to its own name.
 func GuideMirror(t *testing.T, n *node.Node) *node.Registry {
 	t.Helper()
 	return n.StartRegistryWith(node.RegistryOptions{
-		Program: node.Distribution26, VirtualHost: AirGap(t, NginxSection).Block(t, "nginx", 0),
+		Program: node.Distribution26, VirtualHost: GuideNginx,
 	})
 }
 
-// NginxSection is the heading of the section about such a mirror.
-const NginxSection = "## A mirror behind nginx"
+// GuideNginx is the virtual host of that nginx.
+//
+//go:embed testdata/guide-nginx.conf
+var GuideNginx string

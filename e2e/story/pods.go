@@ -11,13 +11,13 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// PodYAML is a small pod manifest.
+// PodYAML returns a small pod manifest.
 func PodYAML(name, image string) string {
 	return "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\n  namespace: kube-system\nspec:\n" +
 		"  containers:\n  - name: " + name + "\n    image: " + image + "\n"
 }
 
-// PodOf is a pod manifest's part of the status.
+// PodOf returns the status of a pod manifest.
 func PodOf(t *testing.T, s status.Status, file string) status.PodStatus {
 	t.Helper()
 	for _, p := range s.PodManifests {
@@ -29,12 +29,12 @@ func PodOf(t *testing.T, s status.Status, file string) status.PodStatus {
 	return status.PodStatus{}
 }
 
-// Template installs velum's template for a server at the port.
+// Template installs velum's template for a server on the port.
 func Template(n *node.Node, port int, image string) {
 	n.WriteFile("usr/share/caasp-container-manifests/manifests/velum.yaml", VelumTemplate(port, image))
 }
 
-// VelumTemplate is the template of velum, whose container answers at a port.
+// VelumTemplate returns velum's template, whose container answers on the port.
 func VelumTemplate(port int, image string) string {
 	return `# The dashboard.
 apiVersion: v1

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// SaltDir has the Salt states of the project, SaltApply is the one that applies.
+// SaltDir contains the project's Salt states; SaltApply is the one that applies.
 const (
 	SaltDir   = "../../packaging/salt/"
 	SaltApply = SaltDir + "image-update/apply.sls"
@@ -23,7 +23,7 @@ const (
 // SaltNode is a node as a master sees it.
 type SaltNode struct {
 	File   string  `json:"file"`             // /etc/salt/grains
-	Loaded *string `json:"loaded,omitempty"` // what the minion read last, where that differs
+	Loaded *string `json:"loaded,omitempty"` // the minion's last read content, if different
 	Away   bool    `json:"away,omitempty"`
 }
 
@@ -34,7 +34,7 @@ type SaltState struct {
 	Args     map[string]any `json:"args"`
 }
 
-// saltPython asks testdata/salt.py.
+// saltPython sends a request to testdata/salt.py.
 func saltPython(t *testing.T, request map[string]any, answer any) {
 	t.Helper()
 	input, err := json.Marshal(request)
@@ -48,7 +48,7 @@ func saltPython(t *testing.T, request map[string]any, answer any) {
 	require.NoError(t, json.Unmarshal(output, answer))
 }
 
-// SaltStates renders an SLS file, and checks that all that its states require is there.
+// SaltStates renders an SLS file, and checks that every state that one requires exists.
 func SaltStates(t *testing.T, file string, fleet map[string]SaltNode, pillar map[string]any) []SaltState {
 	t.Helper()
 	var answer struct{ States []SaltState }
@@ -67,25 +67,35 @@ func SaltStates(t *testing.T, file string, fleet map[string]SaltNode, pillar map
 	return answer.States
 }
 
-// SaltResult is a state's result as Salt shows it.
+// SaltResult is a state's result in Salt's form.
 type SaltResult struct {
 	Result  bool   `json:"result"`
 	Comment string `json:"comment"`
 	Changed bool   `json:"changed"`
 }
 
-// SaltCommand is what apply.sls has a minion run.
+// SaltCommand returns the script of apply.sls that a minion runs.
 func SaltCommand(t *testing.T, pillar map[string]any) string {
 	t.Helper()
-	command, _ := SaltStates(t, SaltApply, nil, pillar)[0].Args["name"].(string)
-	return command
+	return SaltStates(t, SaltApply, nil, pillar)[0].Script()
 }
 
-// SaltRun runs a command as a minion does, with image-update-agent from dir alone.
-func SaltRun(t *testing.T, shell, command, dir string) (result SaltResult, code int, stdout string) {
+// Script returns the script that a state of cmd.run has in its environment.
+func (s SaltState) Script() string {
+	env, _ := s.Args["env"].([]any)
+	for _, one := range env {
+		vars, _ := one.(map[string]any)
+		script, _ := vars["IMAGE_UPDATE"].(string)
+		return script
+	}
+	return ""
+}
+
+// SaltRun runs the script of a state as a minion does, with only dir on the PATH for image-update-agent.
+func SaltRun(t *testing.T, shell, script, dir string) (result SaltResult, code int, stdout string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), shell, "-c", command)
-	cmd.Env = []string{"PATH=" + dir + ":/usr/bin:/bin"}
+	cmd := exec.CommandContext(t.Context(), shell, "-c", `eval "$IMAGE_UPDATE" # image-update-agent apply`)
+	cmd.Env = []string{"PATH=" + dir + ":/usr/bin:/bin", "IMAGE_UPDATE=" + script}
 	var out, problems strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	err := cmd.Run()

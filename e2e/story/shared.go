@@ -14,10 +14,10 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// Ready is how long a story waits for what has to come.
+// Ready is the time limit of every wait in a story.
 const Ready = node.Patience
 
-// SoakRounds is how often a story repeats what differs by chance: usual times, and IUA_ROUNDS in `make soak`.
+// SoakRounds returns the number of repetitions of a story with random outcome: usual, or IUA_ROUNDS in `make soak`.
 func SoakRounds(t *testing.T, usual int) int {
 	t.Helper()
 	text, set := os.LookupEnv("IUA_ROUNDS")
@@ -29,8 +29,8 @@ func SoakRounds(t *testing.T, usual int) int {
 	return rounds
 }
 
-// Address is a port of this machine, as HOST:PORT.
+// Address returns HOST:PORT for a port of this machine.
 func Address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
-// PlainClient asks programs of the tests.
+// PlainClient sends requests to programs of the tests.
 var PlainClient = http.Client{Timeout: Ready}

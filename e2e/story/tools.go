@@ -18,8 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// Skopeo runs a block of commands of the page, as they stand there. What the
-// page calls the registry is the node's own.
+// Skopeo runs a command block of the page unchanged. The page's name for the registry stands for the node's own.
 func Skopeo(t *testing.T, n *node.Node, dir, block string) (string, error) {
 	t.Helper()
 	conf := filepath.Join(t.TempDir(), "registries.conf")
@@ -41,7 +40,7 @@ func Skopeo(t *testing.T, n *node.Node, dir, block string) (string, error) {
 	return "", nil
 }
 
-// Hang has the registry not answer requests of a kind, and tells of the first.
+// Hang makes the registry hold requests of a kind; asked is closed at the first one.
 func Hang(n *node.Node, kind node.Kind) (asked <-chan struct{}) {
 	first := make(chan struct{})
 	var once sync.Once
@@ -55,7 +54,7 @@ func Hang(n *node.Node, kind node.Kind) (asked <-chan struct{}) {
 	return first
 }
 
-// Output is what a program of the node has written.
+// Output returns the output file of a program of the node.
 func Output(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -63,7 +62,7 @@ func Output(t *testing.T, path string) string {
 	return string(text)
 }
 
-// Hangup has the daemon read its configuration, and waits until it has.
+// Hangup makes the daemon reload its configuration, and waits until it has.
 func Hangup(t *testing.T, n *node.Node, daemon *node.Process) {
 	t.Helper()
 	count := func() int { return strings.Count(Output(t, daemon.Stderr), "configuration ") }
@@ -77,7 +76,7 @@ func Hangup(t *testing.T, n *node.Node, daemon *node.Process) {
 	})
 }
 
-// Shell runs a script in dir that must succeed, and returns its output without the last line end.
+// Shell runs a script in dir that must succeed, and returns its output without the last newline.
 func Shell(tb testing.TB, dir, script string, args ...string) string {
 	tb.Helper()
 	argv := append([]string{"-euo", "pipefail", "-c", script, "bash"}, args...)
@@ -90,7 +89,7 @@ func Shell(tb testing.TB, dir, script string, args ...string) string {
 	return strings.TrimSuffix(string(out), "\n")
 }
 
-// Checkout is the directory of the project.
+// Checkout returns the directory of the project.
 func Checkout(tb testing.TB) string {
 	tb.Helper()
 	dir, err := filepath.Abs("../..")
@@ -114,12 +113,13 @@ func Read(t *testing.T, dir, name string) string {
 	return string(text)
 }
 
-// Program writes a shell script named image-update-agent into a directory of its own.
+// Program writes a shell script named image-update-agent to a new directory.
 func Program(t *testing.T, script string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	file := filepath.Join(dir, "image-update-agent")
-	// Or a process that is started meanwhile has it open, and it cannot be run: go.dev/issue/22315.
+	// Otherwise a process that starts at this moment inherits the open file, and the script cannot be executed:
+	// go.dev/issue/22315.
 	syscall.ForkLock.RLock()
 	err := os.WriteFile(file, []byte("#!/bin/sh\n"+script), 0o755)
 	syscall.ForkLock.RUnlock()

@@ -37,7 +37,7 @@ type daemon struct {
 	check   func(hear func(status.Progress)) (status.Status, error)
 	apply   func(names []string, hear func(status.Progress)) ([]status.Outcome, error)
 	hold    func(names []string, all bool, reason string, until time.Time) ([]string, error)
-	unhold  func(names []string, all bool) ([]string, error)
+	resume  func(names []string, all bool) ([]string, error)
 	context func(context.Context)
 }
 
@@ -52,6 +52,21 @@ func (d *daemon) Check(ctx context.Context, hear func(status.Progress)) (status.
 
 func (d *daemon) ReleaseLock(_ context.Context, hear func(status.Progress)) (status.Status, error) {
 	return d.ForgetCatalog(context.Background(), hear)
+}
+
+func (d *daemon) EnableLocalRegistry(_ context.Context, registry string, gate bool) (status.Status, error) {
+	s, err := d.check(nil)
+	s.Reason = fmt.Sprintf("enabled %s %t", registry, gate)
+	if registry == "there.example" {
+		err = agent.ErrNothingToDo
+	}
+	return s, err
+}
+
+func (d *daemon) DisableLocalRegistry(_ context.Context, registry string) (status.Status, error) {
+	s, err := d.check(nil)
+	s.Reason = "disabled " + registry
+	return s, err
 }
 
 func (d *daemon) TryLock(_ context.Context, hear func(status.Progress)) (status.Status, error) {
@@ -103,8 +118,8 @@ func (d *daemon) Hold(
 	return d.hold(names, all, reason, until)
 }
 
-func (d *daemon) Unhold(_ context.Context, names []string, all bool) ([]string, error) {
-	return d.unhold(names, all)
+func (d *daemon) Resume(_ context.Context, names []string, all bool) ([]string, error) {
+	return d.resume(names, all)
 }
 
 // patient is a client that waits for a daemon on a machine that has all hands full.
@@ -164,7 +179,7 @@ func TestTheStatusSocketOnlyReads(t *testing.T) {
 	require.ErrorContains(t, err, "404")
 	_, err = c.Hold(t.Context(), HoldRequest{Which: plan.All()})
 	require.ErrorContains(t, err, "404")
-	_, err = c.Unhold(t.Context(), UnholdRequest{plan.All()})
+	_, err = c.Resume(t.Context(), ResumeRequest{plan.All()})
 	require.ErrorContains(t, err, "404")
 }
 
@@ -222,11 +237,11 @@ func TestApplyNamesImagesAndBringsOutcomes(t *testing.T) {
 	assert.Equal(t, []string{"*", "back"}, names)
 	names = nil
 	_, err = c.Rollback(t.Context(), plan.Which{}, nil)
-	require.ErrorContains(t, err, "want images, or all of them")
+	require.ErrorContains(t, err, "want names of images or all images, and not both")
 	_, err = c.Apply(t.Context(), agent.ApplyRequest{}, nil)
-	require.ErrorContains(t, err, "want images, or all of them")
+	require.ErrorContains(t, err, "want names of images or all images, and not both")
 	_, err = c.Apply(t.Context(), agent.ApplyRequest{Which: plan.Which{All: true, Images: []string{"velum"}}}, nil)
-	require.ErrorContains(t, err, "want images, or all of them")
+	require.ErrorContains(t, err, "want names of images or all images, and not both")
 	assert.Nil(t, names, "nothing named is not everything")
 	shown := []plan.Shown{{Image: "velum", Digest: digest.FromString("1")}}
 	_, err = c.Apply(t.Context(), agent.ApplyRequest{Which: plan.All(), Expect: shown}, nil)
@@ -256,7 +271,7 @@ func TestErrorsHaveTheirKindOnTheOtherSide(t *testing.T) {
 	t.Parallel()
 	for kind, fails := range map[string]error{
 		KindUnknownImage: plan.ErrUnknownImage, KindHeld: release.ErrHeld, KindInvalidArgs: agent.ErrHoldEnds,
-		KindFailed: errors.New("frob: no pod manifest uses it"), // its text alone is not its kind
+		KindFailed: errors.New("frob: no such image or pod manifest"), // its text alone is not its kind
 	} {
 		want := fmt.Errorf("frob: %w, it seems", fails)
 		c := patient(serve(t, false, &daemon{apply: func([]string, func(status.Progress)) ([]status.Outcome, error) {
@@ -281,7 +296,7 @@ func TestResultsOfOtherDaemons(t *testing.T) {
 	s, err := c.Check(t.Context(), nil)
 	require.EqualError(t, err, agent.ErrEnded.Error())
 	assert.Nil(t, s)
-	require.ErrorIs(t, resultError(ResultEvent{Error: "frob: no pod manifest uses it", Unknown: true}), plan.ErrUnknownImage)
+	require.ErrorIs(t, resultError(ResultEvent{Error: "frob: no such image or pod manifest", Unknown: true}), plan.ErrUnknownImage)
 }
 
 func TestAClientWhoHangsUpIsNotTheEndOfTheWork(t *testing.T) {

@@ -94,7 +94,7 @@ func (b *Bus) Run(ctx context.Context) {
 			if errors.Is(err, bus.ErrNone) { // a node may well have no bus
 				level = slog.LevelInfo
 			}
-			b.Log.Log(ctx, level, "not on the system bus", "err", err)
+			b.Log.Log(ctx, level, "cannot join the system bus", "err", err)
 			logged = problem
 		}
 		if wait.For(ctx, pause) != nil {
@@ -114,7 +114,7 @@ func (b *Bus) serve(ctx context.Context) (joined bool, err error) {
 	}
 	defer context.AfterFunc(ctx, service.Close)()
 	defer service.Close()
-	b.Log.Info("on the system bus", "name", BusName)
+	b.Log.Info("joined the system bus", "name", BusName)
 	alive, lost := context.WithCancel(ctx)
 	var signals sync.WaitGroup
 	signals.Go(func() { b.emit(alive, service) })

@@ -42,7 +42,27 @@ var actions = map[string]action{
 	"Hold": {BusName + ".hold", "asbts", func(r *busRequest) []any {
 		return []any{&r.Images, &r.All, &r.until, &r.reason}
 	}, true, doHold},
-	"Unhold": {BusName + ".unhold", "asb", func(r *busRequest) []any { return []any{&r.Images, &r.All} }, true, doUnhold},
+	"Resume": {BusName + ".resume", "asb", func(r *busRequest) []any { return []any{&r.Images, &r.All} }, true, doResume},
+	"ReleaseLock": {BusName + ".release-lock", "", func(*busRequest) []any { return nil }, false, func(
+		ctx context.Context, d Daemon, _ busRequest,
+	) ([]any, error) {
+		return stateOf(d.ReleaseLock(ctx, nil))
+	}},
+	"ForgetCatalog": {BusName + ".forget-catalog", "", func(*busRequest) []any { return nil }, false, func(
+		ctx context.Context, d Daemon, _ busRequest,
+	) ([]any, error) {
+		return stateOf(d.ForgetCatalog(ctx, nil))
+	}},
+	"EnableLocalRegistry": {BusName + ".enable-local-registry", "sb", func(r *busRequest) []any {
+		return []any{&r.registry, &r.gate}
+	}, false, func(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
+		return stateOf(d.EnableLocalRegistry(ctx, r.registry, r.gate))
+	}},
+	"DisableLocalRegistry": {BusName + ".disable-local-registry", "s", func(r *busRequest) []any {
+		return []any{&r.registry}
+	}, false, func(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
+		return stateOf(d.DisableLocalRegistry(ctx, r.registry))
+	}},
 }
 
 // busRequest is what a method was called with.
@@ -53,6 +73,11 @@ type busRequest struct {
 	expect []plan.Shown // (ss)
 	until  uint64       // microseconds since 1970; 0: no end
 	reason string
+
+	registry string
+	gate     bool
+
+	to emitter // of the signals that belong to the answer
 }
 
 func (r busRequest) apply() agent.ApplyRequest {
@@ -76,7 +101,7 @@ func (b *Bus) begin(ctx context.Context, s *bus.Service, c bus.Call, do func(kno
 	})
 }
 
-func (b *Bus) act(ctx context.Context, c bus.Call, act action, known func()) ([]any, error) {
+func (b *Bus) act(ctx context.Context, to emitter, c bus.Call, act action, known func()) ([]any, error) {
 	if c.Signature != act.signature {
 		return nil, refuse(errBadArgs, "arguments of type %q, want %q", c.Signature, act.signature)
 	}
@@ -84,21 +109,23 @@ func (b *Bus) act(ctx context.Context, c bus.Call, act action, known func()) ([]
 	if err != nil {
 		return nil, refuse(BusErrorInvalidArgs, "%v", err)
 	}
+	request.to = to
 	uid, err := b.authority.allows(ctx, c, act.id, known)
 	if err != nil {
 		// Every user can cause this at any rate.
-		b.Log.Debug("refused on the bus", "method", c.Member, "uid", uid, "err", err)
+		b.Log.Debug("request on the bus refused", "method", c.Member, "uid", uid, "err", err)
 		return nil, err
 	}
 	select {
 	case b.slots <- struct{}{}:
 		defer func() { <-b.slots }()
 	default:
-		return nil, refuse(errTooMuch, "%d calls go on already", maxClients)
+		return nil, refuse(errTooMuch, "too many calls: %d are running", maxClients)
 	}
 	by := personOf(status.ViaBus, uid)
-	b.Log.Info("asked on the bus",
-		"method", c.Member, "uid", uid, "images", request.Images, "all", request.All, "user", by.User)
+	b.Log.Info("request on the bus",
+		"method", c.Member, "uid", uid, "images", request.Images, "all", request.All,
+		"registry", request.registry, "user", by.User)
 	ctx, stop := b.untilVanished(ctx, c)
 	defer stop()
 	return act.do(status.WithActor(ctx, by), b.Daemon, request)
@@ -143,18 +170,20 @@ func (b *Bus) allowed(ctx context.Context, c bus.Call, known func()) ([]any, err
 }
 
 func doCheck(ctx context.Context, d Daemon, _ busRequest) ([]any, error) {
-	s, err := d.Check(ctx, nil)
+	return stateOf(d.Check(ctx, nil))
+}
+
+// stateOf answers with the state of the node and its reason.
+func stateOf(s status.Status, err error) ([]any, error) {
 	return []any{string(s.State), outside.Line(s.Reason, maxText)}, err
 }
 
 func doApply(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
-	out, err := d.Apply(ctx, r.apply(), nil)
-	return answerWith(out, err)
+	return r.answer(d.Apply(ctx, r.apply(), nil))
 }
 
 func doRollback(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
-	out, err := d.Rollback(ctx, r.Which, nil)
-	return answerWith(out, err)
+	return r.answer(d.Rollback(ctx, r.Which, nil))
 }
 
 func doHold(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
@@ -166,10 +195,10 @@ func doHold(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
 	return []any{append([]string{}, held...)}, err
 }
 
-func doUnhold(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
-	held, err := d.Unhold(ctx, r.Images, r.All)
+func doResume(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
+	held, err := d.Resume(ctx, r.Images, r.All)
 	if err == nil && len(held) == 0 {
-		err = refuse(BusErrorNothingToDo, "nothing of it was held")
+		err = refuse(BusErrorNothingToDo, "there was no such hold")
 	}
 	return []any{held}, err
 }
@@ -177,11 +206,16 @@ func doUnhold(ctx context.Context, d Daemon, r busRequest) ([]any, error) {
 // outcome is an status.Outcome on the bus: (ssss).
 type outcome struct{ PodManifest, Change, Result, Reason string }
 
-// answerWith returns the outcome of each pod manifest, or an error that is the worst of
-// them and names all.
-func answerWith(outcomes []status.Outcome, err error) ([]any, error) {
+// answer returns the outcome of each pod manifest, or an error that is the worst of them and names all. Before that it
+// sends the signal Ended for each: an error on the bus has no fields.
+func (r busRequest) answer(outcomes []status.Outcome, err error) ([]any, error) {
 	if err != nil {
 		return nil, err
+	}
+	for _, o := range outcomes[:min(len(outcomes), maxNames)] {
+		if err := r.to.Emit(busPath, BusName, "Ended", encode(o)); err != nil {
+			return nil, err
+		}
 	}
 	list := []outcome{}
 	var lines []string
@@ -231,10 +265,13 @@ func (a action) read(args []any) (busRequest, error) {
 	for _, e := range r.expect {
 		names = append(names, e.Image)
 	}
+	if r.registry != "" { // an empty one is no registry
+		names = append(names, r.registry)
+	}
 	for _, name := range names {
 		unprintable := func(c rune) bool { return !unicode.IsPrint(c) || c == unicode.ReplacementChar }
 		if name == "" || len(name) > maxWord || strings.ContainsFunc(name, unprintable) {
-			return r, fmt.Errorf("image %q: not a name", outside.Line(name, maxWord))
+			return r, fmt.Errorf("%q: not a valid name", outside.Line(name, maxWord))
 		}
 	}
 	if r.until > lastMicrosecond {

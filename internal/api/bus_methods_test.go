@@ -38,6 +38,15 @@ func TestMethodsDoWhatTheSocketDoes(t *testing.T) {
 	var state, reason string
 	require.NoError(t, call(t, conn, "Check").Store(&state, &reason))
 	assert.Equal(t, []string{"held", "because"}, []string{state, reason})
+	for _, method := range []string{"ReleaseLock", "ForgetCatalog"} {
+		require.NoError(t, call(t, conn, method).Store(&state, &reason))
+		assert.Equal(t, []string{"held", "forgotten"}, []string{state, reason}, method)
+	}
+	require.NoError(t, call(t, conn, "EnableLocalRegistry", "registry.suse.com", true).Store(&state, &reason))
+	assert.Equal(t, "enabled registry.suse.com true", reason)
+	require.NoError(t, call(t, conn, "DisableLocalRegistry", "registry.suse.com").Store(&state, &reason))
+	assert.Equal(t, "disabled registry.suse.com", reason)
+	assert.Equal(t, BusErrorNothingToDo, errorName(t, call(t, conn, "EnableLocalRegistry", "there.example", false).Err))
 
 	named := make(chan []string, 1)
 	d.answer(func(d *daemon) {
@@ -78,12 +87,12 @@ func TestMethodsDoWhatTheSocketDoes(t *testing.T) {
 	})
 	require.NoError(t, call(t, conn, "Hold", []string{}, true, uint64(0), "").Store(&held))
 	d.answer(func(d *daemon) {
-		d.unhold = func(n []string, all bool) ([]string, error) {
+		d.resume = func(n []string, all bool) ([]string, error) {
 			assert.True(t, len(n) == 0 && all)
 			return []string{"*", "a/velum"}, nil
 		}
 	})
-	require.NoError(t, call(t, conn, "Unhold", []string{}, true).Store(&held))
+	require.NoError(t, call(t, conn, "Resume", []string{}, true).Store(&held))
 	assert.Equal(t, []string{"*", "a/velum"}, held)
 }
 
@@ -108,8 +117,8 @@ func endings() map[string]struct {
 		"one has failed":  {[]status.Outcome{held, failed}, nil, BusErrorFailed, "b.yaml: held: busy: an update; c.yaml: failed: not ready  "},
 		"nothing to do":   {[]status.Outcome{nothing}, nil, BusErrorNothingToDo, "nothing to do"},
 		"nothing at all":  {nil, nil, BusErrorNothingToDo, "nothing to do"},
-		"no such image":   {nil, fmt.Errorf("frob: %w", plan.ErrUnknownImage), BusErrorUnknownImage, "frob: no pod manifest uses it"},
-		"the end":         {nil, agent.ErrEnded, BusErrorFailed, "the daemon is ending"},
+		"no such image":   {nil, fmt.Errorf("frob: %w", plan.ErrUnknownImage), BusErrorUnknownImage, "frob: no such image or pod manifest"},
+		"the end":         {nil, agent.ErrEnded, BusErrorFailed, "the daemon is stopping"},
 		"held by another": {nil, fmt.Errorf("grain: %w", release.ErrHeld), BusErrorHeld, "grain: held"},
 	}
 }
@@ -156,9 +165,9 @@ func TestEndingsHaveNames(t *testing.T) {
 		}
 	}
 	d.answer(func(d *daemon) {
-		d.unhold = func([]string, bool) ([]string, error) { return nil, nil }
+		d.resume = func([]string, bool) ([]string, error) { return nil, nil }
 	})
-	assert.Equal(t, BusErrorNothingToDo, errorName(t, call(t, conn, "Unhold", []string{}, true).Err))
+	assert.Equal(t, BusErrorNothingToDo, errorName(t, call(t, conn, "Resume", []string{}, true).Err))
 	d.answer(func(d *daemon) {
 		d.check = func(func(status.Progress)) (status.Status, error) {
 			return status.Status{}, errors.New("the registry is away")
@@ -175,6 +184,34 @@ func TestEndingsHaveNames(t *testing.T) {
 	assert.Equal(t, BusErrorInvalidArgs, errorName(t, call(t, conn, "Hold", []string{}, true, uint64(1), "").Err))
 }
 
+// An error on the bus has no fields, so each outcome is a signal before it.
+func TestEachOutcomeIsASignal(t *testing.T) {
+	t.Parallel()
+	d := newWatched(&daemon{})
+	system := onBus(t, d)
+	conn := system.Connect(t)
+	require.NoError(t, conn.AddMatchSignalContext(t.Context(), dbus.WithMatchMember("Ended")))
+	signals := make(chan *dbus.Signal, 10)
+	conn.Signal(signals)
+	d.answer(func(d *daemon) {
+		d.apply = func([]string, func(status.Progress)) ([]status.Outcome, error) {
+			return []status.Outcome{
+				{PodManifest: "a.yaml", Change: "rebuild", Result: status.ResultApplied},
+				{PodManifest: "b.yaml", Result: status.ResultHeld, Hold: "busy", Reason: "busy: an update", ErrorKind: "record"},
+			}, nil
+		}
+	})
+	for _, method := range []string{"Apply", "Rollback"} {
+		assert.Equal(t, BusErrorHeld, errorName(t, call(t, conn, method, everyAction[method]...).Err))
+		for _, want := range []string{
+			`[map[change:"rebuild" errorKind:"" hold:"" podManifest:"a.yaml" reason:"" result:"applied"]]`,
+			`[map[change:"" errorKind:"record" hold:"busy" podManifest:"b.yaml" reason:"busy: an update" result:"held"]]`,
+		} {
+			assert.Equal(t, want, fmt.Sprint((<-signals).Body), method)
+		}
+	}
+}
+
 // noneShown is an apply of whatever is offered.
 var noneShown = []plan.Shown{}
 
@@ -184,21 +221,22 @@ var badCalls = map[string]struct {
 	args   []any
 	want   string
 }{
-	"no name":     {"Apply", []any{[]string{""}, false, false, noneShown}, `image "": not a name`},
-	"a line end":  {"Rollback", []any{[]string{"velum\nroot logged in"}, false}, `image "velum root logged in": not a name`},
-	"a long name": {"Apply", []any{[]string{strings.Repeat("x", 513)}, false, false, noneShown}, "not a name"},
-	"many names":  {"Rollback", []any{make([]string, 257), false}, "more than 256 images"},
+	"no name":                    {"Apply", []any{[]string{""}, false, false, noneShown}, `"": not a valid name`},
+	"a line end":                 {"Rollback", []any{[]string{"velum\nroot logged in"}, false}, `"velum root logged in": not a valid name`},
+	"a long name":                {"Apply", []any{[]string{strings.Repeat("x", 513)}, false, false, noneShown}, "not a valid name"},
+	"a registry with a line end": {"EnableLocalRegistry", []any{"a\nb", true}, `"a b": not a valid name`},
+	"many names":                 {"Rollback", []any{make([]string, 257), false}, "more than 256 images"},
 	// The dialog of a page whose pod manifest has gone sends an empty list: it must not mean all of the node.
-	"nothing to apply":       {"Apply", []any{[]string{}, false, false, noneShown}, "want images, or all of them"},
-	"nothing to retry":       {"Apply", []any{[]string{}, false, true, noneShown}, "want images, or all of them"},
-	"an image and all":       {"Apply", []any{[]string{"velum"}, true, false, noneShown}, "want images, or all of them"},
-	"nothing to roll back":   {"Rollback", []any{[]string{}, false}, "want images, or all of them"},
+	"nothing to apply":       {"Apply", []any{[]string{}, false, false, noneShown}, "want names of images or all images, and not both"},
+	"nothing to retry":       {"Apply", []any{[]string{}, false, true, noneShown}, "want names of images or all images, and not both"},
+	"an image and all":       {"Apply", []any{[]string{"velum"}, true, false, noneShown}, "want names of images or all images, and not both"},
+	"nothing to roll back":   {"Rollback", []any{[]string{}, false}, "want names of images or all images, and not both"},
 	"no digest":              {"Apply", []any{[]string{"velum"}, false, false, []plan.Shown{{Image: "velum"}}}, `expect velum: ""`},
-	"an unnamed digest":      {"Apply", []any{[]string{"velum"}, false, false, []plan.Shown{{}}}, `image "": not a name`},
+	"an unnamed digest":      {"Apply", []any{[]string{"velum"}, false, false, []plan.Shown{{}}}, `"": not a valid name`},
 	"many digests":           {"Apply", []any{[]string{}, true, false, make([]plan.Shown, 257)}, "more than 256 images"},
-	"neither images nor all": {"Hold", []any{[]string{}, false, uint64(0), ""}, "want images, or all of them"},
-	"images and all":         {"Hold", []any{[]string{"velum"}, true, uint64(0), ""}, "want images, or all of them"},
-	"none to unhold":         {"Unhold", []any{[]string{}, false}, "want images, or all of them"},
+	"neither images nor all": {"Hold", []any{[]string{}, false, uint64(0), ""}, "want names of images or all images, and not both"},
+	"images and all":         {"Hold", []any{[]string{"velum"}, true, uint64(0), ""}, "want names of images or all images, and not both"},
+	"none to resume":         {"Resume", []any{[]string{}, false}, "want names of images or all images, and not both"},
 	"a reason of two lines":  {"Hold", []any{[]string{"velum"}, false, uint64(0), "a\nb"}, "control character"},
 	"the year 10000":         {"Hold", []any{[]string{"velum"}, false, uint64(lastMicrosecond + 1), ""}, "until: "},
 	"the end of time":        {"Hold", []any{[]string{"velum"}, false, uint64(math.MaxUint64), ""}, "until: "},
@@ -258,7 +296,7 @@ func FuzzBusRequests(f *testing.F) {
 			images = strings.Split(names, "\x00")
 		}
 		for member, args := range map[string][]any{
-			"Check": {}, "Apply": {images, all, !all, []plan.Shown{{Image: reason}}}, "Rollback": {images, all}, "Unhold": {images, all}, "Hold": {images, all, until, reason},
+			"Check": {}, "Apply": {images, all, !all, []plan.Shown{{Image: reason}}}, "Rollback": {images, all}, "Resume": {images, all}, "Hold": {images, all, until, reason},
 		} {
 			act := actions[member]
 			require.Equal(t, act.signature, dbus.SignatureOf(args...).String())
@@ -274,7 +312,7 @@ func FuzzBusRequests(f *testing.F) {
 			_, err = time.UnixMicro(int64(r.until)).UTC().MarshalJSON()
 			require.NoError(t, err)
 			assert.True(t, member != "Hold" || r.until == until)
-			assert.True(t, member != "Hold" && member != "Unhold" || r.All != (len(r.Images) > 0))
+			assert.True(t, member != "Hold" && member != "Resume" || r.All != (len(r.Images) > 0))
 		}
 		for range 2 {
 			_, err := act(t.Context(), names, reason)

@@ -64,7 +64,7 @@ func refuse(name, format string, args ...any) error {
 func (b *Bus) answer(ctx context.Context, s *bus.Service, c bus.Call) {
 	ours := c.Err == nil && c.Path == busPath && (c.Interface == BusName || c.Interface == "")
 	if act, ok := actions[c.Member]; ok && ours {
-		b.begin(ctx, s, c, func(known func()) ([]any, error) { return b.act(ctx, c, act, known) })
+		b.begin(ctx, s, c, func(known func()) ([]any, error) { return b.act(ctx, s, c, act, known) })
 		return
 	}
 	if c.Member == "Allowed" && ours {
@@ -86,7 +86,7 @@ func (b *Bus) reply(s *bus.Service, c bus.Call, values []any, err error) {
 		err = s.Fail(c, e.name, outside.Line(outside.Mask(e.text), maxText))
 	}
 	if err != nil {
-		b.Log.Debug("answer not sent", "method", c.Member, "err", err)
+		b.Log.Debug("cannot send the answer", "method", c.Member, "err", err)
 	}
 }
 
@@ -96,7 +96,7 @@ func (b *Bus) read(c bus.Call) ([]any, error) {
 	case errors.Is(c.Err, bus.ErrTooLarge):
 		return nil, refuse(errTooMuch, "%v", c.Err)
 	case c.Err != nil:
-		return nil, refuse(errBadArgs, "not understood: %v", c.Err)
+		return nil, refuse(errBadArgs, "cannot read the call: %v", c.Err)
 	case c.Interface == peerFace && c.Member == "Ping":
 		return nil, nil
 	case c.Interface == peerFace && c.Member == "GetMachineId" && len(b.MachineID) == 32:
@@ -106,7 +106,7 @@ func (b *Bus) read(c bus.Call) ([]any, error) {
 	case c.Interface == peerFace, c.Interface == introspectFace:
 		return nil, refuse(errNoMethod, "no method %s", c.Member)
 	case c.Path != busPath:
-		return nil, refuse(errNoObject, "no object %s: it is %s", c.Path, busPath)
+		return nil, refuse(errNoObject, "no object %s, use %s", c.Path, busPath)
 	case c.Interface == propertiesFace:
 		return b.property(c)
 	case c.Interface == BusName, c.Interface == "":
@@ -123,7 +123,7 @@ func describe(path string) ([]any, error) {
 	}
 	below, ok := strings.CutPrefix(busPath, strings.TrimSuffix(path, "/")+"/")
 	if !ok {
-		return nil, refuse(errNoObject, "no object %s: it is %s", path, busPath)
+		return nil, refuse(errNoObject, "no object %s, use %s", path, busPath)
 	}
 	child, _, _ := strings.Cut(below, "/")
 	return []any{fmt.Sprintf("<node><node name=%q/></node>\n", child)}, nil
@@ -136,7 +136,7 @@ func (b *Bus) property(c bus.Call) ([]any, error) {
 	var face, name string
 	switch into := []any{&face, &name}; {
 	case c.Member == "Set":
-		return nil, refuse(errReadOnly, "properties are for reading")
+		return nil, refuse(errReadOnly, "properties are read-only")
 	case !ok:
 		return nil, refuse(errNoMethod, "no method %s", c.Member)
 	case c.Signature != want || dbus.Store(c.Args, into[:len(want)]...) != nil:

@@ -67,7 +67,7 @@ func TestPropertiesAreForEverybody(t *testing.T) {
 	image := func(of ...any) map[string]dbus.Variant {
 		all := element("podManifest", "", "container", "", "follow", "", "running", "", "runningDigest", "", "previous", "",
 			"previousDigest", "", "offered", "", "offeredDigest", "", "change", "", "error", "", "errorKind", "", "runs", false,
-			"staged", false, "adopted", false)
+			"staged", false, "pickedUp", false)
 		maps.Copy(all, element(of...))
 		return all
 	}

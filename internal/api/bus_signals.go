@@ -74,8 +74,8 @@ func lasting(s status.Status) status.Status {
 	return s
 }
 
-// emitChanges sends what is different, and that something is if it is of those that Changed
-// is for; then each new failure and hold.
+// emitChanges sends what is different, and Changed for a client that reads the status itself; then each new failure and
+// hold.
 func emitChanges(to emitter, last, now map[string]dbus.Variant) error {
 	different := map[string]dbus.Variant{}
 	for name, value := range now {
@@ -89,13 +89,9 @@ func emitChanges(to emitter, last, now map[string]dbus.Variant) error {
 	if err := to.Emit(busPath, propertiesFace, "PropertiesChanged", BusName, different, []string{}); err != nil {
 		return err
 	}
-	for _, name := range []string{"State", "Updates", "NotAllowed", "Holds", "Withdrawn"} {
-		if _, is := different[name]; is {
-			if err := to.Emit(busPath, BusName, "Changed", now["State"].Value(), now["Reason"].Value()); err != nil {
-				return err
-			}
-			break
-		}
+	if err := to.Emit(busPath, BusName, "Changed",
+		now["State"].Value(), now["Reason"].Value(), now["Revision"].Value()); err != nil {
+		return err
 	}
 	return errors.Join(
 		emitNew(to, "Failed", last["Failures"], now["Failures"], "podManifest", "container", "image", "kind", "to"),

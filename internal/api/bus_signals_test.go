@@ -50,7 +50,7 @@ func TestSignalsAreForEverybody(t *testing.T) {
 	assert.NotContains(t, changed, "NextCheck", "it is what it was")
 	got = <-signals
 	assert.Equal(t, BusName+".Changed", got.Name)
-	assert.Equal(t, []any{"staged", s.Reason}, got.Body)
+	assert.Equal(t, []any{"staged", s.Reason, uint64(2)}, got.Body)
 }
 
 // heard is a bus in a bubble that keeps what it is sent.
@@ -121,27 +121,27 @@ func TestOnlyChangesAreTold(t *testing.T) {
 		now := time.UnixMicro(1)
 		s.LastCheck = &now
 		d.become(s)
-		assert.Equal(t, []string{"PropertiesChanged LastCheck Revision"}, h.take(), "a check alone is no news")
+		assert.Equal(t, []string{"PropertiesChanged LastCheck Revision", "Changedcurrent2"}, h.take())
 		s.Reason = "another"
 		d.become(s)
-		assert.Equal(t, []string{"PropertiesChanged Reason Revision"}, h.take())
+		assert.Equal(t, []string{"PropertiesChanged Reason Revision", "Changedcurrentanother3"}, h.take())
 		s.PodManifests = []status.PodStatus{{Holds: []status.Hold{{Name: "busy"}}}}
 		d.become(s)
 		assert.Equal(t, []string{
-			"PropertiesChanged Holds Revision", "Changedcurrentanother",
+			"PropertiesChanged Holds Revision", "Changedcurrentanother4",
 			`Heldmap[by:"" image:"" name:"busy" podManifest:"" reason:"" until:@t 0]`,
 		}, h.take())
 		s.PodManifests = []status.PodStatus{{Holds: []status.Hold{{Name: "busy", Reason: "still"}}}}
 		d.become(s)
-		assert.Equal(t, []string{"PropertiesChanged Holds Revision", "Changedcurrentanother"}, h.take(), "the same hold")
+		assert.Equal(t, []string{"PropertiesChanged Holds Revision", "Changedcurrentanother5"}, h.take(), "the same hold")
 		s.Updates = []status.AnnouncedUpdate{{Image: "a"}}
 		d.become(s)
 		told := h.take()
 		assert.Len(t, told, 2, "both properties of the updates in one")
-		assert.Equal(t, "Changedcurrentanother", told[1])
+		assert.Equal(t, "Changedcurrentanother6", told[1])
 		s.State = status.StateHeld
 		d.become(s)
-		assert.Equal(t, []string{"PropertiesChanged Revision State", "Changedheldanother"}, h.take())
+		assert.Equal(t, []string{"PropertiesChanged Revision State", "Changedheldanother7"}, h.take())
 	})
 }
 
@@ -195,6 +195,8 @@ func TestTellingEndsWithTheConnection(t *testing.T) {
 func TestEveryChangeOfTheStatusIsTold(t *testing.T) {
 	telling(t, func(t *testing.T, d *watched, h *heard) {
 		s := d.Status()
+		revision := 1
+		changed := func() string { revision++; return fmt.Sprintf("Changedcurrent%d", revision) }
 		for want, change := range map[string]func(){
 			"Images":        func() { s.Images = []status.ImageStatus{{Image: "a"}} },
 			"Sources":       func() { s.Sources = []status.SourceStatus{{Repository: "a"}} },
@@ -206,21 +208,22 @@ func TestEveryChangeOfTheStatusIsTold(t *testing.T) {
 			d.become(s)
 			names := []string{want, "Revision"}
 			slices.Sort(names)
-			assert.Equal(t, []string{"PropertiesChanged " + names[0] + " " + names[1]}, h.take())
+			assert.Equal(t, []string{"PropertiesChanged " + names[0] + " " + names[1], changed()}, h.take())
 		}
 		s.Failures = []status.Failure{{PodManifest: "a.yaml", To: "2"}, {PodManifest: "b.yaml"}}
 		d.become(s)
 		told := h.take()
-		require.Len(t, told, 3)
-		assert.Contains(t, told[1], `Failedmap[at:@t 0 cause:"" container:"" from:"" image:"" kind:"" podManifest:"a.yaml"`)
-		assert.Contains(t, told[2], `podManifest:"b.yaml"`)
+		require.Len(t, told, 4)
+		assert.Equal(t, changed(), told[1])
+		assert.Contains(t, told[2], `Failedmap[at:@t 0 cause:"" container:"" from:"" image:"" kind:"" podManifest:"a.yaml"`)
+		assert.Contains(t, told[3], `podManifest:"b.yaml"`)
 		s.Images = make([]status.ImageStatus, maxListed+1)
 		d.become(s)
-		assert.Equal(t, []string{"PropertiesChanged Cut Images Revision"}, h.take())
+		assert.Equal(t, []string{"PropertiesChanged Cut Images Revision", changed()}, h.take())
 		s.Images = slices.Clone(s.Images)
 		s.Images[maxListed].Image = "the last"
 		d.become(s)
-		assert.Equal(t, []string{"PropertiesChanged Revision"}, h.take())
+		assert.Equal(t, []string{"PropertiesChanged Revision", changed()}, h.take())
 		s.Written = time.Unix(1, 0)
 		d.become(s)
 		assert.Empty(t, h.take(), "its time is no change")
@@ -230,13 +233,14 @@ func TestEveryChangeOfTheStatusIsTold(t *testing.T) {
 // Whoever has heard of a beginning hears of the end, with the pod manifest.
 func TestEndsAreTold(t *testing.T) {
 	telling(t, func(t *testing.T, d *watched, h *heard) {
-		d.say(status.Progress{Reference: "velum", Phase: "proving", PodManifest: "velum.yaml"})
+		d.say(status.Progress{Reference: "velum", Phase: "verifying", PodManifest: "velum.yaml"})
 		for n := range maxReported + 1 {
 			d.say(status.Progress{Reference: fmt.Sprint(n), Phase: "asking"})
 		}
-		d.say(status.Progress{Reference: "velum", Phase: "done", Ended: "proving", PodManifest: "velum.yaml"})
+		d.say(status.Progress{Reference: "velum", Phase: "done", Ended: "verifying", PodManifest: "velum.yaml"})
 		pass(progressRest)
 		h.take()
-		assert.Contains(t, h.details, `map[done:@t 0 ended:"proving" phase:"done" podManifest:"velum.yaml" reference:"velum" total:@t 0]`)
+		assert.Contains(t, h.details, `map[count:@t 0 deadline:@t 0 done:@t 0 ended:"verifying" healthyAt:@t 0 number:@t 0 phase:"done" `+
+			`podManifest:"velum.yaml" reason:"" reference:"velum" since:@t 0 total:@t 0]`)
 	})
 }

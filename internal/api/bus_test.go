@@ -56,6 +56,14 @@ func (w *watched) ReleaseLock(ctx context.Context, hear func(status.Progress)) (
 	return w.daemon().ReleaseLock(ctx, hear)
 }
 
+func (w *watched) EnableLocalRegistry(ctx context.Context, registry string, gate bool) (status.Status, error) {
+	return w.daemon().EnableLocalRegistry(ctx, registry, gate)
+}
+
+func (w *watched) DisableLocalRegistry(ctx context.Context, registry string) (status.Status, error) {
+	return w.daemon().DisableLocalRegistry(ctx, registry)
+}
+
 func (w *watched) TryLock(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
 	return w.daemon().TryLock(ctx, hear)
 }
@@ -76,8 +84,8 @@ func (w *watched) Hold(ctx context.Context, names []string, all bool, reason str
 	return w.daemon().Hold(ctx, names, all, reason, until)
 }
 
-func (w *watched) Unhold(ctx context.Context, names []string, all bool) ([]string, error) {
-	return w.daemon().Unhold(ctx, names, all)
+func (w *watched) Resume(ctx context.Context, names []string, all bool) ([]string, error) {
+	return w.daemon().Resume(ctx, names, all)
 }
 
 func (w *watched) Status() status.Status { w.mu.Lock(); defer w.mu.Unlock(); return w.now }
@@ -172,7 +180,7 @@ func onBus(t *testing.T, d Watched) bustest.Bus {
 func on(t *testing.T, b bustest.Bus, d Watched) bustest.Bus {
 	t.Helper()
 	log := show(t, b.Address, d)
-	until(t, "on the bus", func() bool { return log.count("on the system bus") == 1 })
+	until(t, "on the bus", func() bool { return log.count("joined the system bus") == 1 })
 	return b
 }
 
@@ -199,18 +207,18 @@ func TestBusComesBack(t *testing.T) {
 	t.Parallel()
 	system := bustest.System(t, shippedPolicy)
 	log := show(t, system.Address, newWatched(&daemon{status: status.Status{State: status.StateCurrent}}))
-	until(t, "there", func() bool { return log.count(`msg="on the system bus"`) == 1 })
+	until(t, "there", func() bool { return log.count(`msg="joined the system bus"`) == 1 })
 	system.Stop()
-	until(t, "gone", func() bool { return log.count(`msg="not on the system bus"`) > 0 })
+	until(t, "gone", func() bool { return log.count(`msg="cannot join the system bus"`) > 0 })
 	system.Again(t)
-	until(t, "there again", func() bool { return log.count(`msg="on the system bus"`) == 2 })
+	until(t, "there again", func() bool { return log.count(`msg="joined the system bus"`) == 2 })
 	var state string
 	require.NoError(t, system.Connect(t).Object(BusName, busPath).StoreProperty(BusName+".State", &state))
 	assert.Equal(t, "current", state)
-	told := log.count("not on the system bus")
+	told := log.count("cannot join the system bus")
 	assert.LessOrEqual(t, told, 3, "lost, and the ways in which nobody is there, each once")
 	system.Stop()
-	until(t, "told again", func() bool { return log.count("not on the system bus") > told })
+	until(t, "told again", func() bool { return log.count("cannot join the system bus") > told })
 }
 
 func TestBusWaitsForItsName(t *testing.T) {
@@ -220,11 +228,11 @@ func TestBusWaitsForItsName(t *testing.T) {
 	_, err := other.RequestName(BusName, dbus.NameFlagDoNotQueue)
 	require.NoError(t, err)
 	log := show(t, system.Address, newWatched(&daemon{}))
-	until(t, "told", func() bool { return log.count("another program has the name") == 1 })
+	until(t, "told", func() bool { return log.count("another program owns the name") == 1 })
 	_, err = other.ReleaseName(BusName)
 	require.NoError(t, err)
-	until(t, "there", func() bool { return log.count(`msg="on the system bus"`) == 1 })
-	assert.Equal(t, 1, log.count("another program has the name"), "however often it was tried")
+	until(t, "there", func() bool { return log.count(`msg="joined the system bus"`) == 1 })
+	assert.Equal(t, 1, log.count("another program owns the name"), "however often it was tried")
 }
 
 // A node without a bus: told once, tried ever more rarely, and the end is heard at
@@ -246,7 +254,7 @@ func TestNoBusAtAll(t *testing.T) {
 		synctest.Wait()
 		assert.InDelta(t, 24*12, tries, 10, "soon at first, every five minutes at last")
 		assert.Equal(t, 1, log.count("\n"))
-		assert.Equal(t, 1, log.count(`level=INFO msg="not on the system bus" err="there is no system bus"`))
+		assert.Equal(t, 1, log.count(`level=INFO msg="cannot join the system bus" err="there is no system bus"`))
 		stop()
 		<-ended
 	})
@@ -257,7 +265,7 @@ func TestTheEndOfTheObject(t *testing.T) {
 	t.Parallel()
 	system := bustest.System(t, shippedPolicy)
 	log, end := running(t.Context(), system.Address, newWatched(&daemon{}), time.Minute)
-	until(t, "on the bus", func() bool { return log.count("on the system bus") == 1 })
+	until(t, "on the bus", func() bool { return log.count("joined the system bus") == 1 })
 	end()
 	until(t, "the name is free", func() bool {
 		var there bool
@@ -266,7 +274,7 @@ func TestTheEndOfTheObject(t *testing.T) {
 		require.NoError(t, conn.Close())
 		return !there
 	})
-	assert.Zero(t, log.count("not on the system bus"), "that is no trouble")
+	assert.Zero(t, log.count("cannot join the system bus"), "that is no trouble")
 }
 
 // The end does not wait for a bus that hangs, nor does the work.
@@ -281,7 +289,7 @@ func TestABusThatHangsHoldsNobodyUp(t *testing.T) {
 	}})
 	system := bustest.System(t, shippedPolicy)
 	log, end := running(t.Context(), system.Address, d, time.Minute)
-	until(t, "on the bus", func() bool { return log.count("on the system bus") == 1 })
+	until(t, "on the bus", func() bool { return log.count("joined the system bus") == 1 })
 	system.Connect(t).Object(BusName, busPath).Go(BusName+".Check", 0, make(chan *dbus.Call, 1))
 	<-begun
 	until(t, "listens", func() bool { return d.say(status.Progress{}) })

@@ -128,7 +128,7 @@ func (c *Client) TryLock(ctx context.Context, onProgress func(status.Progress)) 
 func (c *Client) poll(ctx context.Context, path string, onProgress func(status.Progress)) (*status.Status, error) {
 	res, err := c.stream(ctx, path, struct{}{}, onProgress)
 	if err == nil && res.Status == nil {
-		err = fmt.Errorf("socket %s: a result without a status", c.path)
+		err = fmt.Errorf("socket %s: the result has no status", c.path)
 	}
 	return res.Status, err
 }
@@ -220,7 +220,7 @@ func (c *Client) stream(
 	if err := lines.Err(); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return ResultEvent{}, fmt.Errorf("socket %s: %w", c.path, err)
 	}
-	return ResultEvent{}, fmt.Errorf("socket %s: the daemon ended before its answer", c.path)
+	return ResultEvent{}, fmt.Errorf("socket %s: the daemon stopped before it answered", c.path)
 }
 
 func resultError(r ResultEvent) error {
@@ -243,7 +243,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) (io.R
 		op, ok := errors.AsType[*net.OpError](err)
 		switch {
 		case ok && op.Op == "dial" && errors.Is(err, fs.ErrPermission):
-			return nil, fmt.Errorf("socket %s: %w: root, or over D-Bus whom polkit allows it", c.path, fs.ErrPermission)
+			return nil, fmt.Errorf("socket %s: %w", c.path, fs.ErrPermission)
 		case ok && op.Op == "dial" && errors.Is(op.Err, syscall.EAGAIN): // connect(2): its queue is full
 			return nil, fmt.Errorf("socket %s: %w", c.path, ErrBusy)
 		case ok && op.Op == "dial":

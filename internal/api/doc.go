@@ -12,11 +12,12 @@
 //
 //	GET  /metrics     numbers for Prometheus, where the daemon has them
 //	GET  /v1/status   status.Status
+//	GET  /v1/watch    stream of status.Status, on the status socket
 //	POST /v1/check    stream of Event, the last with Status
 //	POST /v1/apply    ApplyRequest; stream of Event, the last with Outcomes
 //	POST /v1/rollback RollbackRequest; the same
 //	POST /v1/hold     HoldRequest; stream of Event, the last with Held
-//	POST /v1/unhold   UnholdRequest; stream of Event, the last with Held
+//	POST /v1/resume   ResumeRequest; stream of Event, the last with Held
 //	POST /v1/reload   stream of Event, the last without anything but an error
 package api
 
@@ -56,9 +57,8 @@ func (r RollbackRequest) check() error { return r.Check() }
 // maxRequest bounds a request's body, in bytes: names of a few hundred images.
 const maxRequest = 64 << 10
 
-// maxLine bounds one event that a client reads, in bytes: the status of a node
-// with a thousand images is about a quarter of it.
-const maxLine = 4 << 20
+// maxLine bounds one event that a client reads, in bytes: the largest status that the daemon publishes.
+const maxLine = status.MaxStatus
 
 // maxClients bounds the connections to the acting socket, and the acting calls on the bus.
 const maxClients = 16

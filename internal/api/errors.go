@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
@@ -32,8 +33,11 @@ func kindOf(err error) string {
 	case errors.Is(err, plan.ErrUnknownImage):
 		return KindUnknownImage
 	case errors.Is(err, agent.ErrHoldEnds), errors.Is(err, agent.ErrReason), errors.Is(err, plan.ErrWhich),
-		errors.Is(err, plan.ErrNotSelected), errors.Is(err, agent.ErrNoLock):
+		errors.Is(err, plan.ErrNotSelected), errors.Is(err, agent.ErrNoLock),
+		errors.Is(err, localregistry.ErrNoRegistry):
 		return KindInvalidArgs
+	case errors.Is(err, agent.ErrNothingToDo):
+		return KindNothingToDo
 	case errors.Is(err, release.ErrHeld):
 		return KindHeld
 	default:

@@ -16,10 +16,10 @@ import (
 // Holder is the part of the daemon that keeps the holds of persons. Both
 // functions give the repositories in question, or "*" for all.
 type Holder interface {
-	// Hold keeps images from being applied until a time; zero: until Unhold.
+	// Hold keeps images from being applied until a time; zero: until Resume.
 	Hold(ctx context.Context, names []string, all bool, reason string, until time.Time) ([]string, error)
-	// Unhold takes holds back, and gives those that were there.
-	Unhold(ctx context.Context, names []string, all bool) ([]string, error)
+	// Resume takes holds back, and gives those that were there.
+	Resume(ctx context.Context, names []string, all bool) ([]string, error)
 }
 
 // HoldRequest names what is held, and why.
@@ -40,10 +40,10 @@ func oneLine(reason string) error {
 	return nil
 }
 
-// UnholdRequest names what is held no more.
-type UnholdRequest struct{ plan.Which }
+// ResumeRequest names what is held no more.
+type ResumeRequest struct{ plan.Which }
 
-func (r UnholdRequest) check() error { return r.Check() }
+func (r ResumeRequest) check() error { return r.Check() }
 
 // Hold has the daemon hold images. It waits for the cycle that runs.
 func (c *Client) Hold(ctx context.Context, req HoldRequest) ([]string, error) {
@@ -51,10 +51,10 @@ func (c *Client) Hold(ctx context.Context, req HoldRequest) ([]string, error) {
 	return res.Held, err
 }
 
-// Unhold has the daemon take holds back, and gives those that were there. It
+// Resume has the daemon take holds back, and gives those that were there. It
 // waits for the cycle that runs.
-func (c *Client) Unhold(ctx context.Context, req UnholdRequest) ([]string, error) {
-	res, err := c.stream(ctx, "/v1/unhold", req, nil)
+func (c *Client) Resume(ctx context.Context, req ResumeRequest) ([]string, error) {
+	res, err := c.stream(ctx, "/v1/resume", req, nil)
 	return res.Held, err
 }
 
@@ -65,9 +65,9 @@ func (s *Server) hold(req HoldRequest) work {
 	}
 }
 
-func (s *Server) unhold(req UnholdRequest) work {
+func (s *Server) resume(req ResumeRequest) work {
 	return func(ctx context.Context, _ func(status.Progress)) (result ResultEvent, err error) {
-		result.Held, err = s.daemon.Unhold(ctx, req.Images, req.All)
+		result.Held, err = s.daemon.Resume(ctx, req.Images, req.All)
 		return result, err
 	}
 }

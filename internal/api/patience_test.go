@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -53,6 +52,8 @@ func (p *piped) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
+func (p *piped) dialNet(ctx context.Context, _, _ string) (net.Conn, error) { return p.dial(ctx) }
+
 // inBubble serves one socket on the clock of a bubble.
 func inBubble(t *testing.T, readOnly bool, d Daemon, f func(t *testing.T, p *piped)) {
 	t.Helper()
@@ -75,9 +76,7 @@ func TestWhoAsksWaitsAsLongAsItTakes(t *testing.T) {
 		}
 	}
 	inBubble(t, false, d, func(t *testing.T, p *piped) {
-		c := NewClient("piped")
-		c.http.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return p.dial(ctx) }
-		_, err := c.Check(t.Context(), nil)
+		_, err := clientOf(p).Check(t.Context(), nil)
 		require.NoError(t, err)
 	})
 }

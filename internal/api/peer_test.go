@@ -55,7 +55,9 @@ func TestAllowedNamesWhatTheCallerMayDo(t *testing.T) {
 	d, done := acts()
 	system := onBus(t, d)
 	user, root := system.ConnectAs(t, nobodysID), system.Connect(t)
-	all := []string{"Apply", "Check", "Hold", "Rollback", "Unhold"}
+	all := []string{
+		"Apply", "Check", "DisableLocalRegistry", "EnableLocalRegistry", "ForgetCatalog", "Hold", "ReleaseLock", "Resume", "Rollback",
+	}
 	may := func(conn *dbus.Conn) (methods []string) {
 		t.Helper()
 		require.NoError(t, call(t, conn, "Allowed").Store(&methods))
@@ -65,13 +67,13 @@ func TestAllowedNamesWhatTheCallerMayDo(t *testing.T) {
 	assert.Equal(t, []string{}, may(user), "without polkit only root acts")
 	polkit(t, system, func(_ subject, action string, _ map[string]string, flags uint32, _ string) (result, *dbus.Error) {
 		assert.Zero(t, flags, "no password")
-		return result{Authorized: strings.HasSuffix(action, "hold"), Challenge: true}, nil
+		return result{Authorized: strings.HasSuffix(action, "hold") || strings.HasSuffix(action, "resume"), Challenge: true}, nil
 	})
-	assert.Equal(t, []string{"Hold", "Unhold"}, may(user))
+	assert.Equal(t, []string{"Hold", "Resume"}, may(user))
 	assert.Equal(t, all, may(root))
 	var methods []string
 	require.NoError(t, interactively(user, "Allowed").Store(&methods))
-	assert.Equal(t, []string{"Hold", "Unhold"}, methods)
+	assert.Equal(t, []string{"Hold", "Resume"}, methods)
 	assert.Equal(t, errBadArgs, errorName(t, call(t, user, "Allowed", "x").Err))
 	assert.Zero(t, done.Load(), "it acts on nothing")
 }

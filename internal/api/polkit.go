@@ -69,7 +69,7 @@ func (a authority) allowed(ctx context.Context, c bus.Call, known func()) ([]str
 // decides returns the caller's uid. If it is not root, ask asks polkit.
 func (a authority) decides(ctx context.Context, c bus.Call, known func(), ask func() error) (uid uint32, err error) {
 	if err := a.ask(ctx, c, a.soon, bus.Driver("GetConnectionUnixUser", c.Sender), &uid); err != nil {
-		return nobody, refuse(errDenied, "the caller is not known: %v", err)
+		return nobody, refuse(errDenied, "cannot identify the caller: %v", err)
 	}
 	if uid == 0 {
 		known()
@@ -81,7 +81,7 @@ func (a authority) decides(ctx context.Context, c bus.Call, known func(), ask fu
 		known()
 		return uid, ask()
 	default:
-		return uid, refuse(errTooMuch, "polkit is asked for %d calls already", maxAsked)
+		return uid, refuse(errTooMuch, "too many questions to polkit: %d are open", maxAsked)
 	}
 }
 
@@ -116,20 +116,20 @@ func (a authority) polkit(ctx context.Context, c bus.Call, action string) error 
 	}, &answer)
 	switch {
 	case errors.Is(err, bus.ErrAbsent):
-		return refuse(errDenied, "only root may: polkit, which could allow %s, is not there", action)
+		return refuse(errDenied, "only root may do this: polkit, which could allow %s, is not running", action)
 	case err != nil:
-		return refuse(errDenied, "only root may: polkit, which could allow %s: %v", action, err)
+		return refuse(errDenied, "only root may do this: polkit, which could allow %s: %v", action, err)
 	case answer.Authorized:
 		return nil
 	case answer.Challenge:
-		return refuse(errNeedsInteraction, "polkit wants a password for %s", action)
+		return refuse(errNeedsInteraction, "polkit requires a password for %s", action)
 	default:
 		return refuse(errDenied, "polkit does not allow %s", action)
 	}
 }
 
 // errOtherBus: on another bus the name may belong to another caller.
-var errOtherBus = errors.New("the bus was started anew since the call")
+var errOtherBus = errors.New("the bus was restarted after the call")
 
 // ask asks on the bus from which the call came.
 func (a authority) ask(ctx context.Context, c bus.Call, timeout time.Duration, q bus.Question, into any) error {

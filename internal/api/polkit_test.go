@@ -39,14 +39,15 @@ func acts() (*watched, *atomic.Int32) {
 	return newWatched(&daemon{
 		apply: apply, check: func(func(status.Progress)) (status.Status, error) { n.Add(1); return status.Status{}, nil },
 		hold:   func([]string, bool, string, time.Time) ([]string, error) { return held() },
-		unhold: func([]string, bool) ([]string, error) { return held() },
+		resume: func([]string, bool) ([]string, error) { return held() },
 	}), &n
 }
 
 // everyAction are calls of all methods that act.
 var everyAction = map[string][]any{
 	"Check": {}, "Apply": {[]string{}, true, false, noneShown}, "Rollback": {[]string{}, true},
-	"Hold": {[]string{}, true, uint64(0), ""}, "Unhold": {[]string{}, true},
+	"Hold": {[]string{}, true, uint64(0), ""}, "Resume": {[]string{}, true}, "ReleaseLock": {}, "ForgetCatalog": {},
+	"EnableLocalRegistry": {"registry.suse.com", true}, "DisableLocalRegistry": {"registry.suse.com"},
 }
 
 // busErrorName is the name that an error of ours has on the bus.
@@ -80,7 +81,7 @@ func TestWithoutPolkitRootAlone(t *testing.T) {
 	for method, args := range everyAction {
 		err := call(t, user, method, args...).Err
 		assert.Equal(t, errDenied, errorName(t, err), method)
-		assert.ErrorContains(t, err, "only root may: polkit, which could allow "+actions[method].id+", is not there")
+		assert.ErrorContains(t, err, "only root may do this: polkit, which could allow "+actions[method].id+", is not running")
 		assert.Zero(t, done.Load())
 		require.NoError(t, call(t, root, method, args...).Err)
 		assert.Equal(t, int32(1), done.Swap(0))
@@ -153,7 +154,7 @@ func TestASilentPolkit(t *testing.T) {
 		return result{Authorized: true}, nil
 	})
 	log := showWith(t, system.Address, d, time.Second)
-	until(t, "on the bus", func() bool { return log.count("on the system bus") == 1 })
+	until(t, "on the bus", func() bool { return log.count("joined the system bus") == 1 })
 	user := system.ConnectAs(t, nobodysID)
 	for _, err := range []error{call(t, user, "Check").Err, interactively(user, "Check").Err} {
 		assert.Equal(t, errDenied, errorName(t, err))

@@ -35,7 +35,7 @@ var badRequests = map[string]map[string]string{
 		"a time of day":         `{"all": true, "until": "18:00"}`,
 		"too large":             `{"images": ["` + strings.Repeat("x", maxRequest) + `"]}`,
 	},
-	"/v1/unhold": {
+	"/v1/resume": {
 		"no JSON":        "velum",
 		"a reason":       `{"all": true, "reason": "because"}`,
 		"nothing":        `{}`,
@@ -87,27 +87,27 @@ func TestHoldSaysWhichWhyAndUntilWhen(t *testing.T) {
 	require.ErrorIs(t, err, plan.ErrUnknownImage)
 }
 
-func TestUnholdBringsWhatWasHeld(t *testing.T) {
+func TestResumeBringsWhatWasHeld(t *testing.T) {
 	t.Parallel()
 	d := &daemon{}
 	c := patient(serve(t, false, d))
-	d.unhold = func(names []string, all bool) ([]string, error) {
+	d.resume = func(names []string, all bool) ([]string, error) {
 		assert.Equal(t, []string{"velum"}, names)
 		assert.False(t, all)
 		return nil, nil
 	}
-	held, err := c.Unhold(t.Context(), UnholdRequest{plan.Which{Images: []string{"velum"}}})
+	held, err := c.Resume(t.Context(), ResumeRequest{plan.Which{Images: []string{"velum"}}})
 	require.NoError(t, err)
 	assert.Empty(t, held)
-	d.unhold = func(names []string, all bool) ([]string, error) {
+	d.resume = func(names []string, all bool) ([]string, error) {
 		assert.Empty(t, names)
 		assert.True(t, all)
 		return []string{"*", "a/velum"}, nil
 	}
-	held, err = c.Unhold(t.Context(), UnholdRequest{plan.Which{All: true}})
+	held, err = c.Resume(t.Context(), ResumeRequest{plan.Which{All: true}})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"*", "a/velum"}, held)
-	d.unhold = func([]string, bool) ([]string, error) { return nil, fmt.Errorf("frob: %w", plan.ErrUnknownImage) }
-	_, err = c.Unhold(t.Context(), UnholdRequest{plan.Which{All: true}})
+	d.resume = func([]string, bool) ([]string, error) { return nil, fmt.Errorf("frob: %w", plan.ErrUnknownImage) }
+	_, err = c.Resume(t.Context(), ResumeRequest{plan.Which{All: true}})
 	require.ErrorIs(t, err, plan.ErrUnknownImage)
 }

@@ -34,6 +34,10 @@ type Daemon interface {
 	ForgetCatalog(ctx context.Context, onProgress func(status.Progress)) (status.Status, error)
 	// ReleaseLock gives the lock of the fleet back.
 	ReleaseLock(ctx context.Context, onProgress func(status.Progress)) (status.Status, error)
+	// EnableLocalRegistry adds the local registry to the hosts of a registry; with gate as the first one.
+	EnableLocalRegistry(ctx context.Context, registry string, gate bool) (status.Status, error)
+	// DisableLocalRegistry removes it.
+	DisableLocalRegistry(ctx context.Context, registry string) (status.Status, error)
 	// TryLock takes the lock of the fleet and gives it back at once.
 	TryLock(ctx context.Context, onProgress func(status.Progress)) (status.Status, error)
 	// Apply approves and applies.
@@ -159,7 +163,7 @@ func (s *Server) routes(readOnly bool) {
 	s.mux.HandleFunc("POST /v1/apply", handler(s, s.apply))
 	s.mux.HandleFunc("POST /v1/rollback", handler(s, s.rollback))
 	s.mux.HandleFunc("POST /v1/hold", handler(s, s.hold))
-	s.mux.HandleFunc("POST /v1/unhold", handler(s, s.unhold))
+	s.mux.HandleFunc("POST /v1/resume", handler(s, s.resume))
 }
 
 // Metrics serves h at GET /metrics, on the status socket; not if h is nil. It is called
@@ -182,13 +186,13 @@ func (s *Server) Reload(f func(context.Context) error) {
 func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	body, err := json.Marshal(s.daemon.Status())
 	if err != nil { // an empty body would be no answer
-		s.log.Error("status cannot be written", "err", err)
+		s.log.Error("cannot write the status", "err", err)
 		http.Error(w, "status: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if _, err := w.Write(append(body, '\n')); err != nil {
-		s.log.Debug("status not sent", "err", err)
+		s.log.Debug("cannot send the status", "err", err)
 	}
 }
 
@@ -256,14 +260,14 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, do work) {
 	send := func(e Event) {
 		line, err := json.Marshal(e)
 		if err != nil && e.Result != nil { // the end without a result would be none
-			s.log.Error("result cannot be written", "request", r.URL.Path, "err", err)
+			s.log.Error("cannot write the result", "request", r.URL.Path, "err", err)
 			line, err = json.Marshal(Event{Result: &ResultEvent{Error: "result: " + err.Error(), Kind: KindFailed}})
 		}
 		if err == nil {
 			_, err = w.Write(append(line, '\n'))
 		}
 		if err != nil {
-			s.log.Debug("event not sent", "err", err)
+			s.log.Debug("cannot send the event", "err", err)
 		}
 		_ = flush.Flush()
 	}

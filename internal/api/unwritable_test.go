@@ -37,6 +37,6 @@ func TestWhatCannotBeWrittenIsAnErrorAndNoEmptyAnswer(t *testing.T) {
 	require.ErrorContains(t, err, "year outside of range")
 	require.NoError(t, s.Drain(time.Minute))
 	require.NoError(t, <-ended)
-	assert.Contains(t, log.String(), `level=ERROR msg="status cannot be written"`)
-	assert.Contains(t, log.String(), `level=ERROR msg="result cannot be written" request=/v1/check`)
+	assert.Contains(t, log.String(), `level=ERROR msg="cannot write the status"`)
+	assert.Contains(t, log.String(), `level=ERROR msg="cannot write the result" request=/v1/check`)
 }

@@ -18,10 +18,9 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Each field of the status document is on each face that can show it: the bus and the metrics by its tags, the status
-// for people and the page in Cockpit by their code; the manual page is TestThePageHasEveryFieldForPrograms'. What a face
-// leaves out on purpose is a line of testdata/faces.txt; a new field has none, and this test names every face that misses
-// it.
+// Each field of the status document is in each output that can show it: the bus and the metrics by its tags, the status
+// for people and the Cockpit page by their code; TestThePageHasEveryFieldForPrograms checks the manual page. Fields
+// that an output omits on purpose are listed in testdata/faces.txt; this test names each other omission.
 func TestEveryFieldIsOnItsFaces(t *testing.T) {
 	t.Parallel()
 	text, page := sources(t, "../statuspage/*.go"), sources(t, "../../cockpit/*.js")
@@ -77,7 +76,7 @@ func sources(t *testing.T, pattern string) string {
 	return all.String()
 }
 
-// reachable are the structs of the document that fields with a tag lead to.
+// reachable returns the structs of the document that fields with a tag lead to.
 func reachable(from reflect.Type, tag string) map[reflect.Type]bool {
 	found := map[reflect.Type]bool{}
 	var walk func(reflect.Type)
@@ -99,7 +98,7 @@ func reachable(from reflect.Type, tag string) map[reflect.Type]bool {
 	return found
 }
 
-// isNumber reports whether a metric can be made of a field.
+// isNumber reports whether a field can be a metric.
 func isNumber(of reflect.Type) bool {
 	if of.Kind() == reflect.Pointer {
 		of = of.Elem()

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package architecture holds no code: its tests hold the tree and its pages together. Who may import whom is in
-// .golangci.yml.
+// Package architecture has no code, only tests of the tree and its pages. .golangci.yml lists the allowed imports.
 package architecture
 
 import (
@@ -18,10 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// root is the module's, from here.
+// root is the module's root, relative to this package.
 const root = "../.."
 
-// The table of packages names each one, and no other.
+// The table of packages lists exactly the packages of the tree.
 func TestEveryPackageIsInTheDesign(t *testing.T) {
 	t.Parallel()
 	design, err := os.ReadFile(path.Join(root, "docs/dev/design.md"))
@@ -36,7 +35,7 @@ func TestEveryPackageIsInTheDesign(t *testing.T) {
 	assert.ElementsMatch(t, packages, named, "docs/dev/design.md: a line with the layer for each package; .golangci.yml wants it, too")
 }
 
-// packagesBelow lists the directories with Go files other than tests, but those beside the program.
+// packagesBelow lists the directories with Go files other than tests, except those that are not part of the program.
 func packagesBelow(fsys fs.FS) ([]string, error) {
 	found := map[string]bool{}
 	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
@@ -62,7 +61,7 @@ func TestEveryGoFileNamesItsLicence(t *testing.T) {
 			continue
 		}
 		text, err := os.ReadFile(path.Join(root, name))
-		if !os.IsNotExist(err) { // removed, but not yet from git
+		if !os.IsNotExist(err) { // removed from the disk, but not yet from git
 			require.NoError(t, err)
 			assert.True(t, strings.HasPrefix(string(text), "// SPDX-License-Identifier: Apache-2.0\n"), name)
 		}

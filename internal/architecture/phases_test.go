@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The phases of long work are listed in agent/status. The page in Cockpit knows each of them, and has words for those
-// that go on.
+// agent/status lists the phases of long work. The Cockpit page knows each of them, and has words for those that do not
+// end it.
 func TestPhasesAreKnown(t *testing.T) {
 	t.Parallel()
 	text := func(name string) string {
@@ -28,7 +28,7 @@ func TestPhasesAreKnown(t *testing.T) {
 	var unknown []string
 	for _, phase := range phases {
 		isKnown := strings.Contains(text("cockpit/daemon.js"), `"`+phase[1]+`"`) &&
-			strings.Contains(text("cockpit/status.js"), ` `+phase[1]+`: _(`)
+			strings.Contains(text("cockpit/work.js")+text("cockpit/model.js"), ` `+phase[1]+`: _(`)
 		if !ends[phase[1]] && !isKnown {
 			unknown = append(unknown, phase[1])
 		}

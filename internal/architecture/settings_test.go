@@ -21,9 +21,9 @@ import (
 
 var sectionType = regexp.MustCompile(`\bconfig\.([A-Z][a-zA-Z]+)`)
 
-// A setting that nobody reads is a promise that is not kept: each field of the settings is selected in the daemon's
-// wiring or by doctor, which alone know them; one of a section with the section's field, or in a file that names its type. That
-// each key reaches its field is shown in internal/config (TestEveryKeyReachesItsSetting).
+// Each field of the settings must be read by the daemon's wiring or by doctor: a field of a section together with the
+// section's field, or in a file that names its type. internal/config shows that each key reaches its field
+// (TestEveryKeyReachesItsSetting).
 func TestEverySettingIsReadOutsideItsPackage(t *testing.T) {
 	t.Parallel()
 	read := map[string]bool{}
@@ -43,7 +43,7 @@ func TestEverySettingIsReadOutsideItsPackage(t *testing.T) {
 	}
 }
 
-// addReads adds the names that a file selects: alone, with the field before it, and with the sections that it names.
+// addReads adds the names that a file selects: alone, with the field before them, and with the sections that it names.
 func addReads(t *testing.T, read map[string]bool, name string) {
 	t.Helper()
 	text, err := os.ReadFile(name)
@@ -67,7 +67,7 @@ func addReads(t *testing.T, read map[string]bool, name string) {
 	})
 }
 
-// settingFields names the fields of settings, those of sections with their section.
+// settingFields returns the names of the settings' fields, those of sections with their section.
 func settingFields(of reflect.Type, section string) []string {
 	var names []string
 	for f := range of.Fields() {

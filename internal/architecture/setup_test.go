@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What tools/setup installs is checked against Debian's keys. debootstrap by itself checks nothing where it finds no
-// keyring.
+// Downloads of tools/setup are checked against Debian's keys. debootstrap checks nothing if it finds no keyring.
 func TestSetupChecksSignatures(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(filepath.Join(root, "tools/setup"))

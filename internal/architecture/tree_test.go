@@ -19,13 +19,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// maxFile is in bytes. The largest file that belongs here, a go.sum, has less than a tenth of it.
+// maxFile is in bytes. The largest file in the tree, a go.sum, has less than a tenth of it.
 const maxFile = 1 << 20
 
 // outputDirs are the directories that the Makefile, rpmbuild and the stories write to.
 var outputDirs = []string{".git", "bin", "dist", "vendor", "e2e/bin", "e2e/.build"}
 
-// binaryMagic begin what a compiler writes: a program or a library of Linux, of Windows, of macOS, and an archive of Go's.
+// binaryMagic are the first bytes of compiled files: programs and libraries of Linux, Windows and macOS, and Go
+// archives.
 var binaryMagic = []string{"\x7fELF", "MZ\x90\x00", "\xcf\xfa\xed\xfe", "!<arch>\n"}
 
 func TestTheTreeHasSourcesOnly(t *testing.T) {
@@ -38,8 +39,8 @@ func TestTheTreeHasSourcesOnly(t *testing.T) {
 	}
 }
 
-// tracked lists the files of the tree: those that git tracks, ignored or not. Where git does not answer, as in an
-// unpacked tarball, these are all files but those of a build.
+// tracked lists the files of the tree: those that git tracks, ignored or not. If git fails, as in an unpacked tarball,
+// it lists all files except build output.
 func tracked(t *testing.T, root string) ([]string, error) {
 	t.Helper()
 	if _, err := os.Lstat(filepath.Join(root, ".git")); err == nil {
@@ -68,8 +69,7 @@ func filesBelow(fsys fs.FS) ([]string, error) {
 	return names, err
 }
 
-// treeProblems says which files are too large, or were written by a compiler. A file that was removed, but not yet from git, is
-// passed over.
+// treeProblems returns the files that are too large or compiled. It skips files that were removed but are still in git.
 func treeProblems(fsys fs.FS, names []string) []string {
 	var problems []string
 	for _, name := range names {
@@ -98,7 +98,7 @@ func headOf(fsys fs.FS, name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, 16))
 }
 
-// A clone, a worktree or checkout of another owner, and a tarball: each is a tree of its own here.
+// A clone, a worktree, a checkout of another owner, and a tarball are all listed.
 func TestTracked(t *testing.T) {
 	t.Parallel()
 	tree := t.TempDir()

@@ -29,7 +29,7 @@ var (
 	// ErrNone: the node has no system bus: no socket, or no process listens on it.
 	ErrNone = errors.New("there is no system bus")
 	// ErrAbsent: no connection on the bus owns the name.
-	ErrAbsent = errors.New("not there")
+	ErrAbsent = errors.New("not on the bus")
 	// ErrSilent: no answer came in time.
 	ErrSilent = errors.New("no answer in time")
 )

@@ -14,9 +14,9 @@ import (
 
 var (
 	// ErrTaken: another connection owns the name on the bus.
-	ErrTaken = errors.New("another program has the name")
+	ErrTaken = errors.New("another program owns the name")
 	// ErrTooLarge: a call had more than maxCall bytes.
-	ErrTooLarge = fmt.Errorf("a message of more than %d KiB", maxCall>>10)
+	ErrTooLarge = fmt.Errorf("message larger than %d KiB", maxCall>>10)
 )
 
 // Call is a method call to the service. Only Sender comes from the bus; the caller may

@@ -24,7 +24,7 @@ func Take(ctx context.Context, address string, q Question) (*os.File, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", q.Service, err)
 	case len(body) != 1 || body[0] != dbus.UnixFDIndex(0) || len(s.fds) != 1:
-		return nil, fmt.Errorf("%s: the answer is not one file descriptor", q.Service)
+		return nil, fmt.Errorf("%s: want one file descriptor as the answer", q.Service)
 	}
 	file := os.NewFile(uintptr(s.fds[0]), q.Service)
 	s.fds = nil

@@ -52,12 +52,12 @@ func answers(t *testing.T) map[string]struct {
 		want string
 	}{
 		"one":            {func(string) (dbus.UnixFD, *dbus.Error) { return fd, nil }, ""},
-		"two":            {func(string) (dbus.UnixFD, dbus.UnixFD, *dbus.Error) { return fd, fd, nil }, "not one file descriptor"},
-		"with a word":    {func(string) (dbus.UnixFD, string, *dbus.Error) { return fd, "x", nil }, "not one file descriptor"},
-		"in a list":      {func(string) ([]dbus.UnixFD, *dbus.Error) { return []dbus.UnixFD{fd}, nil }, "not one file descriptor"},
-		"in a variant":   {func(string) (dbus.Variant, *dbus.Error) { return dbus.MakeVariant(fd), nil }, "not one file descriptor"},
-		"a number":       {func(string) (uint32, *dbus.Error) { return 0, nil }, "not one file descriptor"},
-		"nothing":        {func(string) *dbus.Error { return nil }, "not one file descriptor"},
+		"two":            {func(string) (dbus.UnixFD, dbus.UnixFD, *dbus.Error) { return fd, fd, nil }, "want one file descriptor"},
+		"with a word":    {func(string) (dbus.UnixFD, string, *dbus.Error) { return fd, "x", nil }, "want one file descriptor"},
+		"in a list":      {func(string) ([]dbus.UnixFD, *dbus.Error) { return []dbus.UnixFD{fd}, nil }, "want one file descriptor"},
+		"in a variant":   {func(string) (dbus.Variant, *dbus.Error) { return dbus.MakeVariant(fd), nil }, "want one file descriptor"},
+		"a number":       {func(string) (uint32, *dbus.Error) { return 0, nil }, "want one file descriptor"},
+		"nothing":        {func(string) *dbus.Error { return nil }, "want one file descriptor"},
 		"an error":       {func(string) (dbus.UnixFD, *dbus.Error) { return fd, dbus.NewError("a.b", []any{"no\nway"}) }, "a.b: no way"},
 		"a bare error":   {func(string) (dbus.UnixFD, *dbus.Error) { return fd, dbus.NewError("a.b", nil) }, "a.b"},
 		"other question": {func() (dbus.UnixFD, *dbus.Error) { return fd, nil }, "InvalidArgs"},

@@ -35,10 +35,12 @@ func drawOps(t *rapid.T) []catalog.Op {
 			Tag: opTag(n), Name: "registry.example.com/catalog", Channel: "prod",
 			Do: rapid.SampledFrom([]catalog.Action{
 				catalog.ActionAdd, catalog.ActionAdd, catalog.ActionPromote, catalog.ActionWithdraw, catalog.ActionRefresh,
+				catalog.ActionFreeze,
 			}).Draw(t, "do"),
 		}
-		if op.Do == catalog.ActionRefresh {
-			op.Expires = noon.Add(time.Duration(n) * time.Hour)
+		if op.Do == catalog.ActionRefresh || op.Do == catalog.ActionFreeze {
+			at := noon.Add(time.Duration(n) * time.Hour)
+			op.Expires, op.Until = at, at
 			ops = append(ops, op)
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -148,6 +149,8 @@ func manifest() catalog.Manifest {
 	return catalog.Manifest{
 		Name: "registry.example.com/catalog", Channel: "prod", Version: 31, Created: noon, Expires: noon.Add(24 * time.Hour),
 		Previous: digest.FromString("30"), Merged: []string{opTag(1), opTag(2)}, Refreshed: opTag(2),
+		Frozen: noon.Add(time.Hour), Freeze: opTag(1),
+		Log:   []catalog.BlobRef{{Digest: digest.FromString("log"), Size: 30}, {Digest: digest.FromString("later"), Size: 20}},
 		Ops:   catalog.BlobRef{Digest: digest.FromString("ops"), Size: 20},
 		Pages: []catalog.PageRef{{Image: velum, Digest: digest.FromString("page"), Size: 100}},
 	}
@@ -189,12 +192,19 @@ func TestManifestsThatAreRefused(t *testing.T) {
 		"no version": {func(doc map[string]any) {
 			delete(doc["annotations"].(map[string]any), "org.kubic.image-catalog.version")
 		}, catalog.KindFormat},
-		"version 0":          {note("version", "0"), catalog.KindFormat},
-		"a bad time":         {note("expires", "tomorrow"), catalog.KindFormat},
-		"a bad channel":      {note("channel", "op-prod-20261122T120000Z-000000000000"), catalog.KindFormat},
-		"a bad name":         {note("name", "Catalog"), catalog.KindFormat},
-		"a large page":       {func(doc map[string]any) { layer(doc)["size"] = catalog.MaxPage + 1 }, catalog.KindTooLarge},
-		"a page of no image": {func(doc map[string]any) { delete(layer(doc), "annotations") }, catalog.KindFormat},
+		"version 0":             {note("version", "0"), catalog.KindFormat},
+		"a bad time":            {note("expires", "tomorrow"), catalog.KindFormat},
+		"a bad channel":         {note("channel", "op-prod-20261122T120000Z-000000000000"), catalog.KindFormat},
+		"a bad name":            {note("name", "Catalog"), catalog.KindFormat},
+		"a bad freeze":          {note("freeze", "prod"), catalog.KindFormat},
+		"a bad end of a freeze": {note("frozen", "tomorrow"), catalog.KindFormat},
+		"a long log": {func(doc map[string]any) {
+			layers := doc["layers"].([]any)
+			doc["layers"] = slices.Concat(layers, slices.Repeat(layers[1:2], catalog.MaxLogParts))
+		}, catalog.KindTooLarge},
+		"a large part of a log": {func(doc map[string]any) { doc["layers"].([]any)[1].(map[string]any)["size"] = 9 << 20 }, catalog.KindTooLarge},
+		"a large page":          {func(doc map[string]any) { layer(doc)["size"] = catalog.MaxPage + 1 }, catalog.KindTooLarge},
+		"a page of no image":    {func(doc map[string]any) { delete(layer(doc), "annotations") }, catalog.KindFormat},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -228,9 +238,28 @@ func TestManifestHoldsAsManyImagesAsItMay(t *testing.T) {
 	}
 	data, _, err := m.Encode()
 	require.NoError(t, err)
+	assert.Less(t, len(data), 100_000, "bytes that each node reads")
 	got, err := catalog.DecodeManifest(data)
 	require.NoError(t, err)
-	assert.Len(t, got.Pages, catalog.MaxImages)
+	blobs, err := m.ShardBlobs()
+	require.NoError(t, err)
+	require.Len(t, blobs, len(got.Shards))
+	var shards [][]catalog.PageRef
+	for _, ref := range got.Shards {
+		pages, err := catalog.DecodeShard(blobs[ref.Digest], ref)
+		require.NoError(t, err)
+		shards = append(shards, pages)
+		for _, p := range pages {
+			found, ok := got.Shard(p.Image)
+			require.True(t, ok)
+			require.Equal(t, ref, found)
+		}
+	}
+	_, ok := got.Shard("a.example/before")
+	assert.False(t, ok)
+	require.NoError(t, got.Join(shards...))
+	assert.Equal(t, m, got)
+	require.Error(t, got.Join(shards[1], shards[0]), "not sorted")
 	m.Pages = append(m.Pages, catalog.PageRef{Image: "r.example/z", Digest: digest.FromString("page"), Size: 100})
 	_, _, err = m.Encode()
 	assert.True(t, isErrorOf(err, catalog.KindTooLarge), "%v", err)
@@ -350,6 +379,114 @@ func TestOpManifests(t *testing.T) {
 	assert.True(t, isErrorOf(err, catalog.KindTooLarge), "%v", err)
 }
 
+// A shard is what the manifest says, and nothing else.
+func TestShardsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	page := `{"image":"` + velum + `","digest":"` + digest.FromString("page").String() + `","size":100}`
+	for title, c := range map[string]struct {
+		text string
+		kind catalog.Kind
+	}{
+		"good":              {`{"pages":[` + page + `]}`, ""},
+		"empty":             {`{"pages":[]}`, catalog.KindFormat},
+		"twice":             {`{"pages":[` + page + "," + page + `]}`, catalog.KindFormat},
+		"not JSON":          {`{"pages":`, catalog.KindFormat},
+		"too many":          {`{"pages":[` + repeat(page+",", 1000) + page + `]}`, catalog.KindFormat},
+		"of another image":  {`{"pages":[{"image":"r.example/a"},` + page + `]}`, catalog.KindFormat},
+		"a page of no size": {`{"pages":[` + strings.Replace(page, "100", "0", 1) + `]}`, catalog.KindTooLarge},
+	} {
+		data := packed(t, c.text)
+		ref := catalog.ShardRef{First: velum, BlobRef: catalog.BlobRef{Digest: digest.FromBytes(data), Size: int64(len(data))}}
+		_, err := catalog.DecodeShard(data, ref)
+		if c.kind == "" {
+			require.NoError(t, err, title)
+			_, err = catalog.DecodeShard(data[1:], ref)
+			assert.True(t, isErrorOf(err, catalog.KindPage), "%v", err)
+			continue
+		}
+		assert.True(t, isErrorOf(err, c.kind), "%s: %v", title, err)
+	}
+}
+
+// A log is packed in parts that readers take, and says of an op what people ask for.
+func TestLogs(t *testing.T) {
+	t.Parallel()
+	var entries []catalog.Entry
+	for n := range 12 {
+		op := catalog.Op{
+			Tag: opTag(n), Name: "registry.example.com/catalog", Channel: "prod", Do: catalog.ActionAdd, By: "anna",
+			Sets: map[string][]string{"a": {velum + ":1"}}, SignedBy: "sha256:1",
+		}
+		for m := range 4000 {
+			r := build(m)
+			r.Members = []string{velum + ":1"}
+			op.Changes = append(op.Changes, catalog.Change{Image: velum, Release: r})
+		}
+		entries = append(entries, catalog.NewEntry(op, uint64(n+1)))
+	}
+	parts, err := catalog.NewLog(entries...)
+	require.NoError(t, err)
+	assert.Greater(t, len(parts), 1)
+	var got []catalog.Entry
+	for _, part := range parts {
+		data, err := part.Encode()
+		require.NoError(t, err)
+		ref := catalog.BlobRef{Digest: digest.FromBytes(data), Size: int64(len(data))}
+		again, err := catalog.UnpackLog(data, ref)
+		require.NoError(t, err)
+		more, err := again.Entries()
+		require.NoError(t, err)
+		got = append(got, more...)
+		_, err = catalog.UnpackLog(data[1:], ref)
+		assert.True(t, isErrorOf(err, catalog.KindPage), "%v", err)
+	}
+	require.Len(t, got, 12)
+	assert.Equal(t, []any{"anna", "sha256:1", uint64(3), build(7).Digest}, []any{got[2].By, got[2].Key, got[2].Version, got[2].Changes[7].Release.Digest})
+	assert.Equal(t, time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC), got[2].At)
+	assert.Empty(t, got[2].Sets)
+	_, ok := parts[0].Join(parts[0])
+	assert.False(t, ok, "two parts that are almost full")
+	for _, text := range []string{"{}", `{"op":"` + opTag(1) + `","op":""}`} {
+		_, err := catalog.Log(text).Entries()
+		assert.True(t, isErrorOf(err, catalog.KindFormat), "%v", err)
+	}
+}
+
+func FuzzLog(f *testing.F) {
+	parts, err := catalog.NewLog(catalog.NewEntry(catalog.Op{
+		Tag: opTag(1), Name: "registry.example.com/catalog", Channel: "prod", Do: catalog.ActionRefresh,
+	}, 1))
+	require.NoError(f, err)
+	f.Add([]byte(parts[0]))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		entries, err := catalog.Log(data).Entries()
+		if err != nil {
+			return
+		}
+		_, err = catalog.NewLog(entries...)
+		require.NoError(t, err)
+	})
+}
+
+// A node that went by hours and from alone applies no release of a paused rollout, and goes on where it stood.
+func TestRollouts(t *testing.T) {
+	t.Parallel()
+	at := func(hours int) time.Time { return noon.Add(time.Duration(hours) * time.Hour) }
+	o := catalog.Rollout{From: noon, Hours: 40}
+	paused := o.Pause(at(10))
+	assert.Equal(t, paused, paused.Pause(at(20)), "paused twice")
+	assert.Equal(t, []int{0, 25, 100}, []int{o.Share(at(-1)), o.Share(at(10)), o.Share(at(99))})
+	assert.Equal(t, 25, paused.Share(at(99)))
+	assert.Equal(t, o, o.Resume(at(10), 40), "it was not paused")
+	assert.Equal(t, catalog.Rollout{From: at(20), Hours: 40}, paused.Resume(at(30), 40))
+	assert.Equal(t, catalog.Rollout{From: at(10), Hours: 80}, paused.Resume(at(30), 80))
+	later := catalog.Rollout{From: at(50), Hours: 40}
+	assert.Equal(t, later, later.Pause(at(10)).Resume(at(20), 40), "it had not begun")
+	assert.Equal(t, at(60), later.Pause(at(10)).Resume(at(60), 40).From)
+	at0 := catalog.Rollout{From: at(50)}
+	assert.Equal(t, []int{0, 100}, []int{at0.Share(at(49)), at0.Share(at(50))})
+}
+
 func TestOpsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	good := catalog.Op{
@@ -359,16 +496,19 @@ func TestOpsThatAreRefused(t *testing.T) {
 	_, err := good.Encode()
 	require.NoError(t, err)
 	for name, edit := range map[string]func(*catalog.Op){
-		"no name":            func(o *catalog.Op) { o.Name = "" },
-		"no channel":         func(o *catalog.Op) { o.Channel = "" },
-		"of another channel": func(o *catalog.Op) { o.Channel = "stage" },
-		"nothing to do":      func(o *catalog.Op) { o.Do = "delete" },
-		"no tag":             func(o *catalog.Op) { o.Tag = "" },
-		"no reason":          func(o *catalog.Op) { o.Do = catalog.ActionWithdraw },
-		"no image":           func(o *catalog.Op) { o.Changes = []catalog.Change{{Release: build(1)}} },
-		"no release":         func(o *catalog.Op) { o.Changes = []catalog.Change{{Image: velum}} },
-		"no member":          func(o *catalog.Op) { o.Sets = map[string][]string{"s": {"x"}} },
-		"no set":             func(o *catalog.Op) { o.Sets = map[string][]string{"": {velum + ":1"}} },
+		"no name":                  func(o *catalog.Op) { o.Name = "" },
+		"a publisher of two lines": func(o *catalog.Op) { o.By = "anna\nversion 9: bert" },
+		"a long reason":            func(o *catalog.Op) { o.Reason = repeat("x", 513) },
+		"frozen for ever":          func(o *catalog.Op) { o.Until = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC) },
+		"no channel":               func(o *catalog.Op) { o.Channel = "" },
+		"of another channel":       func(o *catalog.Op) { o.Channel = "stage" },
+		"nothing to do":            func(o *catalog.Op) { o.Do = "delete" },
+		"no tag":                   func(o *catalog.Op) { o.Tag = "" },
+		"no reason":                func(o *catalog.Op) { o.Do = catalog.ActionWithdraw },
+		"no image":                 func(o *catalog.Op) { o.Changes = []catalog.Change{{Release: build(1)}} },
+		"no release":               func(o *catalog.Op) { o.Changes = []catalog.Change{{Image: velum}} },
+		"no member":                func(o *catalog.Op) { o.Sets = map[string][]string{"s": {"x"}} },
+		"no set":                   func(o *catalog.Op) { o.Sets = map[string][]string{"": {velum + ":1"}} },
 		"too many members": func(o *catalog.Op) {
 			o.Sets = map[string][]string{"s": nil}
 			for n := range 1000 {
@@ -430,7 +570,7 @@ func FuzzDecodeManifest(f *testing.F) {
 	f.Add(data)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := catalog.DecodeManifest(data)
-		if err != nil {
+		if err != nil || len(m.Shards) > 0 { // whose pages are elsewhere
 			return
 		}
 		again, _, err := m.Encode()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package catalog reads and writes release catalogs, which are OCI artifacts that list
-// releases by digest. docs/catalog-format.md specifies the format.
+// releases by digest. docs/dev/catalog-format.md specifies the format.
 //
 // # Words
 //

@@ -8,7 +8,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// Kind is what is wrong with a catalog. Kinds are part of the machine interface.
+// Kind is the kind of an error. Kinds are part of the machine interface.
 type Kind string
 
 // The kinds of errors.

@@ -14,10 +14,12 @@ type State struct {
 	Pages     map[string]Page // by image
 	Expires   time.Time       // zero: never
 	Refreshed string          // the op that set Expires
+	Frozen    time.Time       // see Manifest
+	Freeze    string          // the op that set Frozen
 	Merged    []string        // tags of the ops that were folded, sorted
 }
 
-// Outcome is what became of a change that an op asks for.
+// Outcome is the result of a change that an op asks for.
 type Outcome struct {
 	Op, Image, Tag string
 	Changed        bool   // false: there was nothing to do
@@ -31,13 +33,14 @@ func (s State) IsMerged(op string) bool {
 }
 
 // Fold returns the state with ops of a channel folded in. It is pure. The ops may come in any
-// order, in any number of calls, and repeatedly: promote, withdraw and refresh go by the later
-// op; of two adds of a release in different sets, the set that sorts first stays, and any set
+// order, in any number of calls, and repeatedly: promote, withdraw, refresh and freeze go by the
+// later op; of two adds of a release in different sets, the set that sorts first stays, and any set
 // before none; of adds in one set, the members come together. A digest
 // that is listed under a long tag is never replaced: of two, the one that was folded first
-// stays. What a page has dropped (see Kept) is forgotten with all that was said of it.
+// stays. A release that a page has dropped (see Kept) loses its set, rollout and withdrawal.
 func Fold(s State, ops ...Op) (State, []Outcome) {
-	out := State{Pages: maps.Clone(s.Pages), Expires: s.Expires, Refreshed: s.Refreshed, Merged: slices.Clone(s.Merged)}
+	out := s
+	out.Pages, out.Merged = maps.Clone(s.Pages), slices.Clone(s.Merged)
 	if out.Pages == nil {
 		out.Pages = map[string]Page{}
 	}
@@ -48,6 +51,9 @@ func Fold(s State, ops ...Op) (State, []Outcome) {
 	for _, op := range ops {
 		if op.Do == ActionRefresh && op.Tag > out.Refreshed {
 			out.Expires, out.Refreshed = op.Expires, op.Tag
+		}
+		if op.Do == ActionFreeze && op.Tag > out.Freeze {
+			out.Frozen, out.Freeze = op.Until, op.Tag
 		}
 		for _, c := range op.Changes {
 			if folded[c.Image] == nil {

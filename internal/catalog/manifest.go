@@ -25,7 +25,10 @@ const (
 	// MaxVersion is the highest version that every reader of JSON can tell from the one before.
 	MaxVersion = 1<<53 - 1
 	maxMerged  = 128 // ops in an annotation
-	maxOps     = 8 << 20
+	// MaxLogParts is how many parts the log of a channel has at most.
+	MaxLogParts = 256
+	maxOps      = 8 << 20
+	maxLayers   = MaxImages + MaxLogParts + 1
 )
 
 // The annotations of a manifest.
@@ -37,6 +40,8 @@ const (
 	annotationPrevious = "org.kubic.image-catalog.previous"
 	annotationMerged   = "org.kubic.image-catalog.merged"
 	annotationRefresh  = "org.kubic.image-catalog.refreshed"
+	annotationFrozen   = "org.kubic.image-catalog.frozen"
+	annotationFreeze   = "org.kubic.image-catalog.freeze"
 )
 
 // Manifest is one version of a channel.
@@ -51,12 +56,19 @@ type Manifest struct {
 	// Merged are the tags of the ops that this version is the first to have, sorted; of more
 	// than 128, the last ones.
 	Merged []string
-	// Ops is the list of all ops that were ever folded and still have their tags, for those who
-	// publish; empty: there are none. See EncodeOps.
+	// Ops is the list of all folded ops that still have their tags. Only publishers read it. Empty: there are none.
+	// See EncodeOps.
 	Ops BlobRef
 	// Refreshed is the tag of the op that set Expires; empty: none did.
 	Refreshed string
-	Pages     []PageRef // sorted by image
+	// Frozen is until when publishers refuse to add and to promote; zero: the channel is not frozen.
+	Frozen time.Time
+	// Freeze is the tag of the op that set Frozen; empty: none did.
+	Freeze string
+	Log    []BlobRef // the parts of the channel's log, the oldest first
+	Pages  []PageRef // sorted by image
+	// Shards replace Pages in a decoded manifest with many images; sorted. See Join.
+	Shards []ShardRef
 }
 
 // BlobRef refers to a blob.
@@ -67,15 +79,18 @@ type BlobRef struct {
 
 // PageRef refers to the page of an image.
 type PageRef struct {
-	Image  string
-	Digest digest.Digest
-	Size   int64 // bytes
+	Image  string        `json:"image"`
+	Digest digest.Digest `json:"digest"`
+	Size   int64         `json:"size"` // bytes
 }
 
 // Encode returns the manifest as an OCI manifest, and its digest.
 func (m Manifest) Encode() ([]byte, digest.Digest, error) {
 	if err := m.check(); err != nil {
 		return nil, "", err
+	}
+	if len(m.Shards) > 0 {
+		return nil, "", newError(KindFormat, "the shards of the manifest were not read")
 	}
 	notes := map[string]string{
 		annotationName: m.Name, annotationChannel: m.Channel,
@@ -84,6 +99,7 @@ func (m Manifest) Encode() ([]byte, digest.Digest, error) {
 	for key, value := range map[string]string{
 		annotationExpires: formatTime(m.Expires), annotationPrevious: m.Previous.String(),
 		annotationMerged: strings.Join(m.Merged, ","), annotationRefresh: m.Refreshed,
+		annotationFrozen: formatTime(m.Frozen), annotationFreeze: m.Freeze,
 	} {
 		if value != "" {
 			notes[key] = value
@@ -93,11 +109,20 @@ func (m Manifest) Encode() ([]byte, digest.Digest, error) {
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
 		ArtifactType: ArtifactType, Config: emptyBlob(), Layers: []ocispec.Descriptor{}, Annotations: notes,
 	}
-	for _, p := range m.Pages {
-		doc.Layers = append(doc.Layers, ocispec.Descriptor{
-			MediaType: PageMediaType, Digest: p.Digest, Size: p.Size,
-			Annotations: map[string]string{ocispec.AnnotationTitle: p.Image},
-		})
+	shards, _, err := m.split()
+	if err != nil {
+		return nil, "", err
+	}
+	for _, s := range shards {
+		doc.Layers = append(doc.Layers, titled(ShardMediaType, s.First, s.Digest, s.Size))
+	}
+	if len(shards) == 0 {
+		for _, p := range m.Pages {
+			doc.Layers = append(doc.Layers, titled(PageMediaType, p.Image, p.Digest, p.Size))
+		}
+	}
+	for _, part := range m.Log {
+		doc.Layers = append(doc.Layers, ocispec.Descriptor{MediaType: LogMediaType, Digest: part.Digest, Size: part.Size})
 	}
 	if m.Ops.Digest != "" {
 		doc.Layers = append(doc.Layers, ocispec.Descriptor{MediaType: OpsMediaType, Digest: m.Ops.Digest, Size: m.Ops.Size})
@@ -112,6 +137,13 @@ func (m Manifest) Encode() ([]byte, digest.Digest, error) {
 	return out, digest.FromBytes(out), err
 }
 
+// titled is a descriptor of something of an image.
+func titled(mediaType, image string, d digest.Digest, size int64) ocispec.Descriptor {
+	return ocispec.Descriptor{
+		MediaType: mediaType, Digest: d, Size: size, Annotations: map[string]string{ocispec.AnnotationTitle: image},
+	}
+}
+
 // emptyBlob is OCI's descriptor for no content, two bytes of JSON.
 func emptyBlob() ocispec.Descriptor {
 	empty := ocispec.DescriptorEmptyJSON
@@ -119,9 +151,9 @@ func emptyBlob() ocispec.Descriptor {
 	return empty
 }
 
-// DecodeManifest decodes a manifest and checks all of it.
+// DecodeManifest decodes a manifest and checks every field.
 func DecodeManifest(data []byte) (Manifest, error) {
-	doc, err := unmarshalOCI(data, &ocimanifest.Bounds{Entries: MaxImages + 1, Members: (MaxImages + 1) * maxUnknown})
+	doc, err := unmarshalOCI(data, &ocimanifest.Bounds{Entries: maxLayers, Members: maxLayers * maxUnknown})
 	if err != nil {
 		return Manifest{}, err
 	}
@@ -131,6 +163,7 @@ func DecodeManifest(data []byte) (Manifest, error) {
 	m := Manifest{
 		Name: doc.Annotations[annotationName], Channel: doc.Annotations[annotationChannel],
 		Previous: digest.Digest(doc.Annotations[annotationPrevious]), Refreshed: doc.Annotations[annotationRefresh],
+		Freeze: doc.Annotations[annotationFreeze],
 	}
 	if merged := doc.Annotations[annotationMerged]; merged != "" {
 		m.Merged = strings.Split(merged, ",")
@@ -144,8 +177,17 @@ func DecodeManifest(data []byte) (Manifest, error) {
 	if m.Expires, err = parseTime(doc.Annotations, annotationExpires); err != nil {
 		return Manifest{}, err
 	}
+	if m.Frozen, err = parseTime(doc.Annotations, annotationFrozen); err != nil {
+		return Manifest{}, err
+	}
 	for _, l := range doc.Layers {
 		switch l.MediaType { // others are for later readers
+		case LogMediaType:
+			m.Log = append(m.Log, BlobRef{Digest: l.Digest, Size: l.Size})
+		case ShardMediaType:
+			m.Shards = append(m.Shards, ShardRef{
+				First: l.Annotations[ocispec.AnnotationTitle], BlobRef: BlobRef{Digest: l.Digest, Size: l.Size},
+			})
 		case PageMediaType:
 			m.Pages = append(m.Pages, PageRef{Image: l.Annotations[ocispec.AnnotationTitle], Digest: l.Digest, Size: l.Size})
 		case OpsMediaType:
@@ -181,30 +223,55 @@ func (m Manifest) check() error {
 		return newError(KindFormat, "annotation %s: %.40q is no digest", annotationPrevious, string(m.Previous))
 	case m.Refreshed != "" && !IsOpTag(m.Refreshed):
 		return newError(KindFormat, "annotation %s: %.40q is not the tag of an op", annotationRefresh, m.Refreshed)
+	case m.Freeze != "" && !IsOpTag(m.Freeze):
+		return newError(KindFormat, "annotation %s: %.40q is not the tag of an op", annotationFreeze, m.Freeze)
 	case len(m.Merged) > maxMerged:
 		return newError(KindTooLarge, "annotation %s: more than %d ops", annotationMerged, maxMerged)
-	case m.Ops.Digest != "" && (m.Ops.Digest.Validate() != nil || m.Ops.Digest.Algorithm() != digest.SHA256):
-		return newError(KindFormat, "list of ops: digest %.40q: want sha256", string(m.Ops.Digest))
-	case m.Ops.Size < 0 || m.Ops.Size > maxOps:
-		return newError(KindTooLarge, "list of ops: %d bytes, want at most %d", m.Ops.Size, maxOps)
 	case len(m.Pages) > MaxImages:
 		return newError(KindTooLarge, "more than %d images", MaxImages)
+	}
+	if err := m.checkBlobs(); err != nil {
+		return err
 	}
 	for n, op := range m.Merged {
 		if !IsOpTag(op) || n > 0 && op <= m.Merged[n-1] {
 			return newError(KindFormat, "annotation %s: %.40q: want tags of ops, sorted", annotationMerged, op)
 		}
 	}
-	for n, p := range m.Pages {
+	if err := m.checkShards(); err != nil {
+		return err
+	}
+	return checkPages(m.Pages)
+}
+
+// checkPages checks references to pages.
+func checkPages(pages []PageRef) error {
+	for n, p := range pages {
 		switch err := checkImage(p.Image); {
 		case err != nil:
 			return err
-		case n > 0 && p.Image <= m.Pages[n-1].Image:
+		case n > 0 && p.Image <= pages[n-1].Image:
 			return newError(KindFormat, "page of %s: want one page for each image, sorted", p.Image)
 		case p.Digest.Validate() != nil || p.Digest.Algorithm() != digest.SHA256:
 			return newError(KindFormat, "page of %s: digest %.40q: want sha256", p.Image, string(p.Digest))
 		case p.Size <= 0 || p.Size > MaxPage:
 			return newError(KindTooLarge, "page of %s: %d bytes, want at most %d", p.Image, p.Size, MaxPage)
+		}
+	}
+	return nil
+}
+
+// checkBlobs checks the references to the log and to the list of ops.
+func (m Manifest) checkBlobs() error {
+	if len(m.Log) > MaxLogParts {
+		return newError(KindTooLarge, "the log has more than %d parts", MaxLogParts)
+	}
+	for _, ref := range append(slices.Clone(m.Log), m.Ops) {
+		switch {
+		case ref.Digest != "" && (ref.Digest.Validate() != nil || ref.Digest.Algorithm() != digest.SHA256):
+			return newError(KindFormat, "log or list of ops: digest %.40q: want sha256", string(ref.Digest))
+		case ref.Size < 0 || ref.Size > maxOps:
+			return newError(KindTooLarge, "log or list of ops: %d bytes, want at most %d", ref.Size, maxOps)
 		}
 	}
 	return nil

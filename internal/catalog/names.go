@@ -18,6 +18,8 @@ const (
 	ArtifactType   = "application/vnd.kubic.image-catalog.v1"
 	PageMediaType  = "application/vnd.kubic.image-catalog.page.v1+gzip"
 	OpsMediaType   = "application/vnd.kubic.image-catalog.ops.v1+gzip"
+	ShardMediaType = "application/vnd.kubic.image-catalog.shard.v1+gzip"
+	LogMediaType   = "application/vnd.kubic.image-catalog.log.v1+gzip"
 	OpArtifactType = "application/vnd.kubic.image-catalog.op.v1"
 )
 
@@ -72,6 +74,13 @@ func ParseVersionTag(tag string) (channel string, version uint64, ok bool) {
 // SignatureTag returns cosign's tag for the signatures of a manifest.
 func SignatureTag(d digest.Digest) string { return d.Algorithm().String() + "-" + d.Encoded() + ".sig" }
 
+// SignedDigest returns the digest whose signatures a tag of cosign names; false for other tags.
+func SignedDigest(tag string) (digest.Digest, bool) {
+	text, is := strings.CutSuffix(tag, ".sig")
+	d := digest.Digest(strings.Replace(text, "-", ":", 1))
+	return d, is && d.Validate() == nil
+}
+
 // NewOpTag returns a tag for an op that a publisher asks for now, as
 // "op-prod-20261122T095500Z-9f2c41aa03b7": the channel, the second, the fraction of the second
 // in 1/65536, and 32 random bits. The tags of a channel sort by time. last is the channel's
@@ -115,6 +124,16 @@ func OpChannel(tag string) (channel string, ok bool) {
 func IsOpTag(tag string) bool {
 	_, ok := OpChannel(tag)
 	return ok
+}
+
+// opTimeOf returns when the op of a tag was asked for, in seconds.
+func opTimeOf(tag string) time.Time {
+	_, clock, ok := splitOpTag(tag)
+	if !ok {
+		return time.Time{}
+	}
+	at, _ := time.Parse(opTime, clock[:len(opTime)])
+	return at
 }
 
 // splitOpTag returns the channel of an op's tag, and the part that says when.

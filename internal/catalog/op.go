@@ -37,6 +37,7 @@ const (
 	ActionPromote  Action = "promote"  // list releases with these sets and rollouts, also withdrawn ones
 	ActionWithdraw Action = "withdraw" // mark releases as withdrawn
 	ActionRefresh  Action = "refresh"  // set when the channel expires
+	ActionFreeze   Action = "freeze"   // set until when publishers refuse to add and to promote
 )
 
 // Op is a change of a channel that a publisher asks for. Its signature covers all fields, so
@@ -48,8 +49,16 @@ type Op struct {
 	Do      Action    `json:"do"`
 	Changes []Change  `json:"changes,omitempty"` // of all actions but refresh
 	Expires time.Time `json:"expires,omitzero"`  // of refresh; zero: never
+	Until   time.Time `json:"until,omitzero"`    // of freeze; zero: the channel is not frozen any more
+	// By names the person or the CI user who asked for the op, and Run is the URL of the CI job. The publisher's
+	// program sets both: the signature proves which key was used, not who used it.
+	By     string `json:"by,omitempty"`
+	Run    string `json:"run,omitempty"`
+	Reason string `json:"reason,omitempty"`
 	// Sets are the members of the sets of its releases; see Release.Members, which changes leave out.
 	Sets map[string][]string `json:"sets,omitempty"`
+	// SignedBy is the fingerprint of the key that signed the op. Whoever reads an op sets it; it is not encoded.
+	SignedBy string `json:"-"`
 }
 
 // Change is what an op asks for one release.
@@ -157,9 +166,9 @@ func (o Op) check() error {
 		return err
 	}
 	switch o.Do {
-	case ActionAdd, ActionPromote, ActionWithdraw, ActionRefresh:
+	case ActionAdd, ActionPromote, ActionWithdraw, ActionRefresh, ActionFreeze:
 	default:
-		return newError(KindFormat, "action %.20q: want add, promote, withdraw or refresh", o.Do)
+		return newError(KindFormat, "action %.20q: want add, promote, withdraw, refresh or freeze", o.Do)
 	}
 	if err := checkImage(o.Name); err != nil {
 		return wrap(KindFormat, err, "name")
@@ -170,8 +179,15 @@ func (o Op) check() error {
 	if len(o.Changes) > MaxChanges {
 		return newError(KindTooLarge, "more than %d changes", MaxChanges)
 	}
-	if !o.Expires.IsZero() && !o.Expires.Equal(outside.Time(o.Expires)) {
-		return newError(KindFormat, "expires: not a time of the years 1 to 9998")
+	for name, t := range map[string]time.Time{"expires": o.Expires, "until": o.Until} {
+		if !t.IsZero() && !t.Equal(outside.Time(t)) {
+			return newError(KindFormat, "%s: not a time of the years 1 to 9998", name)
+		}
+	}
+	for name, text := range map[string]string{"by": o.By, "run": o.Run, "reason": o.Reason} {
+		if outside.Line(text, maxReason) != text {
+			return newError(KindFormat, "%s: want at most %d printable bytes", name, maxReason)
+		}
 	}
 	return o.checkContent()
 }

@@ -104,8 +104,8 @@ func DecodePage(data []byte, ref PageRef) (Page, error) {
 	return p, p.check()
 }
 
-// WithoutUnknown returns the page without the fields that this package does not know, for who does
-// not write it again.
+// WithoutUnknown returns the page without the fields that this package does not know. Use it for a page that is not
+// written again.
 func (p Page) WithoutUnknown() Page {
 	p.Releases = slices.Clone(p.Releases)
 	for n := range p.Releases {
@@ -140,12 +140,12 @@ func (p Page) check() error {
 func (p Page) trimmed() Page {
 	sorted := slices.Clone(p.Releases)
 	slices.SortStableFunc(sorted, newestFirst)
-	followed := map[string]bool{} // short tags
+	followed := map[string]bool{} // versions of each name
 	p.Releases = nil
 	for n, r := range sorted {
 		isKept := n < Kept || r.Withdrawn != nil
-		if tag, err := tags.Parse(r.Tag); err == nil && r.Withdrawn == nil && !followed[tag.App()] {
-			followed[tag.App()], isKept = true, true
+		if tag, err := tags.Parse(r.Tag); err == nil && r.Withdrawn == nil && !followed[tag.Series()] {
+			followed[tag.Series()], isKept = true, true
 		}
 		if n >= Kept {
 			r.Members = nil // so that a page has an end
@@ -157,7 +157,7 @@ func (p Page) trimmed() Page {
 	return p
 }
 
-// newestFirst orders releases by their long tags; foreign ones by time, and after the others.
+// newestFirst orders releases by their tags; those without an order by time, and after the others.
 func newestFirst(a, b Release) int {
 	x, errX := tags.Parse(a.Tag)
 	y, errY := tags.Parse(b.Tag)

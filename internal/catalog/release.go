@@ -22,7 +22,8 @@ const (
 	// has them up to Kept times.
 	MaxMembers = 24 << 10
 	maxReason  = 512
-	maxHours   = 24 * 366
+	// MaxHours is how long a rollout takes at most.
+	MaxHours   = 24 * 366
 	maxUnknown = 16 // fields of a release that are not known, or critical
 )
 
@@ -49,18 +50,80 @@ type Release struct {
 type Rollout struct {
 	From  time.Time `json:"from"`
 	Hours int       `json:"hours"`
+	// Paused says when the rollout was paused; nil: it is under way. From is in the year 9000 then, so that no
+	// node's time comes.
+	Paused *Pause `json:"paused,omitempty"`
+}
+
+// Pause says when a rollout was paused, and when it had begun.
+type Pause struct {
+	At   time.Time `json:"at"`
+	From time.Time `json:"from"` // when the rollout had begun
+}
+
+// never is a time that no node reaches.
+var never = time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Gone returns how much of the rollout's time has gone, from 0 to all of its hours.
+func (o Rollout) Gone(now time.Time) time.Duration {
+	from := o.From
+	if o.Paused != nil {
+		from, now = o.Paused.From, o.Paused.At
+	}
+	return min(max(now.Sub(from), 0), o.span())
+}
+
+// Share returns the share of the rollout's time that has gone, in percent.
+func (o Rollout) Share(now time.Time) int {
+	switch {
+	case o.Hours > 0:
+		return int(100 * o.Gone(now) / o.span())
+	case o.Paused == nil && !now.Before(o.From):
+		return 100
+	}
+	return 0
+}
+
+func (o Rollout) span() time.Duration { return time.Duration(o.Hours) * time.Hour }
+
+// Pause returns the rollout, paused now.
+func (o Rollout) Pause(now time.Time) Rollout {
+	if o.Paused == nil {
+		o.Paused, o.From = &Pause{At: now, From: o.From}, never
+	}
+	return o
+}
+
+// Resume returns the rollout as it continues now, over this many hours in all. The share of its time that had gone
+// stays, so that a node whose time has come keeps it.
+func (o Rollout) Resume(now time.Time, hours int) Rollout {
+	next := Rollout{From: o.From, Hours: hours}
+	if o.Paused != nil {
+		next.From = o.Paused.From
+	}
+	if next.From.Before(now) {
+		share := 1.0
+		if o.Hours > 0 {
+			share = float64(o.Gone(now)) / float64(o.span())
+		}
+		next.From = now.Add(-time.Duration(share * float64(next.span()))).Truncate(time.Second)
+	}
+	return next
 }
 
 // isValid reports whether each node's time can be told and written.
 func (o Rollout) isValid() bool {
-	if o.Hours < 0 || o.Hours > maxHours || !o.From.Equal(outside.Time(o.From)) {
+	if o.Hours < 0 || o.Hours > MaxHours || !o.From.Equal(outside.Time(o.From)) {
+		return false
+	}
+	if p := o.Paused; p != nil && (!p.At.Equal(outside.Time(p.At)) || !p.From.Equal(outside.Time(p.From))) {
 		return false
 	}
 	end := o.From.Add(time.Duration(o.Hours) * time.Hour)
 	return end.Equal(outside.Time(end))
 }
 
-// Withdrawal says that no node is to run a release.
+// Withdrawal says that nodes must not run a release.
 type Withdrawal struct {
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason"`
@@ -187,7 +250,7 @@ func areFew(members []string) bool {
 func (r Release) checkMarks() error {
 	if o := r.Rollout; o != nil && !o.isValid() {
 		return newError(KindFormat, "%s: rollout: want a time, and 0 to %d hours, within the years 1 to 9998",
-			r.Tag, maxHours)
+			r.Tag, MaxHours)
 	}
 	w := r.Withdrawn
 	switch {

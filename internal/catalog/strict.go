@@ -17,7 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
-// unmarshal decodes JSON that can be read in one way only: no key twice, none that differs from a
+// unmarshal decodes JSON that has one reading only: no key twice, no key that differs from a
 // known one in upper and lower case, UTF-8, and nothing behind it. A signature would cover one
 // reading, and a node have another.
 func unmarshal(data []byte, into any) error {
@@ -30,7 +30,7 @@ func unmarshal(data []byte, into any) error {
 		return err
 	}
 	if _, err := s.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows it")
+		return errors.New("more data follows")
 	}
 	return json.Unmarshal(data, into)
 }
@@ -71,7 +71,7 @@ type strict struct {
 	known map[reflect.Type]map[string]reflect.Type
 }
 
-// value reads one value. t is nil where the type knows nothing of it.
+// value reads one value. t is nil if the type has no such field.
 func (s strict) value(t reflect.Type) error {
 	token, err := s.Token()
 	if err != nil {
@@ -109,7 +109,7 @@ func (s strict) object(t reflect.Type) error {
 		}
 		key, _ := token.(string)
 		if seen[key] {
-			return fmt.Errorf("key %.40q stands there twice", key)
+			return fmt.Errorf("duplicate key %.40q", key)
 		}
 		seen[key] = true
 		of, isKnown := fields[key]

@@ -11,7 +11,7 @@ import (
 // maxAhead is how far a catalog may be created after the reader's now: clocks differ.
 const maxAhead = 24 * time.Hour
 
-// Known is the version that a reader has verified last. The zero value is none.
+// Known is the version that a reader verified last. The zero value: it verified none.
 type Known struct {
 	Version uint64
 	Digest  digest.Digest
@@ -30,7 +30,7 @@ func (m Manifest) Follows(known Known, d digest.Digest, name, channel string, no
 	case m.Version == known.Version && d != known.Digest:
 		return newError(KindChanged, "version %d was %s, and is %s now", m.Version, known.Digest, d)
 	case m.Created.After(now.Add(maxAhead)):
-		return newError(KindFuture, "created at %s, and now it is %s", formatTime(m.Created), formatTime(now))
+		return newError(KindFuture, "created at %s, which is in the future (now: %s)", formatTime(m.Created), formatTime(now))
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func WithOutput(cmd *cobra.Command, output *string) *cobra.Command {
 	cmd.Flags().StringVarP(output, "output", "o", "text", "text for people, json for programs")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if *output != "text" && *output != "json" {
-			return Usage(fmt.Errorf("--output %q: text or json", *output))
+			return Usage(fmt.Errorf("--output %q: want text or json", *output))
 		}
 		return nil
 	}

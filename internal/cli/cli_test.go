@@ -47,7 +47,7 @@ func TestMistakesInTheArgumentsAreUsageErrors(t *testing.T) {
 		`agent check takes no argument "too"`:            {"help", "check", "too"},
 		`agent completion bash takes no argument "too"`:  {"completion", "bash", "too"},
 		`unknown command "tcsh"`:                         {"completion", "tcsh"},
-		`--output "yaml": text or json`:                  {"check", "--output", "yaml"},
+		`--output "yaml": want text or json`:             {"check", "--output", "yaml"},
 	} {
 		_, err := run(t, args...)
 		require.EqualError(t, err, want)

@@ -44,7 +44,7 @@ func TestAWindowIsALineInTheMergedList(t *testing.T) {
 	assert.True(t, open, "a drop-in can open what the admin's file closes")
 }
 
-func TestWindowsWithoutAutoAreNoProblem(t *testing.T) {
+func TestWindowsWithoutAuto(t *testing.T) {
 	t.Parallel()
 	root := tree(t, map[string]string{adminFile: "apply: {windows: [{start: 02:00, length: 1h}]}\n"})
 	got := load(t, Sources{Root: root}).Settings.Apply
@@ -77,13 +77,13 @@ func TestAListOfDaysIsASet(t *testing.T) {
 	}
 }
 
-func TestAnOverlongPatternOfFilesIsRefused(t *testing.T) {
+func TestOverlongPatternOfFilesIsRejected(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, filePattern(strings.Repeat("a", maxPattern)))
 	require.Error(t, filePattern(strings.Repeat("a", maxPattern+1)))
 }
 
-// podLists are texts for kubelet.pods, and whether they are allowed.
+// podLists are texts for kubelet.pods, and whether they are valid.
 var podLists = map[string]bool{
 	"":                                       true,
 	"off":                                    true,
@@ -124,7 +124,7 @@ func TestPodList(t *testing.T) {
 	}
 }
 
-// readOnlyPorts are kubelet's configurations, and where each serves its pods.
+// readOnlyPorts map kubelet's configurations to the URL of its list of pods.
 var readOnlyPorts = map[string]string{
 	"readOnlyPort: 10255\n":                      "http://127.0.0.1:10255/pods",
 	"readOnlyPort: 10255\naddress: 0.0.0.0\n":    "http://127.0.0.1:10255/pods",
@@ -149,9 +149,9 @@ func TestReadOnlyPods(t *testing.T) {
 	}
 }
 
-// Empty is kubelet's own port, wherever it was written; what is meant is shown,
-// and read again it is the same.
-func TestNoPodListIsKubelets(t *testing.T) {
+// An empty value in any file means kubelet's own port; `config show` prints the effective value, which can be read
+// back.
+func TestEmptyPodListIsKubelets(t *testing.T) {
 	t.Parallel()
 	const kubelet, own = "readOnlyPort: 10255\n", "kubelet: {pods: 'http://[::1]:1/pods'}"
 	for name, c := range map[string]struct {

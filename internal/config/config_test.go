@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,13 +25,13 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// The files of others that say where things are on this node.
+// Files of other programs with paths on this node.
 const (
 	kubeletFile    = "/var/lib/kubelet/config.yaml"
 	containerdFile = "/etc/containerd/config.toml"
 )
 
-// tree makes a root directory with these files.
+// tree creates a root directory with these files.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -49,15 +50,14 @@ func load(t *testing.T, from Sources) *Config {
 	return c
 }
 
-// read gives the defaults, changed by a file of that content.
+// read returns the defaults changed by a file with that content.
 func read(place, root, content string) (*Config, error) {
 	w := newWalker(platform.Detect(root))
 	w.read(place, []byte(content))
 	return w.config(nil)
 }
 
-// TestBadFiles: each file below testdata/bad says in its last lines, after
-// "want:", what must be reported.
+// TestBadFiles: the last lines of each file below testdata/bad, after "want:", are the expected problems.
 func TestBadFiles(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/bad/*.yaml")
@@ -68,7 +68,7 @@ func TestBadFiles(t *testing.T) {
 			t.Parallel()
 			data, err := os.ReadFile(file)
 			require.NoError(t, err)
-			path := filepath.Join(t.TempDir(), "config.yaml") // a checkout's modes are its own
+			path := filepath.Join(t.TempDir(), "config.yaml") // a checkout has its own file modes
 			require.NoError(t, os.WriteFile(path, data, 0o600))
 			wants := regexp.MustCompile(`(?m)^# want: (.*)$`).FindAllStringSubmatch(string(data), -1)
 			require.NotEmpty(t, wants)
@@ -114,7 +114,7 @@ func TestGoodFiles(t *testing.T) {
 	}
 }
 
-// withRoot are the defaults, changed.
+// withRoot returns the defaults, changed.
 func withRoot(t *testing.T, root string, change func(*Settings)) Settings {
 	t.Helper()
 	s := load(t, Sources{Root: root}).Settings
@@ -122,20 +122,23 @@ func withRoot(t *testing.T, root string, change func(*Settings)) Settings {
 	return s
 }
 
-// digestOfAll is the one in testdata/good/all.yaml.
+// digestOfAll is the digest in testdata/good/all.yaml.
 const digestOfAll = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 func TestEveryKeyReachesItsSetting(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/good/all.yaml")
 	require.NoError(t, err)
-	none, minor, hyphen, yes := tags.Same, tags.Minor, tags.Hyphen, true
-	most, err := tags.Hyphen.Parse("4.1-2")
+	none, minor, yes := tags.Same, tags.Minor, true
+	written := TagScheme{Pattern: "^(?P<version>.*)-(?P<rev>[0-9]+)$", Versions: "numeric", Prereleases: true}
+	scheme, err := tags.NewScheme(written.Pattern, tags.Numeric, true)
+	require.NoError(t, err)
+	most, err := scheme.Parse("4.1-2")
 	require.NoError(t, err)
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	require.NoError(t, err)
 	want := Settings{
-		TagListInterval: 36 * time.Hour, PullPolicy: "IfNotPresent", ManagedPullPolicy: "Always",
+		TagListInterval: 36 * time.Hour, PullPolicy: "IfNotPresent", ManagedPullPolicy: "Always", Platform: "rke2",
 		StagingSpread: 20 * time.Minute, RequestsPerHour: 100, ConnectionsPerHost: 5,
 		Templates: "/root/t", PodManifests: "/root/p", Rendered: "/root/s/rendered",
 		Manage: []string{"kube-apiserver.yaml", "etcd.yaml"},
@@ -148,30 +151,36 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 		Repositories: []Repository{
 			{Match: "*", Updates: &none, Deny: []string{}},
 			{
-				Match: "registry.suse.com/caasp/v4/velum", Follow: "4.0", Updates: &minor, Dialect: &hyphen,
+				Match: "registry.suse.com/caasp/v4/velum", Follow: "4.0", Updates: &minor, Tags: written, Scheme: &scheme,
 				Allow: []string{"4.*", "[5-6].[^0]*"}, Deny: []string{"4.0.1", digestOfAll}, Max: most, Older: &yes, Signatures: "require",
 				Hold: "no: cluster is moved", HoldUntil: time.Date(2026, time.December, 24, 0, 0, 0, 0, time.Local),
 			},
 		},
 		Containerd: Containerd{Socket: "/root/c.sock", Namespace: "moby", CertsD: []string{"/root/certs.d"}, Snapshotter: "native"},
 		Staging:    Staging{Images: 3, Layers: 4, Bandwidth: 20 << 20, LeastSpeed: 2000, Timeout: 2 * time.Hour},
-		Disk:       Disk{Reserve: 5_000_000, HighMark: 80}, Prune: Prune{Foreign: true},
+		Disk:       Disk{Reserve: 5_000_000, HighMark: 80}, Prune: Prune{Unstaged: true},
 		Credentials: Credentials{File: "/root/auth.json", TokenServers: map[string]string{
 			"mirror:5000": "auth.example.org", "[::1]:5000": "auth.example.org:8443",
 		}},
 		SignatureKeys: []string{"/root/keys", "/root/more"},
 		Catalog: Catalog{
 			Repository: "registry.example.com/catalog", Channel: "stage", Unlisted: "refuse", Expired: "warn", AllowLower: true,
-			Signatures: "warn", Keys: []string{"/root/k"},
+			Signatures: "warn", Keys: []string{"/root/k"}, RequiredKeys: 2,
 		},
 		CRI: CRI{Socket: "/root/cri.sock"}, Grains: Grains{Path: "/root/g"},
-		Hooks: Hooks{SaltRefresh: true, SaltEvent: true, Exec: "/root/hook", Timeout: 10 * time.Minute},
+		Hooks: Hooks{SaltRefresh: true, SaltEvent: true, Exec: "/root/hook", Timeout: 10 * time.Minute, Webhooks: []Webhook{
+			{Name: "chat", URLFile: "/root/chat.url", Format: "event"},
+			{
+				Name: "room-1", URL: "https://matrix.example.com/_matrix/client/v3/rooms/!room:example.com/send/m.room.message",
+				Format: WebhookMatrix, Events: []string{"staged", "failed"}, TokenFile: "/root/token", CA: "/root/ca.pem",
+			},
+		}},
 		Apply: Apply{
 			Mode: ApplyAuto, Order: []string{"haproxy.yaml", "velum-*.yaml"},
 			Freeze: time.Date(2026, time.December, 24, 0, 0, 0, 0, time.Local),
 			Lock: Lock{
 				URL: "https://lock.example.com/base", Group: "masters", ID: "zincati", Pods: "all", CA: "/root/lock/ca", Cert: "/root/lock/cert",
-				Key: "/root/lock/key",
+				Key: "/root/lock/key", Kubeconfig: "/root/etc/kubernetes/admin.conf",
 			},
 			Quorum: "off",
 			Windows: window.Schedule{
@@ -185,7 +194,7 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 		Kubelet:  Kubelet{Pods: "https://[::1]:10250/pods"},
 		Metrics:  Metrics{Listen: "[::1]:9547"},
 		StateDir: "/root/s", RuntimeDir: "/root/r", ApplyTimeout: 90 * time.Second, Settle: 10 * time.Second, NodeName: "1",
-		Log: Log{Level: slog.LevelWarn, Format: "json"}, Localhost: Localhost{Private: true},
+		Log: Log{Level: slog.LevelWarn, Format: "json"}, LocalRegistry: LocalRegistry{Private: true},
 	}
 	got, err := read("all.yaml", "/root", string(data))
 	require.NoError(t, err)
@@ -197,15 +206,33 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 		require.NotNil(t, value, "testdata/good/all.yaml sets every key: %s", path)
 		if f.records() {
 			for _, inner := range fields(f.Type.Elem()) {
-				assert.NotNil(t, lookup(value.Content[1], inner.name), "and every key of records: %s", inner.name)
+				assert.True(t, slices.ContainsFunc(value.Content, func(record *yaml.Node) bool {
+					return lookup(record, inner.name) != nil
+				}), "and every key of records: %s", inner.name)
 			}
 		}
 	})
 }
 
+// A lock in the cluster needs one line; its kubeconfig is the platform's.
+func TestLease(t *testing.T) {
+	t.Parallel()
+	const lease = "apply: {lock: {lease: kube-system/updates}}\n"
+	for platform, want := range map[string]string{
+		"kubeadm": "/etc/kubernetes/admin.conf", "k3s": "/etc/rancher/k3s/k3s.yaml", "rke2": "/etc/rancher/rke2/rke2.yaml",
+	} {
+		root := tree(t, map[string]string{adminFile: lease + "platform: " + platform + "\n"})
+		l := load(t, Sources{Root: root}).Settings.Apply.Lock
+		assert.Equal(t, root+want, l.Kubeconfig)
+		assert.Equal(t, "kube-system/updates", l.Lease)
+		assert.True(t, l.IsSet())
+	}
+	assert.False(t, Lock{}.IsSet())
+}
+
 func (f field) records() bool { return f.kind == "" && !f.isSection() }
 
-// leaves visits each key that is no section, with its dotted path.
+// leaves visits each key that is not a section, with its dotted path.
 func leaves(visit func(path string, f field)) {
 	for _, f := range fields(reflect.TypeFor[Settings]()) {
 		if !f.isSection() {
@@ -218,7 +245,7 @@ func leaves(visit func(path string, f field)) {
 	}
 }
 
-// at is the node of a dotted key; nil: there is none.
+// at returns the node of a dotted key; nil if there is none.
 func at(root *yaml.Node, path string) *yaml.Node {
 	for name := range strings.SplitSeq(path, ".") {
 		if root == nil {
@@ -229,8 +256,8 @@ func at(root *yaml.Node, path string) *yaml.Node {
 	return root
 }
 
-// Nobody writes the word that has nodes rebooted by accident.
-func TestVelumIsTurnedOnByOneWordAlone(t *testing.T) {
+// The word that makes nodes reboot cannot be written by accident.
+func TestVelumNeedsItsOwnWord(t *testing.T) {
 	t.Parallel()
 	for word, on := range map[string]bool{"off": false, `"off"`: false, "drain-and-reboot": true} {
 		root := tree(t, map[string]string{"c.yaml": "grains: {velum: " + word + "}\n"})
@@ -251,7 +278,7 @@ func TestLaterFragmentsWin(t *testing.T) {
 			"repositories: [{match: b, deny: [1, 2], hold: h, until: 2026-12-24}]\n",
 		"etc/image-update-agent/config.d/20-b.yaml": "interval: 4h\nlog: {format: json}\nvalues: {c: '3', a: '3'}\n" +
 			"rewrites: [{from: c, to: y}, {from: a, to: y}]\n",
-		"etc/image-update-agent/config.d/10-a.yaml":   "interval: 3h\nrepositories: [{match: b, dialect: plus, deny: [3]}, {match: c}]\n",
+		"etc/image-update-agent/config.d/10-a.yaml":   "interval: 3h\nrepositories: [{match: b, tags: {versions: suse}, deny: [3]}, {match: c}]\n",
 		"etc/image-update-agent/config.d/.#x.yaml":    "nonsense",
 		"etc/image-update-agent/config.d/.20-b.swp":   "nonsense",
 		"etc/image-update-agent/other/config.d/x.yml": "nonsense",
@@ -270,7 +297,7 @@ func TestLaterFragmentsWin(t *testing.T) {
 	}
 	assert.Equal(t, "1", shown["values.b"], "what is below is shown too")
 	assert.Equal(t, policy.Rule{
-		Updates: tags.Same, Dialect: tags.Plus, Deny: []string{"3"},
+		Updates: tags.Same, Scheme: tags.SUSEOnly(), Deny: []string{"3"},
 		Hold: "h", HoldUntil: time.Date(2026, 12, 24, 0, 0, 0, 0, time.Local),
 	}, ruleOf(s, "b"), "entries of one match are laid over each other: a hold takes no denial away")
 	at := func(name string) string { return filepath.Join(root, name) }
@@ -290,7 +317,7 @@ func TestDropInsWithAnotherSuffixAreRefused(t *testing.T) {
 	for _, name := range []string{"x.yml", "x.yaml.bak", "x.yaml~", "x.conf", "README", "x.yaml.rpmnew"} {
 		root := tree(t, map[string]string{"etc/image-update-agent/config.d/" + name: ""})
 		_, err := Load(Sources{Root: root})
-		require.ErrorContains(t, err, root+"/etc/image-update-agent/config.d/"+name+": not read for its name, want the suffix .yaml")
+		require.ErrorContains(t, err, root+"/etc/image-update-agent/config.d/"+name+": not read because of its name: want the suffix .yaml")
 	}
 }
 
@@ -339,7 +366,7 @@ func TestDefaultsNeedNoFiles(t *testing.T) {
 	assert.Equal(t, "Always", c.Settings.PullPolicy)
 }
 
-func TestThePathsOfTheHostHaveNoRoot(t *testing.T) {
+func TestPathsOfTheHostHaveNoRoot(t *testing.T) {
 	t.Parallel()
 	s := withRoot(t, "", func(*Settings) {})
 	assert.Equal(t, "/var/lib/image-update-agent", s.StateDir)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"path/filepath"
 	"strings"
 
@@ -16,22 +15,25 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/platform"
 )
 
-// maxImports bounds the files that a configuration of containerd may import.
+// maxImports limits the files that a configuration of containerd may import.
 const maxImports = 64
 
-// containerdConfig is containerd's configuration with all that it imports, as the two generations of containerd merge
-// it (LoadConfig and mergeConfig of their server/config): a later file wins, 2.x merges the tables of a plugin key by
-// key, 1.x replaces the whole table of the plugin. Nothing is imported that no file names.
+// containerdConfig is containerd's configuration with all imports.
 type containerdConfig struct {
-	read     bool           // there is a configuration
-	merged   map[string]any // plugins as containerd 2.x has them
-	replaced map[string]any // plugins as containerd 1.x has them
-	err      error          // what could not be read: containerd may have something else
+	files []loadedFile // in load order; empty if there is no configuration
+	read  bool         // a configuration exists
+	err   error        // error of unreadable parts: containerd may have other values
+}
+
+// loadedFile is the content of a file.
+type loadedFile struct {
+	Version int            `toml:"version"`
+	Imports []string       `toml:"imports"`
+	Plugins map[string]any `toml:"plugins"`
 }
 
 // readContainerd reads the configuration of a platform.
-func readContainerd(p platform.Platform) containerdConfig {
-	c := containerdConfig{merged: map[string]any{}, replaced: map[string]any{}}
+func readContainerd(p platform.Platform) (c containerdConfig) {
 	pending, loaded := []string{p.ContainerdConfig}, map[string]bool{}
 	for len(pending) > 0 && c.err == nil {
 		path := pending[0]
@@ -44,34 +46,29 @@ func readContainerd(p platform.Platform) containerdConfig {
 			continue
 		}
 		loaded[path] = true
-		imports, err := c.load(p.Root, path)
+		file, imports, err := loadContainerd(p.Root, path)
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && path == p.ContainerdConfig: // containerd runs with its defaults
+		case errors.Is(err, fs.ErrNotExist) && path == p.ContainerdConfig: // containerd uses its defaults
 		case err != nil:
 			c.read, c.err = true, err
 		default:
 			c.read = true
+			c.files = append(c.files, file)
 			pending = append(pending, imports...)
 		}
 	}
 	return c
 }
 
-// load merges a file, and returns the files that it imports.
-func (c *containerdConfig) load(root, path string) (imports []string, err error) {
+// loadContainerd reads a file, and returns its imports.
+func loadContainerd(root, path string) (file loadedFile, imports []string, err error) {
 	data, err := nodefile.Read(filepath.Join(root, path), maxFile)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	var file struct {
-		Imports []string       `toml:"imports"`
-		Plugins map[string]any `toml:"plugins"`
+		return file, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if err := toml.Unmarshal(data, &file); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return file, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	maps.Copy(c.replaced, file.Plugins)
-	mergeTables(c.merged, file.Plugins)
 	for _, name := range file.Imports {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(filepath.Dir(path), name)
@@ -83,30 +80,11 @@ func (c *containerdConfig) load(root, path string) (imports []string, err error)
 		}
 		found, err := filepath.Glob(filepath.Join(root, name))
 		if err != nil {
-			return nil, fmt.Errorf("%s: imports: %s: %w", path, name, err)
+			return file, nil, fmt.Errorf("%s: imports: %s: %w", path, name, err)
 		}
 		for _, one := range found {
 			imports = append(imports, "/"+strings.TrimPrefix(strings.TrimPrefix(one, filepath.Clean(root)), "/"))
 		}
 	}
-	return imports, nil
-}
-
-// mergeTables puts what from says into a table, key by key. What is empty there changes nothing.
-func mergeTables(to, from map[string]any) {
-	for key, value := range from {
-		table, isTable := value.(map[string]any)
-		if own, is := to[key].(map[string]any); is && isTable {
-			mergeTables(own, table)
-			continue
-		}
-		if isTable {
-			own := map[string]any{}
-			mergeTables(own, table)
-			value = own
-		}
-		if value != "" || to[key] == nil {
-			to[key] = value
-		}
-	}
+	return file, imports, nil
 }

@@ -12,38 +12,86 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/platform"
 )
 
-// TestImportsOfContainerd: e2e compares the same forms with `containerd config dump` of 1.6, 1.7 and 2.x
-// (TestContainerdReadsItsConfigurationSo).
+// e2e/neighbours compares generated configurations with containerd's own code.
 func TestImportsOfContainerd(t *testing.T) {
 	t.Parallel()
 	const (
-		registry = "[plugins.'io.containerd.cri.v1.images'.registry]\n"
-		here     = registry + "config_path = '/etc/containerd/certs.d'\n"
-		other    = registry + "config_path = '/etc/containerd/hosts.d'\n"
-		plugin   = "[plugins.'io.containerd.cri.v1.images']\nmax_concurrent_downloads = 3\n"
+		cri   = "[plugins.'io.containerd.grpc.v1.cri'.registry]\n"
+		here  = cri + "config_path = '/here'\n"
+		other = cri + "config_path = '/other'\n"
+		limit = "[plugins.'io.containerd.grpc.v1.cri']\nmax_concurrent_downloads = 3\n"
+		a     = "imports = ['config.d/a.toml']\n"
 	)
 	for name, c := range map[string]struct {
-		main, fragment, path, path1 string
+		main, fragment, path, path1 string // without their version = 2
 	}{
-		"a glob":                 {"imports = ['/etc/containerd/config.d/*.toml']\n", other, "/etc/containerd/hosts.d", "/etc/containerd/hosts.d"},
-		"a relative path":        {"imports = ['config.d/a.toml']\n", other, "/etc/containerd/hosts.d", "/etc/containerd/hosts.d"},
-		"not imported":           {here, other, "/etc/containerd/certs.d", "/etc/containerd/certs.d"},
-		"the later file wins":    {"imports = ['config.d/a.toml']\n" + here, other, "/etc/containerd/hosts.d", "/etc/containerd/hosts.d"},
-		"another key of a table": {"imports = ['config.d/a.toml']\n" + here, plugin, "/etc/containerd/certs.d", ""},
-		"an empty value":         {"imports = ['config.d/a.toml']\n" + here, registry + "config_path = ''\n", "/etc/containerd/certs.d", ""},
-		"a circle":               {"imports = ['config.toml', 'config.d/a.toml']\n", "imports = ['../config.toml']\n" + other, "/etc/containerd/hosts.d", "/etc/containerd/hosts.d"},
-		"version 1": {
-			"[plugins.cri.registry]\nconfig_path = '/etc/containerd/certs.d'\n", "", "/etc/containerd/certs.d", "/etc/containerd/certs.d",
-		},
+		"a glob":                 {"imports = ['/etc/containerd/config.d/*.toml']\n", other, "/other", "/other"},
+		"a relative path":        {a, other, "/other", "/other"},
+		"not imported":           {here, other, "/here", "/here"},
+		"the later file wins":    {a + here, other, "/other", "/other"},
+		"another key of a table": {a + here, limit, "/here", ""},
+		"an empty value":         {a + here, cri + "config_path = ''\n", "", ""},
+		"a circle":               {"imports = ['config.toml', 'config.d/a.toml']\n", "imports = ['../config.toml']\n" + other, "/other", "/other"},
 	} {
-		own := readCertsD(platform.Detect(tree(t, map[string]string{containerdFile: c.main, "/etc/containerd/config.d/a.toml": c.fragment})), false)
+		own := readCertsD(platform.Detect(tree(t, map[string]string{
+			containerdFile: "version = 2\n" + c.main, "/etc/containerd/config.d/a.toml": "version = 2\n" + c.fragment,
+		})), false)
 		require.NoError(t, own.err, name)
-		assert.Equal(t, [2]string{c.path, c.path1}, [2]string{own.path, own.path1}, name)
-		assert.Equal(t, c.path == c.path1, own.Counts(), name)
+		assert.Equal(t, [2]string{c.path, c.path1}, [2]string{own.Path("v2.4.2"), own.Path("1.7.24")}, name)
+		assert.Equal(t, c.path == c.path1 && c.path != "", own.Counts(), name)
 	}
 }
 
-func TestConfigurationThatCannotBeReadIsSaid(t *testing.T) {
+// The version determines the names of the plugins, and 2.x migrates an older one.
+func TestVersionsOfContainerdsConfiguration(t *testing.T) {
+	t.Parallel()
+	const (
+		v1 = "[plugins.cri.registry]\nconfig_path = '/v1'\n"
+		v2 = "[plugins.'io.containerd.grpc.v1.cri'.registry]\nconfig_path = '/v2'\n"
+		v3 = "[plugins.'io.containerd.cri.v1.images'.registry]\nconfig_path = '/v3'\n"
+	)
+	for text, want := range map[string][2]string{ // as read by 2.x, and by 1.x
+		v1:                        {"/v1", "/v1"},
+		v2:                        {"/v2", ""},
+		v3:                        {"/v3", ""},
+		"version = 1\n" + v1:      {"/v1", "/v1"},
+		"version = 1\n" + v2:      {"/v2", ""},
+		"version = 2\n" + v1:      {"", ""},
+		"version = 2\n" + v2:      {"/v2", "/v2"},
+		"version = 2\n" + v3:      {"/v3", ""},
+		"version = 3\n" + v2:      {"/v2", "/v2"}, // 1.x rejects it: the value for 2.x counts
+		"version = 3\n" + v3:      {"/v3", "/v3"},
+		"version = 4\n" + v2:      {"", ""},
+		"version = 4\n" + v3:      {"/v3", "/v3"},
+		"version = 2\n" + v3 + v2: {"/v2", "/v2"},
+	} {
+		own := readCertsD(platform.Detect(tree(t, map[string]string{containerdFile: text})), false)
+		assert.Equal(t, want, [2]string{own.Path("v2.4.2"), own.Path("1.7.24")}, text)
+	}
+}
+
+// From the table containerd of 1.x, 2.x uses the settings of pulls only if it has runtimes.
+func TestSettingsThatMakeContainerdPullByItsClient(t *testing.T) {
+	t.Parallel()
+	const (
+		containerd = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd]\n"
+		runtimes   = "[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\n"
+	)
+	for text, want := range map[string]bool{
+		containerd + "discard_unpacked_layers = true\n":                                                     false,
+		containerd + "discard_unpacked_layers = true\n" + runtimes:                                          true,
+		containerd + "disable_snapshot_annotations = false\n" + runtimes:                                    true,
+		"version = 2\n[plugins.'io.containerd.grpc.v1.cri']\nuse_local_image_pull = true\n":                 false,
+		"version = 2\n[plugins.'io.containerd.grpc.v1.cri']\nimage_pull_with_sync_fs = true\n":              true,
+		"version = 3\n[plugins.'io.containerd.cri.v1.images']\ndiscard_unpacked_layers = true\n":            true,
+		"version = 3\n[plugins.'io.containerd.cri.v1.images'.containerd]\ndiscard_unpacked_layers = true\n": false,
+	} {
+		own := readCertsD(platform.Detect(tree(t, map[string]string{containerdFile: text})), false)
+		assert.Equal(t, want, own.PullsByClient(), text)
+	}
+}
+
+func TestUnreadableContainerdConfiguration(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ main, want string }{
 		"broken":               {"[", "config.toml"},
@@ -63,11 +111,11 @@ func TestConfigurationThatCannotBeReadIsSaid(t *testing.T) {
 		require.ErrorContains(t, own.Err(""), c.want, name)
 		require.NoError(t, own.Err("/etc/containerd/certs.d"), "the running containerd says it")
 		assert.False(t, own.Counts(), name)
-		assert.Contains(t, own.Ignored("v2.4.2", ""), "cannot be read", name)
+		assert.Contains(t, own.Ignored("v2.4.2", ""), "cannot read", name)
 	}
 	root := tree(t, map[string]string{containerdFile: "[plugins.'io.containerd.cri.v1.images'.registry]\nconfig_path = '/a'\n"})
 	own := readCertsD(platform.Detect(root), false)
 	assert.Empty(t, own.Ignored("v2.4.2", root+"/a"), "a containerd of this root")
 	assert.Empty(t, own.Ignored("v2.4.2", "/a"))
-	assert.Contains(t, own.Ignored("v2.4.2", "/b"), `containerd runs with config_path "/b", and its configuration says "/a"`)
+	assert.Contains(t, own.Ignored("v2.4.2", "/b"), `containerd runs with config_path "/b", but its configuration has "/a"`)
 }

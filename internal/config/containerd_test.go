@@ -10,18 +10,18 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/platform"
 )
 
-// TestWhyContainerdIgnoresHostsTOML: e2e/registry/config_path_test.go shows the same on real ones.
+// TestWhyContainerdIgnoresHostsTOML: e2e/registry/config_path_test.go shows the same with real versions.
 func TestWhyContainerdIgnoresHostsTOML(t *testing.T) {
 	t.Parallel()
 	const (
-		v2      = "[plugins.'io.containerd.grpc.v1.cri'.registry]\n"
+		v2      = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.registry]\n"
 		v3      = "[plugins.'io.containerd.cri.v1.images'.registry]\n"
 		images  = "[plugins.'io.containerd.cri.v1.images']\n"
 		one     = "config_path = '/etc/containerd/certs.d'\n"
 		list    = "config_path = '/a:/b'\n"
 		isList  = `config_path is "/a:/b", which containerd `
 		builtIn = `config_path is "/etc/containerd/certs.d:/etc/docker/certs.d", which containerd `
-		none    = "containerd's configuration has no config_path"
+		none    = "the configuration of containerd has no config_path"
 	)
 	for name, c := range map[string]struct {
 		toml, version, inUse, want string
@@ -48,8 +48,8 @@ func TestWhyContainerdIgnoresHostsTOML(t *testing.T) {
 		"none, 2.2":                      {"version = 3\n", "v2.2.7", "", builtIn},
 		"none, 2.4, that names it":       {"version = 3\n", "v2.4.2", "/etc/containerd/certs.d:/etc/docker/certs.d", builtIn},
 		"mirrors, 2.2":                   {"[plugins.'io.containerd.cri.v1.images'.registry.mirrors.x]\n", "v2.2.7", "", none},
-		"1.7 runs without one":           {"version = 2\n" + v2 + one, "1.7.24", NoPath, "runs without a config_path, and its configuration says"},
-		"2.4 runs without one":           {v3 + one, "v2.4.2", NoPath, "runs without a config_path, and its configuration says"},
+		"1.7 runs without one":           {v2 + one, "1.7.24", NoPath, "runs without a config_path, but its configuration has"},
+		"2.4 runs without one":           {v3 + one, "v2.4.2", NoPath, "runs without a config_path, but its configuration has"},
 		"1.7 has none":                   {"version = 2\n", "1.7.24", NoPath, "runs without a config_path"},
 		"1.7 runs with another":          {v2 + one, "1.7.24", "/b", `runs with config_path "/b"`},
 		"none, and containerd is away":   {"version = 3\n", "", "", ""},
@@ -67,13 +67,13 @@ func TestWhyContainerdIgnoresHostsTOML(t *testing.T) {
 		assert.Equal(t, c.toml != "", own.IsKnown(), name)
 	}
 	own := readCertsD(platform.Detect(tree(t, map[string]string{
-		containerdFile: "imports = ['/etc/containerd/conf.d/*.toml']\n" + v3 + list, "/etc/containerd/conf.d/hosts.toml": v3 + one,
+		containerdFile: "version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n" + v3 + list, "/etc/containerd/conf.d/hosts.toml": v3 + one,
 	})), false)
 	assert.True(t, own.Counts(), "the last fragment wins")
 }
 
-// A certsD that a person wrote counts, whatever containerd does.
-func TestCertsDThatIsWrittenCounts(t *testing.T) {
+// A certsD written by a person takes precedence over containerd's settings.
+func TestWrittenCertsDTakesPrecedence(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{containerdFile: "[plugins.'io.containerd.cri.v1.images'.registry]\nconfig_path = '/a:/b'\n"}
 	own := load(t, Sources{Root: tree(t, files)}).CertsD

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// things in place of a configuration file, and the cause that is reported.
+// things in place of a configuration file, and the reported cause.
 var things = map[string]struct {
 	make func(t *testing.T, path string)
 	want string
@@ -52,11 +52,11 @@ func TestThingsInPlaceOfAFile(t *testing.T) {
 	}
 }
 
-func TestForeignOwnedFilesAreRefused(t *testing.T) {
+func TestFilesOfOtherOwnersAreRejected(t *testing.T) {
 	t.Parallel()
 	root := tree(t, map[string]string{"etc/image-update-agent/config.yaml": ""})
 	if os.Geteuid() != 0 {
-		// Only root can give a file away; then the same file is everybody's own.
+		// Only root can give a file away; then all users own the same kind of file.
 		load(t, Sources{Root: root})
 		return
 	}
@@ -78,8 +78,8 @@ func TestASymlinkOfTheAdminIsFollowed(t *testing.T) {
 	assert.Equal(t, "n", load(t, Sources{Root: root}).Settings.NodeName)
 }
 
-// A file that somebody put there and that cannot be read is not a file that is not there.
-func TestADropInWithoutAFileIsReported(t *testing.T) {
+// A drop-in that cannot be read is not treated as missing.
+func TestUnreadableDropInIsReported(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	require.NoError(t, os.MkdirAll(root+dropIns, 0o755))
@@ -88,7 +88,7 @@ func TestADropInWithoutAFileIsReported(t *testing.T) {
 	require.ErrorContains(t, err, dropIns+"/a.yaml: no such file or directory")
 }
 
-func TestTheFileAskedForMustExist(t *testing.T) {
+func TestNamedFileMustExist(t *testing.T) {
 	t.Parallel()
 	_, err := Load(Sources{Root: t.TempDir(), File: "/none/config.yaml"})
 	require.ErrorContains(t, err, "/none/config.yaml: no such file or directory")

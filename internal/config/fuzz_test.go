@@ -15,9 +15,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/platform"
 )
 
-// FuzzConfig: whatever a file says, it is refused with its name in each line,
-// or it gives settings that `config show` prints so that they can be read
-// again.
+// FuzzConfig: any file is either rejected with its name in each line, or gives settings that `config show` prints so
+// that they can be read back.
 func FuzzConfig(f *testing.F) {
 	for _, pattern := range []string{"testdata/bad/*.yaml", "testdata/good/*.yaml", "../../packaging/config.yaml"} {
 		files, err := filepath.Glob(pattern)
@@ -41,7 +40,7 @@ func FuzzConfig(f *testing.F) {
 		}
 		c, err := w.config(nil)
 		if err != nil {
-			return // directories that are not apart
+			return // directories that overlap
 		}
 		shown, err := c.YAML()
 		require.NoError(t, err)
@@ -51,7 +50,7 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
-// slow is the definition of the Levenshtein distance.
+// slow computes the Levenshtein distance by its definition.
 func slow(a, b string) int {
 	switch {
 	case a == "":

@@ -9,14 +9,15 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/platform"
 )
 
-// nodeValue is what the node itself says about a key. It lies above the defaults and below every file of ours.
+// nodeValue is a value from another program on the node. It overrides the defaults, and every file of the agent
+// overrides it.
 type nodeValue struct {
 	key, place, text string
-	asks             string // the text that stands for the node's, wherever it was written
+	asks             string // the text that requests the node's value in any file
 }
 
-// nodeValues are kubelet's staticPodPath, imageGCHighThresholdPercent and readOnlyPort, and containerd's config_path.
-// A file that is not there, or that its owner could not read either, says nothing: it is not ours to complain about.
+// nodeValues are kubelet's staticPodPath, imageGCHighThresholdPercent and readOnlyPort, and containerd's config_path. A
+// file that is missing, or that its owner could not read either, has no value: it is not the agent's to report.
 func nodeValues(p platform.Platform) []nodeValue {
 	k := readKubelet(p)
 	return []nodeValue{
@@ -30,7 +31,7 @@ func nodeValues(p platform.Platform) []nodeValue {
 	}
 }
 
-// offer sets what the node says, where a file of ours could say it.
+// offer sets the node's value, at the priority below the agent's files.
 func (w *walker) offer(n nodeValue) {
 	f, _ := w.field(n.key)
 	if _, err := w.convert(f, n.text); err == nil && n.text != n.asks {
@@ -38,7 +39,7 @@ func (w *walker) offer(n nodeValue) {
 	}
 }
 
-// resolve puts what the node says, or the default, in the place of the text that asks for it.
+// resolve replaces the text that requests the node's value with that value, or with the default.
 func (w *walker) resolve(n nodeValue) {
 	if w.written(n.key).Value == n.asks {
 		f, _ := w.field(n.key)
@@ -47,8 +48,8 @@ func (w *walker) resolve(n nodeValue) {
 	}
 }
 
-// readOnlyPods is the URL of kubelet's list of pods on its read-only port, which is off by default, and open on its
-// address: by default every one of the node's.
+// readOnlyPods returns the URL of kubelet's list of pods on its read-only port, which is off by default, and listens on
+// its address: by default on all of the node's.
 func (k kubelet) readOnlyPods() string {
 	address := k.values["address"]
 	switch ip, _ := netip.ParseAddr(address); {

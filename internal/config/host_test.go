@@ -13,7 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/platform"
 )
 
-// configPaths are containerd's configurations, and the config_path in each.
+// configPaths are containerd's configurations with their config_path.
 var configPaths = map[string]struct{ toml, want string }{
 	"version 2": {`version = 2
 [plugins."io.containerd.grpc.v1.cri".registry]
@@ -51,7 +51,7 @@ func TestStaticPodPath(t *testing.T) {
 		"kind: KubeletConfiguration\nstaticPodPath: /srv/pods/\n": "/srv/pods",
 		"kind: KubeletConfiguration\n":                            "",
 		"staticPodPath: [\n":                                      "",
-		"staticPodPath: pods\n":                                   "", // relative to where?
+		"staticPodPath: pods\n":                                   "/var/lib/kubelet/pods", // relative to the file
 		"staticPodPath: \"/a\\nb\"\n":                             "",
 		"readOnlyPort: open\nstaticPodPath: /srv/pods\n":          "/srv/pods",
 	} {
@@ -67,7 +67,7 @@ func TestStaticPodPath(t *testing.T) {
 	}
 }
 
-// highThresholds are kubelet's configurations, and the percentage in each.
+// highThresholds are kubelet's configurations with their percentage.
 var highThresholds = map[string]string{
 	"imageGCHighThresholdPercent: 70\n":                            "70",
 	"kind: KubeletConfiguration\nimageGCHighThresholdPercent: 100": "100",
@@ -91,9 +91,8 @@ func TestHighThreshold(t *testing.T) {
 	}
 }
 
-// A high mark of 0 is kubelet's own, wherever it was written; what is meant is
-// shown.
-func TestTheHighMarkOfZeroIsKubelets(t *testing.T) {
+// A high mark of 0 in any file means kubelet's own; `config show` prints the effective value.
+func TestHighMarkOfZeroIsKubelets(t *testing.T) {
 	t.Parallel()
 	kubelets := Entry{Key: "disk.highMark", Value: "70", Origin: kubeletFile}
 	for name, c := range map[string]struct {
@@ -128,7 +127,7 @@ func TestTheHighMarkOfZeroIsKubelets(t *testing.T) {
 	}
 }
 
-func TestTheNodesOwnFilesLieBelowOurs(t *testing.T) {
+func TestOurFilesOverrideTheNodes(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	write := func(name, text string) {
@@ -150,7 +149,7 @@ func TestTheNodesOwnFilesLieBelowOurs(t *testing.T) {
 	assert.Equal(t, []string{root + "/etc/hosts.d"}, c.Settings.Containerd.CertsD)
 }
 
-func TestWhatTheNodeDoesNotSayIsTheDefault(t *testing.T) {
+func TestMissingNodeValueIsTheDefault(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	require.NoError(t, os.MkdirAll(root+filepath.Dir(containerdFile), 0o755))

@@ -12,24 +12,24 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/platform"
 )
 
-// field is a key: a field of Settings, of a section or of a record, with what its tags say.
+// field is a key: a field of Settings, of a section or of a record, with its tags.
 //
-//	yaml     the key; ",omitempty": a record may be without it
-//	is       the kind of its scalar, of its list's items or of its table's values; a ? behind it: it may be empty
+//	yaml     the key; ",omitempty": optional in a record
+//	is       the kind of its scalar, of its list's items or of its table's values; with ?: it may be empty
 //	names    the kind of its table's names
-//	default  its text, or its list's items; of a record's key, what it means where it is not written
-//	platform the field of platform.Platform with its default
-//	key      the key that names each of its records; ",layered": records of one name in several files all count
-//	most     how many records there may be
+//	default  its text, or its list's items; for a record's key, the meaning of a missing one
+//	platform the field of platform.Platform with its default; of a list, the first
+//	key      the key that names each of its records; ",layered": records with the same name in several files all count
+//	most     the maximum number of records
 type field struct {
 	reflect.StructField
 	name  string
-	kind  string // empty: a section or records
+	kind  string // empty for a section or records
 	args  []string
 	empty bool
 }
 
-// fields are the keys of a section or of a record.
+// fields returns the keys of a section or of a record.
 func fields(of reflect.Type) []field {
 	var found []field
 	for f := range of.Fields() {
@@ -53,7 +53,7 @@ func find(keys []field, name string) (field, bool) {
 	return field{}, false
 }
 
-// shape is what stands behind the key.
+// shape returns the kind of node expected as the value.
 func (f field) shape() yaml.Kind {
 	switch kind := f.Type.Kind(); {
 	case kind == reflect.Map, f.isSection():
@@ -66,15 +66,19 @@ func (f field) shape() yaml.Kind {
 
 func (f field) isSection() bool { return f.kind == "" && f.Type.Kind() == reflect.Struct }
 
-// defaultOn is the default of a key on a platform.
+// defaultOn returns the default of a key on a platform.
 func (f field) defaultOn(p platform.Platform) string {
 	if name := f.Tag.Get("platform"); name != "" {
-		return reflect.ValueOf(p).FieldByName(name).String()
+		value := reflect.ValueOf(p).FieldByName(name)
+		if value.Kind() == reflect.Slice {
+			value = value.Index(0)
+		}
+		return value.String()
 	}
 	return f.Tag.Get("default")
 }
 
-// defaults are all keys with their defaults, as a file would say them.
+// defaults returns all keys with their defaults, as in a file.
 func defaults(of reflect.Type, p platform.Platform) *yaml.Node {
 	all := &yaml.Node{Kind: yaml.MappingNode}
 	for _, f := range fields(of) {
@@ -94,8 +98,8 @@ func defaults(of reflect.Type, p platform.Platform) *yaml.Node {
 	return all
 }
 
-// suggest words what an unknown key may have been meant for: the nearest key of that level, a key of that name
-// elsewhere, or all keys that may stand there.
+// suggest returns the advice for an unknown key: the nearest key of that level, a key with that name elsewhere, or all
+// valid keys.
 func suggest(level, unknown string, keys []field) string {
 	var known []string
 	for _, f := range keys {
@@ -104,13 +108,20 @@ func suggest(level, unknown string, keys []field) string {
 	if best := Nearest(unknown, known); best != "" {
 		return fmt.Sprintf("did you mean %q?", join(level, best))
 	}
-	if meant := elsewhere("", unknown, reflect.TypeFor[Settings]()); meant != "" {
+	if meant := elsewhere("", unknown, reflect.TypeFor[Settings]()); meant != "" && isNear(level, meant) {
 		return fmt.Sprintf("did you mean %q?", meant)
 	}
-	return "known here: " + strings.Join(known, ", ")
+	return "known keys: " + strings.Join(known, ", ")
 }
 
-// elsewhere is the path of a key of that name, in a section or in records; empty: there is none.
+// isNear reports whether a key may have been meant on another level: one level too deep or too high, or in the same
+// section.
+func isNear(level, meant string) bool {
+	section, _, isDeeper := strings.Cut(meant, ".")
+	return level == "" || !isDeeper || section == strings.Split(level, ".")[0]
+}
+
+// elsewhere returns the path of a key with that name, in a section or in records; empty if there is none.
 func elsewhere(level, name string, of reflect.Type) (found string) {
 	for _, f := range fields(of) {
 		path := join(level, f.name)
@@ -129,7 +140,7 @@ func elsewhere(level, name string, of reflect.Type) (found string) {
 	return ""
 }
 
-// Nearest is the word that an unknown one may have been meant for; empty: none is near.
+// Nearest returns the known word nearest to an unknown one; empty if none is near.
 func Nearest(unknown string, known []string) string {
 	best, least := "", 1+len(unknown)/4
 	for _, word := range known {
@@ -141,7 +152,7 @@ func Nearest(unknown string, known []string) string {
 	return best
 }
 
-// distance is the Levenshtein distance, in bytes, of names that are not long; an overlong one is far from every key.
+// distance returns the Levenshtein distance, in bytes, of short names; an overlong one is far from every key.
 func distance(a, b string) int {
 	if len(a) > 64 {
 		return len(a)

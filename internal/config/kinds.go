@@ -12,33 +12,31 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/window"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// kind makes a value of a text, or says what is wrong with it and what is allowed.
+// kind parses a text, or returns the problem and the valid values.
 type kind func(text string, args []string) (any, error)
 
-// kinds are what the tag `is` may say.
+// kinds are the values of the tag `is`.
 var kinds = map[string]kind{
 	"bool":        onOff,
 	"onoff":       onOff,    // the two words
 	"oneof":       oneOf,    // the words
-	"number":      number,   // least, most
-	"size":        size,     // least, most, what 0 means
-	"duration":    duration, // the most; 0: it may be off
+	"number":      number,   // minimum, maximum
+	"size":        size,     // minimum, maximum, meaning of 0
+	"duration":    duration, // the maximum; 0: it may be off
 	"level":       parsed(level),
 	"updates":     parsed(tags.ParseChange),
-	"dialect":     parsed(dialect),
-	"time":        parsed(ParseTime),
+	"time":        parsed(window.ParseTime),
 	"days":        parsed(days),
 	"timeofday":   parsed(window.ParseStart),
 	"length":      parsed(window.ParseLength),
 	"zone":        parsed(window.LoadZone),
 	"image":       parsed(image),
 	"podlist":     parsed(podList),
-	"max":         func(string, []string) (any, error) { return tags.Tag{}, nil }, // read in the dialect of its entry
+	"max":         func(string, []string) (any, error) { return tags.Tag{}, nil }, // parsed with the scheme of its entry
 	"path":        checked(path),
 	"searchpath":  checked(path),
 	"filename":    checked(fileName),
@@ -53,12 +51,16 @@ var kinds = map[string]kind{
 	"tag":         checked(tag),
 	"tagpattern":  checked(tagPattern),
 	"denial":      checked(denial),
+	"tagregexp":   checked(tagRegexp),
 	"reason":      checked(CheckReason),
 	"lockserver":  checked(lockServer),
 	"lockgroup":   checked(lockGroup),
+	"lease":       checked(leaseName),
+	"webhookname": checked(webhookName),
+	"webhookurl":  checked(publicURL),
 }
 
-// parsed is the kind that a function reads; with arguments, these are the words.
+// parsed returns a kind with a parser; its arguments are the valid words.
 func parsed[T any](parse func(text string) (T, error)) kind {
 	return func(text string, words []string) (any, error) {
 		if _, err := oneOf(text, words); err != nil && len(words) > 0 {
@@ -68,16 +70,9 @@ func parsed[T any](parse func(text string) (T, error)) kind {
 	}
 }
 
-// checked is the kind of a text that stays one.
+// checked returns a kind for a text that is only checked.
 func checked(check func(text string) error) kind {
 	return func(text string, _ []string) (any, error) { return text, check(text) }
-}
-
-func dialect(name string) (tags.Dialect, error) {
-	if _, err := oneOf(name, tags.DialectNames()); err != nil {
-		return tags.Core, err
-	}
-	return tags.ParseDialect(name)
 }
 
 func oneOf(text string, words []string) (any, error) {
@@ -97,7 +92,7 @@ func onOff(text string, words []string) (any, error) {
 	return text != "false" && text != "off", err
 }
 
-// number takes whole numbers as people write them; 010 could be meant as an octal one.
+// number accepts whole numbers in plain notation; 010 could be meant as octal.
 func number(text string, args []string) (any, error) {
 	n, err := parseSize(text)
 	least, most := bound(args[0]), bound(args[1])
@@ -107,29 +102,29 @@ func number(text string, args []string) (any, error) {
 	return int(n), nil
 }
 
-// units are those of sizes: powers of 1000 by SI, of 1024 by IEC 80000-13. A letter alone is no unit: systemd reads M
-// as 1024², Kubernetes as 1000².
+// units are the units of sizes: powers of 1000 by SI, of 1024 by IEC 80000-13. A letter alone is not a unit: systemd
+// reads M as 1024², Kubernetes as 1000².
 var units = map[string]int64{
 	"": 1, "B": 1,
 	"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
 	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
 }
 
-// parseSize reads a whole number of bytes, with or without a unit.
+// parseSize parses a whole number of bytes, with or without a unit.
 func parseSize(text string) (int64, error) {
 	digits := strings.TrimRight(text, "BKMGTi")
 	unit, known := units[text[len(digits):]]
 	n, err := strconv.ParseInt(digits, 10, 64)
 	switch {
-	case !known, err != nil, n < 0, strconv.FormatInt(n, 10) != digits: // such as +1, or 010
+	case !known, err != nil, n < 0, strconv.FormatInt(n, 10) != digits: // for example +1, or 010
 		return 0, errors.New("want a size such as 20MiB, 1GiB, 500KB, or bytes")
 	case n > math.MaxInt64/unit:
-		return 0, errors.New("more bytes than there are")
+		return 0, errors.New("too large")
 	}
 	return n * unit, nil
 }
 
-// size takes what lies in the bounds, and 0.
+// size accepts sizes within the limits, and 0.
 func size(text string, args []string) (any, error) {
 	least, most, zero := args[0], args[1], strings.Join(args[2:], " ")
 	n, err := parseSize(text)
@@ -142,7 +137,7 @@ func size(text string, args []string) (any, error) {
 	return n, nil
 }
 
-// bound is a size in a tag.
+// bound returns a size from a tag.
 func bound(text string) int64 {
 	n, _ := parseSize(text)
 	return n
@@ -163,7 +158,7 @@ func duration(text string, args []string) (any, error) {
 	case d == 0 && zero:
 	case d < 0:
 		return nil, fmt.Errorf("negative, %s", want)
-	case d < time.Second: // a mistaken unit
+	case d < time.Second: // a wrong unit
 		return nil, fmt.Errorf("shorter than %s, %s", time.Second, want)
 	case d > most:
 		return nil, fmt.Errorf("want at most %s", most)
@@ -171,23 +166,7 @@ func duration(text string, args []string) (any, error) {
 	return d, nil
 }
 
-// ParseTime reads a moment as people write it: RFC 3339, or the date alone, which is the midnight at its beginning on
-// the node. One that is too late to be written in UTC is the latest that can be.
-func ParseTime(text string) (time.Time, error) {
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		t, err = time.ParseInLocation(time.DateOnly, text, time.Local)
-	}
-	if err != nil || t.Year() < 2000 { // before containers: a mistake; and the zero time means no end
-		return time.Time{}, errors.New("want a time such as 2026-12-24T18:00:00+01:00, or a date such as 2026-12-24")
-	}
-	if writable := outside.Time(t); !writable.Equal(t) {
-		return writable, nil
-	}
-	return t, nil
-}
-
-// days takes what window reads, and names the day that was meant.
+// days parses days with package window, and suggests the intended day.
 func days(text string) ([]time.Weekday, error) {
 	found, err := window.ParseDays(text)
 	if err == nil {

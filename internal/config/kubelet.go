@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -16,9 +16,10 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/platform"
+	"github.com/kubic-project/image-update-agent/internal/unit"
 )
 
-// kubeletKeys are the keys of kubelet's configuration that are read, and the flags that win over them
+// kubeletKeys are the keys that are read from kubelet's configuration, and the flags that override them
 // (k8s.io/kubernetes v1.34.4, cmd/kubelet/app/options).
 var kubeletKeys = map[string]string{
 	"staticPodPath":               "pod-manifest-path",
@@ -27,45 +28,61 @@ var kubeletKeys = map[string]string{
 	"address":                     "address",
 }
 
-// maxKubeletFiles bounds the files of kubelet's --config-dir.
+// maxKubeletFiles limits the files of kubelet's --config-dir.
 const maxKubeletFiles = 256
 
-// kubelet is its configuration, as far as it is read: the file, over it the drop-ins, over them the flags.
+// kubelet is the part of its configuration that is read: the file, overridden by the drop-ins, then by the flags.
 type kubelet struct {
 	values map[string]string // by key
-	places map[string]string // where each value is written
-	// problems are what could not be read: the values may be others then.
+	places map[string]string // the place of each value
+	// problems are unreadable parts: the values may differ then.
 	problems []error
 }
 
 func readKubelet(p platform.Platform) kubelet {
+	if p.KubeletDropIns != "" {
+		return readDistribution(p).kubelet(p)
+	}
 	k := kubelet{values: map[string]string{}, places: map[string]string{}}
-	unit := readUnit(p.Root, p.KubeletUnit)
-	k.problems = unit.problems
-	flags, err := kubeletFlags(unit)
+	is := unit.Read(p.Root, p.KubeletUnit)
+	k.problems = is.Problems
+	flags, err := kubeletFlags(is)
 	k.problem(err)
 	file := flags["config"]
-	if file == "" {
+	switch {
+	case file != "":
+		k.merge(filepath.Join(p.Root, "/", file), true)
+	case len(is.Command) == 0 || err != nil:
 		file = p.KubeletConfig
+		k.merge(p.At(file), false)
+	default: // without a file kubelet has its flags' defaults, which differ for this one
+		k.values["readOnlyPort"], k.places["readOnlyPort"] = "10255", is.File
 	}
-	k.merge(filepath.Join(p.Root, "/", file), flags["config"] != "")
+	if dir := k.values["staticPodPath"]; dir != "" && !filepath.IsAbs(dir) {
+		k.values["staticPodPath"] = filepath.Join("/", filepath.Dir(file), dir)
+	}
 	if dir := flags["config-dir"]; dir != "" {
 		k.dropIns(filepath.Join(p.Root, "/", dir))
 	}
 	for key, flag := range kubeletKeys {
-		if value, is := flags[flag]; is {
-			k.values[key], k.places[key] = value, unit.file
+		if value, has := flags[flag]; has {
+			k.values[key], k.places[key] = value, is.File
 		}
 	}
-	k.values["staticPodPath"] = trimSlash(k.values["staticPodPath"])
-	return k
+	return k.normalized()
 }
 
-func trimSlash(dir string) string {
-	if dir == "/" {
-		return dir
+// normalized returns the values as kubelet interprets them.
+func (k kubelet) normalized() kubelet {
+	if dir := k.values["staticPodPath"]; dir != "" {
+		k.values["staticPodPath"] = filepath.Join("/", dir) // a service starts in "/"
 	}
-	return strings.TrimRight(dir, "/")
+	for _, key := range []string{"imageGCHighThresholdPercent", "readOnlyPort"} {
+		if n, err := strconv.ParseInt(k.values[key], 0, 32); err == nil {
+			k.values[key] = strconv.FormatInt(n, 10)
+		}
+	}
+	return k
 }
 
 func (k *kubelet) problem(err error) {
@@ -74,15 +91,15 @@ func (k *kubelet) problem(err error) {
 	}
 }
 
-// merge lays a file over what was read, as a JSON merge patch does it: null takes a value back.
+// merge merges a file into the values, as a JSON merge patch: null removes a value.
 func (k *kubelet) merge(file string, isNamed bool) {
 	data, err := nodefile.Read(file, maxFile)
 	if errors.Is(err, fs.ErrNotExist) && !isNamed {
 		return
 	}
-	var keys map[string]yaml.Node
+	var keys map[string]*yaml.Node
 	if err == nil {
-		err = yaml.Unmarshal(plainJSON(data), &keys)
+		keys, err = kubeletKeysOf(data)
 	}
 	if err != nil {
 		k.problem(fmt.Errorf("%s: %w", file, err))
@@ -102,7 +119,28 @@ func (k *kubelet) merge(file string, isNamed bool) {
 	}
 }
 
-// plainJSON writes JSON without the escapes that YAML does not know; other text stays.
+// kubeletKeysOf reads the keys of a file. For a duplicate key kubelet uses the last value.
+func kubeletKeysOf(data []byte) (map[string]*yaml.Node, error) {
+	var document yaml.Node
+	if err := yaml.Unmarshal(plainJSON(data), &document); err != nil || len(document.Content) == 0 {
+		return nil, err
+	}
+	top := document.Content[0]
+	if top.Kind != yaml.MappingNode {
+		return nil, errors.New("not a mapping")
+	}
+	keys := map[string]*yaml.Node{}
+	for i := 0; i+1 < len(top.Content); i += 2 {
+		value := top.Content[i+1]
+		if value.Alias != nil {
+			value = value.Alias
+		}
+		keys[top.Content[i].Value] = value
+	}
+	return keys, nil
+}
+
+// plainJSON converts JSON to a form without escapes that YAML does not support; other text is unchanged.
 func plainJSON(data []byte) []byte {
 	var object map[string]any
 	if json.Unmarshal(data, &object) != nil {
@@ -115,7 +153,7 @@ func plainJSON(data []byte) []byte {
 	return plain
 }
 
-// dropIns merges the *.conf of kubelet's --config-dir and of the directories below it, in lexical order
+// dropIns merges the *.conf files of kubelet's --config-dir and of its subdirectories, in lexical order
 // (cmd/kubelet/app/server.go, mergeKubeletConfigurations).
 func (k *kubelet) dropIns(dir string) {
 	seen := 0
@@ -131,17 +169,16 @@ func (k *kubelet) dropIns(dir string) {
 	}))
 }
 
-// kubeletFlags reads the flags of kubelet from its unit; the last one of a name counts. No unit has no flags.
-func kubeletFlags(u unit) (map[string]string, error) {
+// kubeletFlags reads the flags of kubelet from its unit; the last one with a name counts. A missing unit has no flags.
+func kubeletFlags(u unit.Unit) (map[string]string, error) {
 	flags := map[string]string{}
-	if u.file == "" || len(u.start) == 0 {
+	if u.File == "" || len(u.Command) == 0 {
 		return flags, nil
 	}
-	program := filepath.Base(strings.TrimLeft(u.start[0], "@-:+!"))
-	if program != "kubelet" {
-		return flags, fmt.Errorf("%s: %s starts kubelet: its flags are not known", u.file, outside.Line(u.start[0], 128))
+	if filepath.Base(u.Command[0]) != "kubelet" {
+		return flags, fmt.Errorf("%s: %s starts kubelet: cannot read its flags", u.File, outside.Line(u.Command[0], 128))
 	}
-	words := u.start[1:]
+	words := u.Command[1:]
 	for n, word := range words {
 		name, value, isWhole := strings.Cut(word, "=")
 		name, isFlag := strings.CutPrefix(name, "--")
@@ -151,16 +188,17 @@ func kubeletFlags(u unit) (map[string]string, error) {
 		if !isWhole && n+1 < len(words) {
 			value = words[n+1]
 		}
-		flags[strings.ReplaceAll(name, "_", "-")] = value
+		if name = strings.ReplaceAll(name, "_", "-"); name != "address" || value != "" { // an empty address counts as unset
+			flags[name] = value
+		}
 	}
 	return flags, nil
 }
 
-// KubeletProblems are why kubelet's configuration is not wholly known: what is taken from it may be wrong.
+// KubeletProblems returns why kubelet's configuration is not fully known: values from it may be wrong.
 func KubeletProblems(p platform.Platform) []error { return readKubelet(p).problems }
 
-// StaticPodPath is where kubelet reads pod manifests, with the root before it; empty where its configuration does not
-// say.
+// StaticPodPath returns kubelet's directory of pod manifests, with the root; empty if its configuration has none.
 func StaticPodPath(p platform.Platform) string {
 	if dir := readKubelet(p).values["staticPodPath"]; path(dir) == nil {
 		return p.At(dir)
@@ -168,8 +206,14 @@ func StaticPodPath(p platform.Platform) string {
 	return ""
 }
 
-// exists reports whether a path is there, or may be.
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return !errors.Is(err, fs.ErrNotExist)
+// Unread returns why kubelet may read another directory than podManifests: the unreadable part of its configuration, or
+// of that of k3s or RKE2. It is nil if the directory is known, or if the agent's configuration names it.
+func (c *Config) Unread() error {
+	if !c.isNodes {
+		return nil
+	}
+	if err := errors.Join(KubeletProblems(c.Platform)...); err != nil {
+		return fmt.Errorf("cannot tell which directory kubelet reads: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return nil
 }

@@ -5,6 +5,8 @@ package config
 import (
 	"errors"
 	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,7 +22,7 @@ const (
 	kubeadmEnv  = "/var/lib/kubelet/kubeadm-flags.env"
 )
 
-// kubeadms are the unit, and the drop-in, as kubeadm's packages have them.
+// kubeadms returns the unit and the drop-in of kubeadm's packages.
 func kubeadms(more map[string]string) map[string]string {
 	files := map[string]string{
 		kubeletUnit: "[Service]\nExecStart=/usr/bin/kubelet\nRestart=always\n",
@@ -43,9 +45,9 @@ func extra(flags string) map[string]string {
 	return kubeadms(map[string]string{"/etc/sysconfig/kubelet": "# mine\nKUBELET_EXTRA_ARGS=" + flags + "\n"})
 }
 
-// The order is kubelet's: the file, over it the *.conf of --config-dir by name, over them the flags
+// The order is kubelet's: the file, overridden by the *.conf of --config-dir by name, then by the flags
 // (k8s.io/kubernetes v1.34.4, cmd/kubelet/app/server.go).
-func TestKubeletsConfigurationIsReadAsKubeletReadsIt(t *testing.T) {
+func TestKubeletsConfigurationIsReadAsByKubelet(t *testing.T) {
 	t.Parallel()
 	const dir = "/etc/kubernetes/kubelet.conf.d"
 	const site = "staticPodPath: /var/lib/static\nimageGCHighThresholdPercent: 70\nreadOnlyPort: 10255\n"
@@ -73,6 +75,10 @@ func TestKubeletsConfigurationIsReadAsKubeletReadsIt(t *testing.T) {
 		"flag over drop-in":  {with("--config-dir="+dir+" --pod-manifest-path /f", map[string]string{dir + "/90-site.conf": site}), "/f"},
 		"underscores":        {extra("--pod_manifest_path=/f"), "/f"},
 		"last flag":          {extra("--pod-manifest-path=/f --pod-manifest-path=/g"), "/g"},
+		"below its file":     {with("--config=/etc/k/k.yaml", map[string]string{"/etc/k/k.yaml": "staticPodPath: m\n"}), "/etc/k/m"},
+		"below the root":     {extra("--pod-manifest-path=m"), "/m"},
+		"twice in a file":    {with("--config=/etc/k.yaml", map[string]string{"/etc/k.yaml": "staticPodPath: /k\nstaticPodPath: /l\n"}), "/l"},
+		"no file is named":   {map[string]string{kubeletUnit: "[Service]\nExecStart=/usr/bin/kubelet\n", kubeletFile: "staticPodPath: /a\n"}, ""},
 		"quoted":             {extra(`"--v=2 --pod-manifest-path=/f"`), "/f"},
 		"kubeadm's flags":    {kubeadms(map[string]string{kubeadmEnv: `KUBELET_KUBEADM_ARGS="--pod-manifest-path=/f"` + "\n"}), "/f"},
 		"another file":       {with("--config=/etc/k.yaml", map[string]string{"/etc/k.yaml": "staticPodPath: /k\n"}), "/k"},
@@ -114,8 +120,25 @@ func TestEveryValueOfKubeletsDropInsCounts(t *testing.T) {
 	assert.Contains(t, c.Entries(), Entry{Key: "kubelet.pods", Value: "http://10.0.0.1:10255/pods", Origin: root + "/d/90-site.conf"})
 }
 
-// What cannot be read is said: the values may be others then.
-func TestWhatCannotBeReadOfKubeletIsSaid(t *testing.T) {
+func TestNumbersOfKubelet(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		files map[string]string
+		mark  int
+		pods  string
+	}{
+		"as kubelet counts": {kubeadms(map[string]string{kubeletFile: "imageGCHighThresholdPercent: 0x5a\nreadOnlyPort: +10255\n"}), 90, "http://127.0.0.1:10255/pods"},
+		"flags":             {extra("--image-gc-high-threshold=0x5a --read-only-port=0x2810 --address="), 90, "http://127.0.0.1:10256/pods"},
+		"no file":           {map[string]string{kubeletUnit: "[Service]\nExecStart=/usr/bin/kubelet --v=2\n"}, 85, "http://127.0.0.1:10255/pods"},
+	} {
+		c2 := load(t, Sources{Root: tree(t, c.files)})
+		assert.Equal(t, c.mark, c2.Settings.Disk.HighMark, name)
+		assert.Equal(t, c.pods, c2.Settings.Kubelet.Pods, name)
+	}
+}
+
+// Unreadable parts are reported: the values may differ then.
+func TestUnreadableKubeletConfigurationIsReported(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		files map[string]string
@@ -126,15 +149,22 @@ func TestWhatCannotBeReadOfKubeletIsSaid(t *testing.T) {
 		"missing file":          {extra("--config=/none.yaml"), "none.yaml"},
 		"missing directory":     {extra("--config-dir=/none"), "none"},
 		"broken drop-in":        {kubeadms(map[string]string{"/etc/sysconfig/kubelet": "KUBELET_EXTRA_ARGS=--config-dir=/d\n", "/d/a.conf": "\t"}), "a.conf"},
-		"a script":              {map[string]string{kubeletUnit: "[Service]\nExecStart=/opt/start-kubelet\n"}, "its flags are not known"},
+		"a script":              {map[string]string{kubeletUnit: "[Service]\nExecStart=/opt/start-kubelet\n"}, "cannot read its flags"},
 		"an environment file":   {map[string]string{kubeletUnit: "[Service]\nEnvironmentFile=/none\nExecStart=/usr/bin/kubelet\n"}, "none"},
-		"large unit":            {map[string]string{kubeletUnit: "[Service]\n" + strings.Repeat("#", maxUnit)}, "kubelet.service"},
+		"large unit":            {map[string]string{kubeletUnit: "[Service]\n" + strings.Repeat("#", 256<<10)}, "kubelet.service"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			problems := KubeletProblems(platform.Detect(tree(t, c.files)))
+			root := tree(t, c.files)
+			problems := KubeletProblems(platform.Detect(root))
 			require.NotEmpty(t, problems)
 			assert.ErrorContains(t, errors.Join(problems...), c.want)
+			unread := load(t, Sources{Root: root}).Unread()
+			require.ErrorContains(t, unread, "cannot tell which directory kubelet reads: ")
+			assert.ErrorContains(t, unread, c.want)
+			named := filepath.Join(t.TempDir(), "config.yaml")
+			require.NoError(t, os.WriteFile(named, []byte("podManifests: /manifests\n"), 0o600))
+			assert.NoError(t, load(t, Sources{Root: root, File: named}).Unread(), "the agent's configuration names it")
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -25,56 +26,70 @@ const (
 )
 
 const (
-	// IntervalVariable is the environment's name for interval.
+	// IntervalVariable is the environment variable for interval.
 	IntervalVariable = "UPDATE_POLLING_INTERVAL"
 
 	maxFile    = 1 << 20 // bytes of a configuration file
 	maxDropIns = 256
 )
 
-// Sources are where the configuration comes from.
+// Sources are the sources of the configuration.
 type Sources struct {
-	// Root stands for "/" of the files read here, and of every path in the Settings; empty: the host's own.
+	// Root replaces "/" for the files read here, and for every path in the Settings; empty: the host's root.
 	Root string
-	// File, if set, is read in place of the admin's file and drop-ins. It is not below Root, and it must exist.
+	// File, if set, is read instead of the admin's file and drop-ins. It is not below Root, and it must exist.
 	File string
 	// Interval is the value of IntervalVariable in the environment; empty: the files count.
 	Interval string
 }
 
-// Config is a configuration that was read and is valid.
+// Config is a valid configuration.
 type Config struct {
 	Settings Settings
-	// Files are those that were read, the first lowest.
+	// Files are the files that were read, in ascending priority.
 	Files []string
-	// CertsD is what containerd says about its registry directories.
+	// CertsD has containerd's settings for its registry directories.
 	CertsD CertsD
 	// Platform is the node's.
 	Platform platform.Platform
 	shown    *yaml.Node // every value as written, with its origin
+	// isNodes: podManifests is from the node's configuration, or the default.
+	isNodes bool
 }
 
-// Load reads, merges and validates. Its error has one line for each problem.
+// Load reads, merges and validates. Its error has one line per problem.
 func Load(from Sources) (*Config, error) {
 	w, read := walk(from)
 	c, err := w.config(read)
 	if err == nil {
 		place := w.written("containerd.certsD").LineComment
-		c.CertsD = readCertsD(c.Platform, place != defaultPlace && place != c.Platform.At(c.Platform.ContainerdConfig))
+		isDefault := strings.HasPrefix(place, defaultPlace)
+		c.isNodes = w.written("podManifests").Line == 0
+		c.CertsD = readCertsD(c.Platform, !isDefault && place != c.Platform.At(c.Platform.ContainerdConfig))
 	}
 	return c, err
 }
 
-// Directories returns stateDir and runtimeDir as far as they can be read, also of a configuration that is not valid: to
-// show what a daemon has left there.
+// Directories returns stateDir and runtimeDir as far as they can be read, even from an invalid configuration: to show
+// the files of a daemon.
 func Directories(from Sources) (stateDir, runtimeDir string) {
 	w, _ := walk(from)
 	return w.settings.StateDir, w.settings.RuntimeDir
 }
 
-// walk reads and merges the files. It returns those that it has read.
+// walk reads and merges the files, and returns the ones that it read. The defaults are those of the platform in the
+// files: if that is not the detected one, the files are read a second time.
 func walk(from Sources) (w *walker, read []string) {
-	w = newWalker(platform.Detect(from.Root))
+	p := findPlatform(from.Root, "")
+	w, read = walkOn(p, from)
+	if named := w.settings.Platform; named != "" && named != p.Name {
+		w, read = walkOn(findPlatform(from.Root, named), from)
+	}
+	return w, read
+}
+
+func walkOn(p platform.Platform, from Sources) (w *walker, read []string) {
+	w = newWalker(p)
 	node := nodeValues(w.platform)
 	for _, n := range node {
 		w.offer(n)
@@ -100,7 +115,7 @@ func walk(from Sources) (w *walker, read []string) {
 	return w, read
 }
 
-// files lists the configuration's files, the lowest first.
+// files lists the configuration's files, in ascending priority.
 func (w *walker) files(from Sources) []string {
 	files := []string{from.Root + vendorFile, cmp.Or(from.File, from.Root+adminFile)}
 	dir := from.Root + dropIns
@@ -117,9 +132,9 @@ func (w *walker) files(from Sources) []string {
 	for _, entry := range entries {
 		w.place = filepath.Join(dir, entry.Name())
 		switch name := entry.Name(); {
-		case strings.HasPrefix(name, "."): // an editor's or a package manager's work in progress
+		case strings.HasPrefix(name, "."): // a temporary file of an editor or a package manager
 		case !strings.HasSuffix(name, ".yaml"):
-			w.report(0, "", "not read for its name, want the suffix .yaml, or a leading dot to set it aside")
+			w.report(0, "", "not read because of its name: want the suffix .yaml, or a leading dot to disable it")
 		default:
 			files = append(files, w.place)
 		}
@@ -127,7 +142,7 @@ func (w *walker) files(from Sources) []string {
 	return files
 }
 
-// config looks at what settings ask of one another, and gives what was read.
+// config checks the dependencies between settings and returns the result.
 func (w *walker) config(files []string) (*Config, error) {
 	if len(w.problems) == 0 {
 		w.fitTogether()
@@ -141,7 +156,7 @@ func (w *walker) config(files []string) (*Config, error) {
 
 func (w *walker) fitTogether() {
 	if g := w.settings.Grains; g.Velum && !g.Enabled {
-		w.unfit("grains.velum", "%s: no grain is written, as grains.enabled is false (%s)",
+		w.unfit("grains.velum", "%s: has no effect, because grains.enabled is false (%s)",
 			w.written("grains.enabled").LineComment)
 	}
 	w.fitLock()
@@ -150,7 +165,7 @@ func (w *walker) fitTogether() {
 		// Kubelet runs every file at or below its directory as a pod.
 		dir, its := filepath.Clean(w.written(key).Value)+"/", filepath.Clean(kubelets.Value)+"/"
 		if strings.HasPrefix(dir, its) || strings.HasPrefix(its, dir) {
-			w.unfit(key, "%q: want a directory apart from podManifests %q (%s)", kubelets.Value, kubelets.LineComment)
+			w.unfit(key, "%q: want a directory other than podManifests %q (%s)", kubelets.Value, kubelets.LineComment)
 		}
 	}
 	if bound := w.written("connectionsPerHost"); w.settings.Staging.Layers >= w.settings.ConnectionsPerHost {
@@ -158,15 +173,37 @@ func (w *walker) fitTogether() {
 	}
 }
 
-// unfit reports a setting that does not go with another. The first argument of the format is what was written.
+// fitLease checks that a lock in a Lease is the only one, and has no settings of a lock server.
+func (w *walker) fitLease() {
+	lease, keys := w.written("apply.lock.lease"), fields(reflect.TypeFor[Lock]())
+	isDefault := func(name string) bool {
+		f, _ := find(keys, name)
+		return w.written("apply.lock."+name).Value == f.defaultOn(w.platform)
+	}
+	if isDefault("lease") {
+		if !isDefault("kubeconfig") {
+			w.unfit("apply.lock.kubeconfig", "%s: has no effect without apply.lock.lease")
+		}
+		return
+	}
+	for _, name := range []string{"url", "group", "id"} {
+		if !isDefault(name) {
+			w.unfit("apply.lock."+name, "%s: want none of a lock server, because apply.lock.lease is set (%s)",
+				lease.LineComment)
+		}
+	}
+}
+
+// unfit reports a setting that conflicts with another. The first argument of the format is the written value.
 func (w *walker) unfit(key, format string, args ...any) {
 	in := w.written(key)
 	w.place = strings.TrimSuffix(in.LineComment, fmt.Sprintf(":%d", in.Line))
 	w.report(in.Line, key, format, append([]any{in.Value}, args...)...)
 }
 
-// fitLock holds the settings of the lock together.
+// fitLock checks the settings of the lock together.
 func (w *walker) fitLock() {
+	w.fitLease()
 	l, url := w.settings.Apply.Lock, w.written("apply.lock.url")
 	tls := strings.HasPrefix(l.URL, "https:")
 	for _, k := range []struct{ key, value string }{{"ca", l.CA}, {"cert", l.Cert}, {"key", l.Key}} {
@@ -176,8 +213,8 @@ func (w *walker) fitLock() {
 	}
 	switch cert, key := w.written("apply.lock.cert"), w.written("apply.lock.key"); {
 	case l.Cert == "" && l.Key != "":
-		w.unfit("apply.lock.key", "%s: want apply.lock.cert, too (%s)", cert.LineComment)
+		w.unfit("apply.lock.key", "%s: also set apply.lock.cert (%s)", cert.LineComment)
 	case l.Cert != "" && l.Key == "":
-		w.unfit("apply.lock.cert", "%s: want apply.lock.key, too (%s)", key.LineComment)
+		w.unfit("apply.lock.cert", "%s: also set apply.lock.key (%s)", key.LineComment)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// listens are texts for metrics.listen, and why each is refused; nil: it is not.
+// listens are texts for metrics.listen, and the error of each; nil if it is valid.
 var listens = map[string]error{
 	"":                        nil,
 	"127.0.0.1:9547":          nil,
@@ -37,11 +37,11 @@ var listens = map[string]error{
 	"127.0.0.1:9547 ":         errListen,
 }
 
-func TestNumbersAreServedOnTheNodeOnly(t *testing.T) {
+func TestMetricsAreServedOnTheNodeOnly(t *testing.T) {
 	t.Parallel()
 	for text, want := range listens {
 		_, err := read("x", "", fmt.Sprintf("metrics: {listen: %q}", text))
 		require.ErrorIs(t, err, want, text)
 	}
-	assert.Contains(t, errNoLoopback.Error(), "without authentication")
+	assert.Contains(t, errNoLoopback.Error(), "no authentication")
 }

@@ -9,53 +9,61 @@ import (
 	"net/url"
 	slashed "path"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// matching takes texts that match as a whole, of so many bytes at most.
+// matching returns a check for texts that match completely; most limits their bytes.
 func matching(most int, expression, want string) func(text string) error {
-	re := regexp.MustCompile(`^(?:` + expression + `)$`)
+	re := lazyregexp.New(`^(?:` + expression + `)$`)
 	return func(text string) error {
-		if len(text) > most || !re.MatchString(text) {
+		if len(text) > most || !re().MatchString(text) {
 			return errors.New(want)
 		}
 		return nil
 	}
 }
 
+// subdomain is Kubernetes' grammar for names of objects (RFC 1123 subdomain).
+const subdomain = `[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*`
+
 var (
-	// host is that of a registry as in references, with its port.
+	// host matches a registry's host as in references, with its port.
 	host = matching(255, `([A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?`,
-		"want a host, with its port where it has one: registry.example.com:5000")
+		"want a host, with an optional port: registry.example.com:5000")
 	// identifier is containerd's grammar for namespaces and plugin names
 	// (github.com/containerd/containerd/v2/pkg/identifiers).
 	identifier = matching(76, `[A-Za-z0-9]+([._-][A-Za-z0-9]+)*`,
-		"want a name of A-Z a-z 0-9, with single . _ - between")
-	// nodeName is Kubernetes' grammar for names of objects (RFC 1123 subdomain).
-	nodeName = matching(253, `[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*`,
-		"want the node's name in Kubernetes: lower case letters, digits, dots and dashes")
+		"want a name of A-Z a-z 0-9, separated by single . _ -")
+	// nodeName matches the name of a node.
+	nodeName = matching(253, subdomain,
+		"want the Kubernetes name of the node: lower-case letters, digits, dots and dashes")
 	fileNameText = matching(maxPattern, `[^/\p{Cc}]+`,
 		"want the name of a file in podManifests, without directory or control characters")
-	// digest is the one form of digest that registries give to images.
+	// digest matches the only form of digest that registries use for images.
 	digest = matching(71, `sha256:[0-9a-f]{64}`, "want a digest as sha256: and 64 of 0-9 a-f, or a pattern of tags")
 	// lockGroup is the grammar of the FleetLock protocol.
 	lockGroup = matching(128, `[A-Za-z0-9.-]+`, "want a name of A-Z a-z 0-9 . -")
-	// tagPatternText has the characters of tags, and those that mean something to path.Match. Others would make a pattern
-	// that silently matches nothing, or, as the shell's [!a], something else than was meant.
+	// leaseName matches a namespace and the name of an object in it.
+	leaseName = matching(63+1+253, `[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/`+subdomain,
+		"want the namespace and the name of a Lease: kube-system/image-update-agent")
+	// webhookName matches a name that becomes part of a file name.
+	webhookName = matching(32, `[a-z0-9]([-a-z0-9]*[a-z0-9])?`, "want a name of a-z 0-9 and -, at most 32")
+	// tagPatternText matches the characters of tags, and the special ones of path.Match. Others would make a pattern
+	// that silently matches nothing or, like the shell's [!a], something other than intended.
 	tagPatternText = matching(maxPattern, `[A-Za-z0-9_.*?\[\]^\\-]+`, wantTags)
 )
 
 const (
 	maxPattern = 256 // bytes: a tag has at most 128
-	maxReason  = 200 // bytes: it stands in one line of the status
+	maxReason  = 200 // bytes: it is part of one line of the status
 	wantTags   = "want a tag, or a pattern of tags with * ? [a-z] [^a-z]"
-	anywhere   = "*" // the pattern of all repositories
+	anywhere   = "*" // the pattern for all repositories
 )
 
 func path(text string) error {
@@ -68,12 +76,12 @@ func path(text string) error {
 	return nil
 }
 
-// lockServer takes the URL of a lock server, before the paths of the protocol.
+// lockServer accepts the URL of a lock server, without the protocol's paths.
 func lockServer(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" ||
 		u.Fragment != "" || strings.ContainsFunc(text, unicode.IsControl) {
-		return errors.New("want the URL of a lock server: https://lock.example.com, with a path where it has one")
+		return errors.New("want the URL of a lock server, with an optional path: https://lock.example.com")
 	}
 	return nil
 }
@@ -88,8 +96,8 @@ func fileName(text string) error {
 	return nil
 }
 
-// filePattern takes the name of a pod manifest, or a pattern of such names. The shell's [!a] is refused: path.Match
-// reads it as one of ! and a.
+// filePattern accepts the name of a pod manifest, or a pattern for such names. It rejects the shell's [!a], because
+// path.Match reads it as one of ! and a.
 func filePattern(text string) error {
 	const want = "want the name of a file in podManifests, or a pattern of names with * ? [a-z] [^a-z]"
 	if err := fileName(text); err != nil {
@@ -101,7 +109,7 @@ func filePattern(text string) error {
 	return wellFormed(text, want)
 }
 
-// wellFormed refuses what path.Match cannot read.
+// wellFormed rejects patterns that path.Match cannot parse.
 func wellFormed(pattern, want string) error {
 	if _, err := slashed.Match(pattern, ""); err != nil {
 		return fmt.Errorf("%w, %s", err, want)
@@ -117,7 +125,7 @@ func image(text string) (release.Reference, error) {
 	case strings.Contains(text, "@"):
 		err = errors.New("want repository:tag: a digest cannot be followed")
 	case ref.Tag == "":
-		err = errors.New("want repository:tag: the tag is missing")
+		err = errors.New("want repository:tag: no tag")
 	}
 	return ref, err
 }
@@ -133,16 +141,16 @@ func repository(text string) error {
 	return nil
 }
 
-// prefix takes the beginning of repositories up to a slash: registry, or registry and path. It is checked as what it
-// is for: with a name behind it.
+// prefix accepts a prefix of repositories up to a slash: registry, or registry and path. It is checked together with a
+// name after it, as it is used.
 func prefix(text string) error {
 	if repository(text+"/name") != nil {
-		return errors.New("want the beginning of repositories, such as sles12 or registry.suse.com/caasp/v4")
+		return errors.New("want the prefix of repositories, such as sles12 or registry.suse.com/caasp/v4")
 	}
 	return nil
 }
 
-// match takes what an entry of repositories is for.
+// match accepts the match of a repositories entry.
 func match(text string) error {
 	below, isPrefix := strings.CutSuffix(text, "/*")
 	switch {
@@ -156,7 +164,7 @@ func match(text string) error {
 	return nil
 }
 
-// tag takes foreign tags, too: an admin may know better.
+// tag also accepts unrecognized tags, because an admin may want them.
 func tag(text string) error {
 	if tags.Classify(text) == tags.ClassInvalid {
 		return errors.New("want a tag: at most 128 of A-Z a-z 0-9 _ . -, not beginning with . or -")
@@ -178,11 +186,11 @@ func denial(text string) error {
 	return tagPattern(text)
 }
 
-// CheckReason tells what is wrong with the reason of a hold.
+// CheckReason returns an error if the reason of a hold is invalid.
 func CheckReason(text string) error {
 	switch {
 	case strings.TrimSpace(text) == "":
-		return errors.New("empty, want the reason")
+		return errors.New("empty, want a reason")
 	case len(text) > maxReason:
 		return fmt.Errorf("%d bytes, want at most %d", len(text), maxReason)
 	case strings.ContainsFunc(text, unicode.IsControl):
@@ -193,14 +201,14 @@ func CheckReason(text string) error {
 
 var (
 	errListen = errors.New("want a loopback address with a port, such as 127.0.0.1:9547 or [::1]:9547")
-	// The metrics name images and hosts, and their readers need no login.
-	errNoLoopback = errors.New("not a loopback address, and the numbers are served without authentication; " +
+	// The metrics name images and hosts, and can be read without a login.
+	errNoLoopback = errors.New("not a loopback address, and the metrics have no authentication; " +
 		"want one such as 127.0.0.1:9547 or [::1]:9547")
 	errPods = errors.New("want kubelet's list of pods, such as http://127.0.0.1:10255/pods, or off")
 )
 
-// loopback takes an address that only processes of this node can reach. A name is refused, even localhost: whoever
-// resolves it decides what it means.
+// loopback accepts an address that only processes of this node can reach. It rejects names, even localhost, because
+// their meaning depends on the resolver.
 func loopback(text string) error {
 	at, err := netip.ParseAddrPort(text)
 	switch {
@@ -212,9 +220,9 @@ func loopback(text string) error {
 	return nil
 }
 
-// podList takes the URL of kubelet's list of pods; off, which becomes empty: it is not asked. What the list says
-// decides whether an update is rolled back, so its host is an address, which no name server can move. It need not be a
-// loopback address: kubelet may listen on one other address of the node only (its address).
+// podList accepts the URL of kubelet's list of pods, or off, which becomes empty: no list. The list decides whether an
+// update is rolled back, so its host must be an address, which no name server can change. It need not be a loopback
+// address, because kubelet may listen only on another address of the node (its address).
 func podList(text string) (string, error) {
 	if text == "off" {
 		return "", nil

@@ -7,17 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
 )
 
-// yamlLine is how yaml.v3 words where its errors are.
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+// yamlLine matches the position in yaml.v3's errors.
+var yamlLine = lazyregexp.New(`^yaml: (?:line (\d+): )?`)
 
-// document gives the root mapping of a file; nil where it is empty or was reported.
+// document returns the root mapping of a file; nil if it is empty or was reported.
 func (w *walker) document(data []byte) *yaml.Node {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var first, second yaml.Node
@@ -32,8 +33,8 @@ func (w *walker) document(data []byte) *yaml.Node {
 	case err == nil:
 		w.report(second.Line, "", "second document, want one")
 	case !errors.Is(err, io.EOF):
-		at := yamlLine.FindStringSubmatch(err.Error())
-		line, _ := strconv.Atoi(at[1]) // 0 where yaml.v3 names none
+		at := yamlLine().FindStringSubmatch(err.Error())
+		line, _ := strconv.Atoi(at[1]) // 0 if yaml.v3 gives no line
 		w.report(line, "", "not YAML: %s", strings.TrimPrefix(err.Error(), at[0]))
 	case first.Content[0].Tag != "!!null":
 		return first.Content[0]
@@ -41,7 +42,7 @@ func (w *walker) document(data []byte) *yaml.Node {
 	return nil
 }
 
-// pairs visits the names and values of a mapping; a name that was there before is a problem, and is not visited.
+// pairs visits the names and values of a mapping; it reports a duplicate name and does not visit it.
 func (w *walker) pairs(path string, node *yaml.Node, visit func(name, value *yaml.Node)) {
 	if node.Kind != yaml.MappingNode {
 		w.report(node.Line, path, "%s, want a mapping (name: value)", kindName(node))
@@ -63,10 +64,10 @@ func (w *walker) pairs(path string, node *yaml.Node, visit func(name, value *yam
 	}
 }
 
-// join is the dotted path of a key.
+// join returns the dotted path of a key.
 func join(path, name string) string { return strings.TrimPrefix(path+"."+name, ".") }
 
-// kindName words what stands where something else should.
+// kindName describes a node of the wrong kind.
 func kindName(node *yaml.Node) string {
 	switch {
 	case node.Kind == yaml.MappingNode:
@@ -87,7 +88,7 @@ func textNode(text string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
 }
 
-// lookup gives the value of that name in a mapping; nil: there is none.
+// lookup returns the value with that name in a mapping; nil if there is none.
 func lookup(mapping *yaml.Node, name string) *yaml.Node {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == name {
@@ -97,7 +98,7 @@ func lookup(mapping *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// child is lookup that adds what is not there.
+// child is like lookup, but adds a missing value.
 func child(mapping *yaml.Node, name string) *yaml.Node {
 	value := lookup(mapping, name)
 	if value == nil {

@@ -5,6 +5,7 @@ package config
 import (
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// A page's configuration is taken, and says what the page says that it does.
+// The configuration examples of a page are valid and have the described effect.
 func TestTheExamplesOfThePagesAreValid(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/kubeadm.md")
@@ -28,10 +29,36 @@ func TestTheExamplesOfThePagesAreValid(t *testing.T) {
 	} {
 		rule := ruleOf(c.Settings, repository)
 		assert.Equal(t, tags.Patch, rule.Updates, repository)
-		from, err := rule.Dialect.Parse(step[0])
+		from, err := rule.Scheme.Parse(step[0])
 		require.NoError(t, err, repository)
-		to, err := rule.Dialect.Parse(step[1])
+		to, err := rule.Scheme.Parse(step[1])
 		require.NoError(t, err, repository)
 		assert.Equal(t, tags.Patch, tags.ChangeBetween(from, to), repository)
+	}
+}
+
+// The agent accepts each pattern on the page about tags, and orders the tags of its row.
+func TestThePatternsOfThePageOfTags(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/tags.md")
+	require.NoError(t, err)
+	block := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindSubmatch(page)
+	require.NotNil(t, block)
+	load(t, Sources{Root: tree(t, map[string]string{adminFile: string(block[1])})})
+
+	rows := regexp.MustCompile("(?m)^\\| ([^|]*) \\| `((?:pattern|versions): .*)` \\|$").FindAllStringSubmatch(string(page), -1)
+	require.Len(t, rows, 8)
+	for _, row := range rows {
+		settings := strings.ReplaceAll(row[2], `\|`, "|")
+		c := load(t, Sources{Root: tree(t, map[string]string{adminFile: "repositories: [{match: a/b, tags: {" + settings + "}}]\n"})})
+		scheme := ruleOf(c.Settings, "a/b").Scheme
+		if step := regexp.MustCompile(`^(\S+) to ([^ :,]+)`).FindStringSubmatch(row[1]); step != nil {
+			from, err := scheme.Parse(step[1])
+			require.NoError(t, err, row[1])
+			to, err := scheme.Parse(step[2])
+			require.NoError(t, err, row[1])
+			assert.True(t, tags.InLine(from, to), row[1])
+			assert.Greater(t, tags.ChangeBetween(from, to), tags.Same, row[1])
+		}
 	}
 }

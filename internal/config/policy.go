@@ -16,45 +16,36 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// Repository is what is written about the repositories that Match names: one, all below a prefix ("prefix/*"), or all
-// ("*"). What is nil or zero is not written there; a list without items is.
+// Repository has the settings for the repositories that Match names: one, all below a prefix ("prefix/*"), or all
+// ("*"). A nil or zero field is not set; an empty list is.
 type Repository struct {
-	Match      string        `yaml:"match" is:"match"`
-	Follow     string        `yaml:"follow,omitempty" is:"tag"`
-	Updates    *tags.Change  `yaml:"updates,omitempty" is:"updates none rebuild revision patch minor major"`
-	Dialect    *tags.Dialect `yaml:"dialect,omitempty" is:"dialect"`
-	Allow      []string      `yaml:"allow,omitempty" is:"tagpattern"`
-	Deny       []string      `yaml:"deny,omitempty" is:"denial"`
-	Max        tags.Tag      `yaml:"max,omitempty" is:"max"`
-	Older      *bool         `yaml:"older,omitempty" is:"bool true false"`
-	Signatures string        `yaml:"signatures,omitempty" is:"oneof require warn off"`
-	Hold       string        `yaml:"hold,omitempty" is:"reason"`
-	HoldUntil  time.Time     `yaml:"until,omitempty" is:"time"`
+	Match      string       `yaml:"match" is:"match"`
+	Follow     string       `yaml:"follow,omitempty" is:"tag"`
+	Updates    *tags.Change `yaml:"updates,omitempty" is:"updates none rebuild revision patch minor major"`
+	Tags       TagScheme    `yaml:"tags,omitempty"`
+	Allow      []string     `yaml:"allow,omitempty" is:"tagpattern"`
+	Deny       []string     `yaml:"deny,omitempty" is:"denial"`
+	Max        tags.Tag     `yaml:"max,omitempty" is:"max"`
+	Older      *bool        `yaml:"older,omitempty" is:"bool true false"`
+	Signatures string       `yaml:"signatures,omitempty" is:"oneof require warn off"`
+	Hold       string       `yaml:"hold,omitempty" is:"reason"`
+	HoldUntil  time.Time    `yaml:"until,omitempty" is:"time"`
+	Scheme     *tags.Scheme // of Tags; nil if they are not set
 }
 
-// fit holds an entry together: a release is read in the dialect of its tags, and without a hold nothing ends.
+// fit checks the settings of an entry together: a release is parsed with the scheme of its tags, and an end needs a
+// hold.
 func (w *walker) fit(path string, r *Repository, written *yaml.Node) {
 	if until := lookup(written, "until"); until != nil && r.Hold == "" {
-		w.report(until.Line, path+".until", "%q: without hold, want both or none", until.Value)
+		w.report(until.Line, path+".until", "%q: want hold and until, or neither", until.Value)
 	}
-	most, dialect := lookup(written, "max"), tags.Core
-	if most == nil {
-		return
-	}
-	if r.Dialect != nil {
-		dialect = *r.Dialect
-	}
-	var err error
-	if r.Max, err = dialect.Parse(most.Value); err != nil {
-		w.report(most.Line, path+".max", "%.200q: want a release in the dialect %s, such as 4.1 or 4.1.2",
-			most.Value, dialect)
-	}
+	w.fitScheme(path, r, written)
 }
 
-// Rules returns the rule of each repository, whose name is normalised as in CRI. Each of its fields comes from the most
-// specific entry that writes it: the repository's own, then the longest prefix, then "*"; of two spellings of one
-// repository, the later. A hold has its end from its own entry. Where nothing is written, only releases of the same
-// application version are offered, as the pod manifests were tested with.
+// Rules returns the rule of each repository, by its normalised name as in CRI. Each field of a rule comes from the most
+// specific entry that sets it: the repository's own, then the longest prefix, then "*"; of two spellings of one
+// repository, the later. A hold has its end from the same entry. Without any entry, only releases of the same
+// application version are offered, because the pod manifests were tested with that.
 func (s Settings) Rules() func(repository string) policy.Rule {
 	var patterns []pattern
 	for _, entry := range s.Repositories {
@@ -65,7 +56,7 @@ func (s Settings) Rules() func(repository string) policy.Rule {
 	}
 	slices.SortStableFunc(patterns, func(a, b pattern) int { return a.specificity() - b.specificity() })
 	return func(repository string) policy.Rule {
-		rule := policy.Rule{Updates: tags.Revision, Dialect: tags.Core}
+		rule := policy.Rule{Updates: tags.Revision}
 		for _, p := range patterns {
 			if repository == p.name || p.isPrefix && strings.HasPrefix(repository, p.name) {
 				p.entry.over(&rule)
@@ -75,7 +66,7 @@ func (s Settings) Rules() func(repository string) policy.Rule {
 	}
 }
 
-// over lays what is written over the policy.
+// over applies the set fields to the policy.
 func (r Repository) over(policy *policy.Rule) {
 	for f, written := range reflect.ValueOf(r).Fields() {
 		if dst := reflect.ValueOf(policy).Elem().FieldByName(f.Name); dst.IsValid() && !written.IsZero() {
@@ -83,11 +74,11 @@ func (r Repository) over(policy *policy.Rule) {
 		}
 	}
 	if r.Hold != "" {
-		policy.HoldUntil = r.HoldUntil // also where it has no end
+		policy.HoldUntil = r.HoldUntil // also if it has no end
 	}
 }
 
-// pattern is an entry with the normalised name that it matches, or the prefix of names.
+// pattern is an entry with the normalised name or prefix that it matches.
 type pattern struct {
 	name     string
 	isPrefix bool
@@ -101,7 +92,7 @@ func (p pattern) specificity() int {
 	return math.MaxInt
 }
 
-// patternOf normalises what an entry matches; false: no repository.
+// patternOf normalises the match of an entry; false if it is not a repository.
 func patternOf(match string) (pattern, bool) {
 	if match == anywhere {
 		return pattern{isPrefix: true}, true
@@ -111,7 +102,7 @@ func patternOf(match string) (pattern, bool) {
 		full, err := release.NormalizeRepository(name)
 		return pattern{name: full}, err == nil
 	}
-	// Two names behind the prefix: "docker.io/x" alone would be "library/x".
+	// Two components after the prefix: "docker.io/x" alone would become "library/x".
 	full, err := release.NormalizeRepository(name + "x/x")
 	return pattern{name: strings.TrimSuffix(full, "x/x"), isPrefix: true}, err == nil
 }

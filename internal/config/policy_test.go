@@ -18,30 +18,32 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// policies are repositories and what the file below says about them.
-var policies = map[string]policy.Rule{
-	"registry.suse.com/caasp/v4/velum":       {Updates: tags.Minor, Dialect: tags.Hyphen},
-	"registry.suse.com/caasp/v4/etcd":        {Updates: tags.Patch, Dialect: tags.Core},
-	"registry.suse.com/caasp/v4.5/etcd":      {Updates: tags.Rebuild, Dialect: tags.Plus},
-	"registry.suse.com/other":                {Updates: tags.Rebuild, Dialect: tags.Plus},
-	"registry.suse.com.evil.example/other":   {Updates: tags.Same, Dialect: tags.Plus},
-	"quay.io/coreos/etcd":                    {Updates: tags.Same, Dialect: tags.Plus},
-	"sles12/velum":                           {Updates: tags.Major, Dialect: tags.Plus},
-	"docker.io/sles12/velum":                 {Updates: tags.Major, Dialect: tags.Plus},
-	"docker.io/sles12/deep/velum":            {Updates: tags.Major, Dialect: tags.Plus},
-	"mariadb":                                {Updates: tags.Revision, Dialect: tags.Plus},
-	"docker.io/library/mariadb":              {Updates: tags.Revision, Dialect: tags.Plus},
-	"docker.io/someone/mariadb":              {Updates: tags.Patch, Dialect: tags.Plus},
-	"registry.suse.com/caasp/v4/velum/child": {Updates: tags.Patch, Dialect: tags.Core},
-}
-
 func TestTheMostSpecificMatchWins(t *testing.T) {
 	t.Parallel()
+	numeric, err := tags.NewScheme("", tags.Numeric, false)
+	require.NoError(t, err)
+	alpine, err := tags.NewScheme("^(?P<version>.*)-alpine$", tags.AnyVersions, false)
+	require.NoError(t, err)
+	policies := map[string]policy.Rule{
+		"registry.suse.com/caasp/v4/velum":       {Updates: tags.Minor, Scheme: alpine},
+		"registry.suse.com/caasp/v4/etcd":        {Updates: tags.Patch, Scheme: tags.SUSEOnly()},
+		"registry.suse.com/caasp/v4.5/etcd":      {Updates: tags.Rebuild, Scheme: numeric},
+		"registry.suse.com/other":                {Updates: tags.Rebuild, Scheme: numeric},
+		"registry.suse.com.evil.example/other":   {Updates: tags.Same, Scheme: numeric},
+		"quay.io/coreos/etcd":                    {Updates: tags.Same, Scheme: numeric},
+		"sles12/velum":                           {Updates: tags.Major, Scheme: numeric},
+		"docker.io/sles12/velum":                 {Updates: tags.Major, Scheme: numeric},
+		"docker.io/sles12/deep/velum":            {Updates: tags.Major, Scheme: numeric},
+		"mariadb":                                {Updates: tags.Revision, Scheme: numeric},
+		"docker.io/library/mariadb":              {Updates: tags.Revision, Scheme: numeric},
+		"docker.io/someone/mariadb":              {Updates: tags.Patch, Scheme: numeric},
+		"registry.suse.com/caasp/v4/velum/child": {Updates: tags.Patch, Scheme: tags.SUSEOnly()},
+	}
 	forward := `repositories:
-- {match: '*', updates: none, dialect: plus}
+- {match: '*', updates: none, tags: {versions: numeric}}
 - {match: 'registry.suse.com/*', updates: rebuild}
-- {match: 'registry.suse.com/caasp/v4/*', updates: patch, dialect: core}
-- {match: registry.suse.com/caasp/v4/velum, updates: minor, dialect: hyphen}
+- {match: 'registry.suse.com/caasp/v4/*', updates: patch, tags: {versions: suse}}
+- {match: registry.suse.com/caasp/v4/velum, updates: minor, tags: {pattern: '^(?P<version>.*)-alpine$'}}
 - {match: 'docker.io/*', updates: patch}
 - {match: 'sles12/*', updates: major}
 - {match: mariadb, updates: revision}
@@ -60,11 +62,11 @@ func TestTheMostSpecificMatchWins(t *testing.T) {
 
 func TestWithoutAnEntryARevisionIsTheLargestChange(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, policy.Rule{Updates: tags.Revision, Dialect: tags.Core}, ruleOf(Settings{}, "a/b"))
+	assert.Equal(t, policy.Rule{Updates: tags.Revision}, ruleOf(Settings{}, "a/b"))
 	assert.Equal(t, policy.Rule{Updates: tags.Revision}, ruleOf(Settings{}, "not a repository"))
 }
 
-// readPolicies are those of a file.
+// readPolicies returns the policies of a file.
 func readPolicies(t *testing.T, text string) Settings {
 	t.Helper()
 	c, err := read("x", "", text)
@@ -95,58 +97,15 @@ func TestEachFieldComesFromTheMostSpecificEntryThatWritesIt(t *testing.T) {
 	}, ruleOf(s, "docker.io/a/b"))
 }
 
-func TestOfTwoSpellingsOfARepositoryTheLaterWins(t *testing.T) {
+func TestLaterSpellingOfARepositoryWins(t *testing.T) {
 	t.Parallel()
 	s := readPolicies(t, "repositories: [{match: docker.io/library/mariadb, follow: a}, {match: mariadb, follow: b}]\n")
 	assert.Equal(t, "b", ruleOf(s, "mariadb").Follow)
 }
 
-// times are moments as people write them, and what is meant; nil: refused.
-var times = map[string]*time.Time{
-	"2026-12-24":                new(time.Date(2026, time.December, 24, 0, 0, 0, 0, time.Local)),
-	"2026-12-24T18:00:00+01:00": new(time.Date(2026, time.December, 24, 17, 0, 0, 0, time.UTC)),
-	"2026-12-24T17:00:00Z":      new(time.Date(2026, time.December, 24, 17, 0, 0, 0, time.UTC)),
-	"2000-01-01T00:00:00Z":      new(time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)),
-	"1999-12-31T23:59:59Z":      nil,
-	"0001-01-01T00:00:00Z":      nil,
-	"2026-02-30":                nil,
-	"2026-12-24 17:00:00":       nil,
-	"2026-12-24T17:00:00":       nil,
-	"24.12.2026":                nil,
-	"72h":                       nil,
-	"":                          nil,
-}
-
-func TestParseTime(t *testing.T) {
-	t.Parallel()
-	for text, want := range times {
-		got, err := ParseTime(text)
-		if want == nil {
-			assert.ErrorContains(t, err, "want a time such as", text)
-			assert.Zero(t, got)
-			continue
-		}
-		require.NoError(t, err, text)
-		assert.True(t, want.Equal(got), "%s is %s, want %s", text, got, want)
-	}
-}
-
-// A hold's end and a freeze are written to the status, which has years of four digits in UTC.
-func TestTimeOfThePolicyCanBeWritten(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{"9999-12-31T23:59:59-12:00", "9999-12-31", "2026-12-24"} {
-		got, err := ParseTime(text)
-		require.NoError(t, err, text)
-		for _, hours := range []int{-14, 0, 14} {
-			_, err = got.In(time.FixedZone("", hours*3600)).MarshalJSON()
-			assert.NoError(t, err, "%s at %+d", text, hours)
-		}
-	}
-}
-
-// TestAPatternThatIsTakenMatchesWithoutError: what path.Match would call
-// malformed is refused with its line, for whatever tag it meets first.
-func TestAPatternThatIsTakenMatchesWithoutError(t *testing.T) {
+// TestAcceptedPatternsMatchWithoutError: a pattern that path.Match would find malformed for some tag is rejected
+// with its line.
+func TestAcceptedPatternsMatchWithoutError(t *testing.T) {
 	t.Parallel()
 	text := rapid.StringMatching(`[a-b0-1.*?\[\]^\\!{-]{0,12}`)
 	name := rapid.StringMatching(`[a-b0-1._-]{1,6}`)
@@ -195,7 +154,7 @@ func TestTheLengthOfAPattern(t *testing.T) {
 	assert.Error(t, tagPattern(strings.Repeat("x", 257)))
 }
 
-// ruleOf is the rule of a repository as people write it.
+// ruleOf returns the rule of a repository by its usual spelling.
 func ruleOf(s Settings, repository string) policy.Rule {
 	if name, err := release.NormalizeRepository(repository); err == nil {
 		repository = name

@@ -13,10 +13,10 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Problem is one thing that is wrong with a configuration.
+// Problem is one problem of a configuration.
 type Problem struct {
-	Place   string `json:"place"` // a file, or the environment's variable; empty: of no single place
-	Line    int    `json:"line"`  // 0: none
+	Place   string `json:"place"` // a file, or the environment variable; empty if there is no single place
+	Line    int    `json:"line"`  // 0 if there is none
 	Problem string `json:"problem"`
 	cause   error
 }
@@ -25,15 +25,15 @@ func (p Problem) Error() string {
 	return strings.TrimPrefix(origin(p.Place, p.Line)+": "+p.Problem, ": ")
 }
 
-// origin is where a value was written. Line 0 is a place without lines.
+// origin returns the place of a value. Line 0 is a place without lines.
 func origin(place string, line int) string {
 	return strings.TrimSuffix(place+":"+strconv.Itoa(line), ":0")
 }
 
-// problems are the error of Load, in the order found: a line for each.
+// problems are the error of Load, in order: one line each.
 type problems []Problem
 
-// maxProblems bounds a report: what has more is not a configuration.
+// maxProblems limits a report: a file with more is not a configuration.
 const maxProblems = 20
 
 func (p problems) Error() string {
@@ -44,12 +44,12 @@ func (p problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Is finds the cause of one of them.
+// Is reports whether target is the cause of a problem.
 func (p problems) Is(target error) bool {
 	return slices.ContainsFunc(p, func(one Problem) bool { return errors.Is(one.cause, target) })
 }
 
-// ProblemsOf lists what an error of Load is about, in the order found. Of any other error it makes one problem.
+// ProblemsOf returns the problems of an error of Load, in order. Any other error becomes one problem.
 func ProblemsOf(err error) []Problem {
 	found, is := errors.AsType[problems](err)
 	switch more := len(found) - maxProblems; {
@@ -61,15 +61,15 @@ func ProblemsOf(err error) []Problem {
 	return found
 }
 
-// Entry is one merged value and where it comes from.
+// Entry is one merged value and its origin.
 type Entry struct {
-	// Key is as "log.level", "manage[0]", "values.sles12/velum" or "repositories[0].deny[1]".
+	// Key has the form "log.level", "manage[0]", "values.sles12/velum" or "repositories[0].deny[1]".
 	Key    string `json:"key"`
 	Value  string `json:"value"`  // as written, without the root
 	Origin string `json:"origin"` // "file:line", "environment NAME" or "default"
 }
 
-// Entries lists the merged values in the order of the settings. What is empty, such as a list without items, has no
+// Entries lists the merged values in the order of the settings. Empty values, such as a list without items, have no
 // entry.
 func (c *Config) Entries() []Entry { return entries("", c.shown) }
 
@@ -90,8 +90,8 @@ func entries(path string, node *yaml.Node) []Entry {
 	return found
 }
 
-// YAML gives the merged configuration as one file, each value with its origin in a comment. Read again, it gives the
-// same Settings.
+// YAML returns the merged configuration as one file, each value with its origin in a comment. It can be read back to
+// the same Settings.
 func (c *Config) YAML() ([]byte, error) {
 	var out bytes.Buffer
 	encoder := yaml.NewEncoder(&out)

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// sizes as people write them, and their bytes.
+// sizes as people write them, in bytes.
 var sizes = map[string]int64{
 	"0": 0, "0B": 0, "0KiB": 0, "1": 1, "17B": 17,
 	"500KB": 500_000, "500KiB": 512_000, "3MB": 3_000_000, "20MiB": 20_971_520,
@@ -19,7 +19,7 @@ var sizes = map[string]int64{
 	"9223372036854775807": 9_223_372_036_854_775_807, "8388607TiB": 8_388_607 << 40,
 }
 
-// noSizes are what could be meant in two ways, or in none.
+// noSizes are ambiguous or meaningless sizes.
 var noSizes = []string{
 	"", " ", "B", "KiB", "i", "1K", "1k", "1M", "20m", "1G", "1T", "1Mi", "20mib", "20Mib", "20 MiB", " 20MiB", "20MiB ",
 	"-1", "+1", "-1MiB", "010", "0x10", "1e3", "1_000", "1,5GiB", "1.5GiB", "1.0", ".5", "MiB20", "1BB", "1KiBB", "1PiB",
@@ -39,7 +39,7 @@ func TestParseSize(t *testing.T) {
 	}
 }
 
-// A size that is taken is its number times its unit, and never overflows.
+// An accepted size is its number times its unit, without overflow.
 func TestSizesAreExact(t *testing.T) {
 	t.Parallel()
 	names := make([]string, 0, len(units))

@@ -21,18 +21,17 @@ const (
 	defaultPlace = "default"
 )
 
-// walker reads one place after the other into Settings, each over what was read before, and into the tree that is
-// shown: there each value stands as it was written, and its comment is its origin. After a problem it goes on, to
-// report all.
+// walker reads one source after another into Settings, each overriding the earlier ones, and into the tree for `config
+// show`: there each value is as written, and its comment is its origin. After a problem it continues, to report all.
 type walker struct {
 	problems problems
-	platform platform.Platform // its root is before all paths
-	place    string            // that is read now
+	platform platform.Platform // its root is the prefix of all paths
+	place    string            // the current source
 	settings Settings
 	shown    *yaml.Node
 }
 
-// newWalker has read the defaults.
+// newWalker returns a walker that has read the defaults.
 func newWalker(p platform.Platform) *walker {
 	w := &walker{platform: p, place: defaultPlace, shown: &yaml.Node{Kind: yaml.MappingNode}}
 	w.section("", defaults(reflect.TypeFor[Settings](), p), reflect.ValueOf(&w.settings).Elem(), w.shown)
@@ -47,7 +46,7 @@ func (w *walker) read(place string, data []byte) {
 	}
 }
 
-// set reads the text of a scalar key from a place that is no file of ours.
+// set sets the text of a scalar key from a source that is not one of the agent's files.
 func (w *walker) set(key, place, text string) {
 	w.place = place
 	f, dst := w.field(key)
@@ -63,7 +62,7 @@ func (w *walker) field(key string) (f field, dst reflect.Value) {
 	return f, dst
 }
 
-// written is a key as it is shown.
+// written returns a key's node in the shown tree.
 func (w *walker) written(key string) *yaml.Node {
 	node := w.shown
 	for name := range strings.SplitSeq(key, ".") {
@@ -72,7 +71,7 @@ func (w *walker) written(key string) *yaml.Node {
 	return node
 }
 
-// report is about what stands at a path; empty: about the whole place.
+// report records a problem with the value at a path; empty: with the whole source.
 func (w *walker) report(line int, path, format string, args ...any) {
 	if path != "" {
 		path += ": "
@@ -81,13 +80,15 @@ func (w *walker) report(line int, path, format string, args ...any) {
 	w.problems = append(w.problems, Problem{Place: w.place, Line: line, Problem: outside.Mask(err.Error()), cause: err})
 }
 
-// section reads a mapping into a struct. A key that takes more than a text, and has no value, says nothing: all its
-// lines may be commented out.
+// section reads a mapping into a struct. A key for more than a text that has no value is ignored: all its lines may be
+// commented out.
 func (w *walker) section(path string, in *yaml.Node, dst reflect.Value, shown *yaml.Node) {
 	keys := fields(dst.Type())
 	w.pairs(path, in, func(name, value *yaml.Node) {
 		f, known := find(keys, name.Value)
-		switch {
+		switch instead := retired(join(path, name.Value), value.Value); {
+		case instead != "":
+			w.report(name.Line, "", "%q was removed, %s", join(path, name.Value), instead)
 		case !known:
 			w.report(name.Line, "", "unknown key %q, %s", join(path, name.Value), suggest(path, name.Value, keys))
 		case value.Tag == "!!null" && f.shape() != yaml.ScalarNode:
@@ -97,7 +98,7 @@ func (w *walker) section(path string, in *yaml.Node, dst reflect.Value, shown *y
 	})
 }
 
-// value reads what stands behind a key.
+// value reads the value of a key.
 func (w *walker) value(path string, f field, in *yaml.Node, dst reflect.Value, shown *yaml.Node) {
 	shape := f.shape()
 	if shape == yaml.ScalarNode {
@@ -120,12 +121,12 @@ func (w *walker) value(path string, f field, in *yaml.Node, dst reflect.Value, s
 		w.list(path, f, in, dst, shown)
 	}
 	shown.Style, shown.LineComment = 0, ""
-	if len(shown.Content) == 0 { // no value says where it is from
+	if len(shown.Content) == 0 { // an empty value has no origin
 		shown.Style, shown.LineComment = yaml.FlowStyle, origin(w.place, in.Line)
 	}
 }
 
-// scalar reads one text; nil: it was reported. Numbers are taken as they are written, so that a tag 3.10 stays one.
+// scalar reads one text; nil if it was reported. Numbers keep their spelling, so that a tag 3.10 does not change.
 func (w *walker) scalar(path string, f field, in, shown *yaml.Node) any {
 	tag := "!!str"
 	if f.kind == "bool" {
@@ -134,22 +135,38 @@ func (w *walker) scalar(path string, f field, in, shown *yaml.Node) any {
 	switch {
 	case in.Kind == yaml.ScalarNode && slices.Contains([]string{"!!str", "!!int", "!!float", "!!timestamp", tag}, in.Tag):
 	case in.Tag == "!!bool":
-		w.report(in.Line, path, "a boolean, want text (in quotes where it is meant)")
+		w.report(in.Line, path, "a boolean, want text (put it in quotes)")
 	default:
 		w.report(in.Line, path, "%s, want a single value", kindName(in))
 		return nil
 	}
 	*shown = *textNode(in.Value)
-	shown.Tag, shown.Line, shown.LineComment = tag, in.Line, origin(w.place, in.Line)
+	shown.Tag, shown.Line, shown.LineComment = tag, in.Line, origin(w.placeOf(f), in.Line)
 	value, err := w.convert(f, in.Value)
-	if err != nil {
+	switch {
+	case err != nil && f.kind == "webhookurl": // it may be a secret
+		w.report(in.Line, path, "%w", err)
+		return nil
+	case err != nil:
 		w.report(in.Line, path, "%.200q: %w", in.Value, err)
 		return nil
 	}
 	return value
 }
 
-// convert makes a value of a text, and says what is wrong with it.
+// placeOf returns the current source. A default may be the platform's.
+func (w *walker) placeOf(f field) string {
+	if w.place != defaultPlace || f.Tag.Get("platform") == "" {
+		return w.place
+	}
+	all := platform.All()
+	if f.defaultOn(w.platform) != f.defaultOn(all[len(all)-1]) {
+		return defaultPlace + " of " + w.platform.Name
+	}
+	return defaultPlace
+}
+
+// convert parses a text, and reports its problem.
 func (w *walker) convert(f field, text string) (any, error) {
 	if f.empty && text == "" {
 		return reflect.Zero(f.Type).Interface(), nil
@@ -168,11 +185,11 @@ func (w *walker) convert(f field, text string) (any, error) {
 	return value, err
 }
 
-// assign sets a value that was read. A pointer says whether one was written.
+// assign sets a value. A pointer shows whether it was set.
 func assign(dst reflect.Value, value any) {
 	v := reflect.ValueOf(value)
 	switch {
-	case !v.IsValid(): // it was reported
+	case !v.IsValid(): // already reported
 	case dst.Kind() == reflect.Pointer && v.Kind() != reflect.Pointer:
 		dst.Set(reflect.New(dst.Type().Elem()))
 		dst.Elem().Set(v)
@@ -181,7 +198,7 @@ func assign(dst reflect.Value, value any) {
 	}
 }
 
-// list reads scalars, which replace those of before. An item may be several values.
+// list reads scalars, which replace the earlier ones. An item may become several values.
 func (w *walker) list(path string, f field, in *yaml.Node, dst reflect.Value, shown *yaml.Node) {
 	shown.Content = nil
 	dst.Set(reflect.MakeSlice(f.Type, 0, len(in.Content)))
@@ -198,7 +215,7 @@ func (w *walker) list(path string, f field, in *yaml.Node, dst reflect.Value, sh
 	}
 }
 
-// table reads names and scalars, over those of before.
+// table reads names and scalars into the earlier ones.
 func (w *walker) table(path string, f field, in *yaml.Node, dst reflect.Value, shown *yaml.Node) {
 	if dst.IsNil() {
 		dst.Set(reflect.MakeMap(f.Type))
@@ -213,8 +230,8 @@ func (w *walker) table(path string, f field, in *yaml.Node, dst reflect.Value, s
 	})
 }
 
-// records reads mappings with the same keys. They replace those of the same name where they stand, or all where they
-// have no name.
+// records reads mappings with the same keys. They replace earlier ones with the same name in place, or all if they have
+// no names.
 func (w *walker) records(path string, f field, in *yaml.Node, dst reflect.Value, shown *yaml.Node) {
 	if most, err := strconv.Atoi(f.Tag.Get("most")); err == nil && len(in.Content) > most {
 		w.report(in.Line, path, "%d %s, want at most %d", len(in.Content), f.name, most)
@@ -246,7 +263,7 @@ func (w *walker) records(path string, f field, in *yaml.Node, dst reflect.Value,
 	}
 }
 
-// record reads one entry of a list of records. What its keys ask of one another is looked at where each is right.
+// record reads one entry of a list of records. Dependencies between its keys are checked if each is valid.
 func (w *walker) record(path string, in *yaml.Node, dst reflect.Value, shown *yaml.Node) {
 	before := len(w.problems)
 	if w.section(path, in, dst, shown); in.Kind != yaml.MappingNode {
@@ -263,7 +280,15 @@ func (w *walker) record(path string, in *yaml.Node, dst reflect.Value, shown *ya
 			w.report(in.Line, path, "%q is missing", f.name)
 		}
 	}
-	if entry, is := reflect.TypeAssert[*Repository](dst.Addr()); is && len(w.problems) == before {
+	if len(w.problems) > before {
+		return
+	}
+	if entry, is := reflect.TypeAssert[*Repository](dst.Addr()); is {
 		w.fit(path, entry, shown)
+	}
+	if entry, is := reflect.TypeAssert[*Webhook](dst.Addr()); is {
+		if err := entry.check(); err != nil {
+			w.report(in.Line, path, "%q: %w", entry.Name, err)
+		}
 	}
 }

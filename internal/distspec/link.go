@@ -10,19 +10,18 @@ import (
 	"strings"
 )
 
-// Errors of a Link header. Where the next page is cannot be known, so the list is not whole.
+// Errors of a Link header. The next page is unknown, so the list is incomplete.
 var (
 	ErrForeignLink = errors.New("link: leads to another host")
 	ErrLink        = errors.New("link: no URL")
 )
 
-// NextPage returns the URL of the page that the Link headers of a page name as the next; nil: there
-// is none. page is the URL that the client asked for, not where a redirect led.
+// NextPage returns the URL of the next page from the Link headers of a page; nil if there is none. page is the URL that
+// the client requested, not the target of a redirect.
 //
-// Registries do not know how they are reached: behind a proxy a link names another scheme, host or
-// port, and lacks the prefix of the repository's path (Artifactory). So the client goes on at its
-// own URL, with the query of the link. Only a link to something else on the same host is followed
-// as it is.
+// Registries do not know their public address: behind a proxy a link has another scheme, host or port, and lacks the
+// prefix of the repository's path (Artifactory). So the client continues at its own URL, with the query of the link.
+// Only a link to another resource on the same host is followed as it is.
 func NextPage(page *url.URL, headers []string) (*url.URL, error) {
 	target, ok := nextLink(headers)
 	if !ok {
@@ -53,7 +52,7 @@ func NextPage(page *url.URL, headers []string) (*url.URL, error) {
 	return next, nil
 }
 
-// withLast returns the query of a page that goes on behind the last name of another.
+// withLast returns the query of a page that starts after the last name of another.
 func withLast(own, link url.Values) url.Values {
 	for _, name := range []string{"last", "n"} {
 		if link.Has(name) {
@@ -63,14 +62,14 @@ func withLast(own, link url.Values) url.Values {
 	return own
 }
 
-// isSameThing reports whether two paths end alike: in tags/list, or in referrers and a digest.
+// isSameThing reports whether two paths name the same resource: both end in tags/list, or in referrers and a digest.
 func isSameThing(a, b *url.URL) bool {
 	end := func(u *url.URL) string { return path.Join(path.Base(path.Dir(u.Path)), path.Base(u.Path)) }
 	return end(a) == end(b)
 }
 
-// isSameHost reports whether a link stays on the host of its page: on its origin, or on what a
-// registry behind a proxy takes for it, http for https, and no port.
+// isSameHost reports whether a link stays on the host of its page: on its origin, or on what a registry behind a proxy
+// uses for it: http instead of https, and no port.
 func isSameHost(next, page *url.URL) bool {
 	if next.Opaque != "" || next.Scheme != page.Scheme && (next.Scheme != "http" || page.Scheme != "https") {
 		return false
@@ -83,11 +82,11 @@ func isSameHost(next, page *url.URL) bool {
 		(next.Port() == "" || next.Port() == standard[next.Scheme] && page.Port() == "" || next.Port() == page.Port())
 }
 
-// link is one of a Link header (RFC 8288, section 3).
+// link is one entry of a Link header (RFC 8288, section 3).
 type link struct{ target, rel string }
 
-// nextLink returns the target of the first link with the relation next. One with a last, and
-// without a relation, can be nothing else.
+// nextLink returns the target of the first link with the relation next. A link with a last and without a relation
+// counts as next.
 func nextLink(headers []string) (string, bool) {
 	all := links(strings.Join(headers, ","))
 	for _, l := range all {
@@ -103,8 +102,7 @@ func nextLink(headers []string) (string, bool) {
 	return "", false
 }
 
-// links reads a Link header as generously as can be: the brackets of a target and the quotes of a
-// relation may be missing.
+// links parses a Link header leniently: the brackets of a target and the quotes of a relation may be missing.
 func links(header string) []link {
 	var out []link
 	for {
@@ -115,7 +113,7 @@ func links(header string) []link {
 		var l link
 		if rest, bracketed := strings.CutPrefix(header, "<"); bracketed {
 			if l.target, header = cutAt(rest, "<>"); !strings.HasPrefix(header, ">") {
-				l.target, header = cutAt(rest, ";,") // it is not closed
+				l.target, header = cutAt(rest, ";,") // not closed
 			}
 			header = strings.TrimPrefix(header, ">")
 		} else {
@@ -127,13 +125,13 @@ func links(header string) []link {
 	}
 }
 
-// parameters reads what follows a target, up to the next link, and returns its first relation.
+// parameters reads the parameters of a target, up to the next link, and returns the first relation.
 func parameters(rest string) (rel, after string) {
 	for {
 		rest = strings.TrimLeft(rest, " \t")
 		var isMore bool
 		if rest, isMore = strings.CutPrefix(rest, ";"); !isMore {
-			_, rest = cutAt(rest, ",") // what is no parameter
+			_, rest = cutAt(rest, ",") // not a parameter
 			return rel, rest
 		}
 		var name, value string
@@ -147,7 +145,7 @@ func parameters(rest string) (rel, after string) {
 	}
 }
 
-// parameterValue reads a token or a quoted string. A quote that is not closed is none.
+// parameterValue reads a token or a quoted string. A quote that is not closed is part of a token.
 func parameterValue(rest string) (value, after string) {
 	if rest == "" || rest[0] != '"' && rest[0] != '\'' {
 		value, after = cutAt(rest, ";,")

@@ -18,8 +18,8 @@ func mustURL(t testing.TB, text string) *url.URL {
 	return u
 }
 
-// A client goes on where it asked, whatever a registry takes for its own address.
-func TestTheNextPageIsAtTheOwnURL(t *testing.T) {
+// A client continues at the URL that it requested, whatever address the registry believes it has.
+func TestNextPageIsAtTheRequestedURL(t *testing.T) {
 	t.Parallel()
 	const page = "https://m.example.com:5000/artifactory/api/docker/remote/v2/repo/tags/list?n=1000"
 	const own = "https://m.example.com:5000/artifactory/api/docker/remote/v2/repo/tags/list?"
@@ -113,7 +113,7 @@ func TestNextLink(t *testing.T) {
 	assert.Equal(t, "/b", got)
 }
 
-// Whatever a header says, the request goes to the host that was asked.
+// Whatever a header contains, the request goes to the same host.
 func FuzzLink(f *testing.F) {
 	for _, seed := range []string{
 		`</v2/app/tags/list?last=a&n=2>; rel="next"`, `<a>; rel=prev, <b>; rel="x next"`,

@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// A number in Retry-After that is at least leastEpoch is no wait, which would be 31 years: it is
-// the time itself, in seconds since 1970, as Docker Hub sends it. From leastMillis on it is in
-// milliseconds: as seconds it would be a year after 5000.
+// A number in Retry-After of at least leastEpoch is not a wait, which would be 31 years, but the time itself, in
+// seconds since 1970, as Docker Hub sends it. From leastMillis on it is in milliseconds: as seconds it would be after
+// the year 5000.
 const (
 	leastEpoch  = 1e9
 	leastMillis = 1e11
 	mostMillis  = 1e14
 )
 
-// dateLayouts are the forms of a date beside those of HTTP (RFC 9110, 5.6.7) that servers send.
+// dateLayouts are date formats that servers send in addition to those of HTTP (RFC 9110, 5.6.7).
 var dateLayouts = []string{
 	"Mon, 2 Jan 2006 15:04:05 GMT", "Mon, 2 Jan 2006 15:04:05 UTC", time.RFC1123Z, time.RFC3339,
 }
 
-// RetryAfter reads the value of a Retry-After header (RFC 9110, 10.2.3): seconds, with a fraction
-// or without, seconds or milliseconds since 1970, or a date. A time later than most is most. It is
-// zero for a time in the past, and for what cannot be read.
+// RetryAfter parses the value of a Retry-After header (RFC 9110, 10.2.3): seconds, with or without a fraction, seconds
+// or milliseconds since 1970, or a date. It returns at most now plus most, and zero for a time in the past or an
+// invalid value.
 func RetryAfter(value string, now time.Time, most time.Duration) time.Time {
 	value = strings.TrimSpace(value)
 	latest := now.Add(most)
@@ -45,7 +45,7 @@ func retryTime(value string, now, latest time.Time) (time.Time, bool) {
 		n, err := strconv.ParseFloat(value, 64)
 		switch {
 		case math.IsInf(n, 1), n >= mostMillis:
-			return latest, true // more than anybody means
+			return latest, true // larger than any sensible value
 		case err != nil:
 			return time.Time{}, false
 		case n >= leastMillis:

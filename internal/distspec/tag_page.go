@@ -12,22 +12,21 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
-// ErrNoTagList: JSON, but not of a tag list. A host that answers so has not said which tags there are.
+// ErrNoTagList: JSON, but not a tag list. Such an answer does not say which tags exist.
 var ErrNoTagList = errors.New("no tag list")
 
 const (
 	maxRaw  = 1 << 10 // bytes of a tag in a page, quotes and escapes included
 	maxName = 128     // bytes of a tag (distribution specification)
-	depth   = 64      // of lists and objects in one another
+	depth   = 64      // of nested lists and objects
 )
 
-// tooLong stands for a name that is longer than any tag.
+// tooLong replaces a name that is longer than any tag.
 const tooLong = `"`
 
-// ReadTagPage reads one page of a tag list, and keeps its names alone: Google's registries send
-// megabytes of other things with them (`child`, `manifest`). There are at most `most` names, which
-// need not be tags; of one that is longer than a tag only a quote is left. The reader is read to its
-// end, and bounds the size.
+// ReadTagPage reads one page of a tag list, and keeps only its names: Google's registries send megabytes of other data
+// with them (`child`, `manifest`). It returns at most `most` names, which need not be tags; a name longer than a tag is
+// replaced by a quote. It reads the reader to its end; the reader limits the size.
 func ReadTagPage(from io.Reader, most int) ([]string, error) {
 	s := scanner{in: bufio.NewReaderSize(from, 16<<10)}
 	names, err := s.page(most)
@@ -47,7 +46,7 @@ func ReadTagPage(from io.Reader, most int) ([]string, error) {
 	return names, nil
 }
 
-// scanner reads JSON and keeps no more of it than it has to.
+// scanner reads JSON and keeps as little of it as possible.
 type scanner struct{ in *bufio.Reader }
 
 func (s scanner) page(most int) (names []string, err error) {
@@ -68,7 +67,7 @@ func (s scanner) page(most int) (names []string, err error) {
 		case key != "tags" && key != "name":
 			return s.skip()
 		case seen[key]:
-			return fmt.Errorf("%s: stands there twice", key)
+			return fmt.Errorf("%s: appears twice", key)
 		}
 		seen[key] = true
 		if key == "name" {
@@ -118,7 +117,7 @@ func (s scanner) names(most int) ([]string, error) {
 	return names, err
 }
 
-// elements reads what stands between brackets and commas. The opening bracket has been read.
+// elements reads the elements between brackets. The opening bracket has been read.
 func (s scanner) elements(end byte, element func() error) error {
 	c, err := s.next()
 	if err != nil || c == end {
@@ -142,7 +141,7 @@ func (s scanner) elements(end byte, element func() error) error {
 	}
 }
 
-// member reads the key of an object, and the colon behind it.
+// member reads the key of an object and its colon.
 func (s scanner) member() (string, error) {
 	c, err := s.next()
 	if err == nil && c != '"' {
@@ -193,7 +192,7 @@ func (s scanner) text() (string, error) {
 	}
 }
 
-// skip reads a value, and keeps nothing of it.
+// skip reads and drops a value.
 func (s scanner) skip() error { return s.skipBelow(depth) }
 
 func (s scanner) skipBelow(levels int) error {
@@ -232,7 +231,7 @@ func (s scanner) skipText() error {
 	}
 }
 
-// skipScalar reads a number, true, false or null, whose first byte was read.
+// skipScalar reads a number, true, false or null, whose first byte has been read.
 func (s scanner) skipScalar(c byte) error {
 	for isScalar(c) {
 		next, err := s.in.ReadByte()
@@ -261,7 +260,7 @@ func (s scanner) literal(rest string) error {
 	return nil
 }
 
-// next reads the next byte that is no white space.
+// next returns the next byte that is not white space.
 func (s scanner) next() (byte, error) {
 	for {
 		c, err := s.in.ReadByte()

@@ -39,8 +39,8 @@ func TestReadTagPage(t *testing.T) {
 	}
 }
 
-// What is no list is not an empty list.
-func TestWhatIsNoTagPage(t *testing.T) {
+// A document that is not a tag list is not an empty list.
+func TestInvalidTagPages(t *testing.T) {
 	t.Parallel()
 	pages := map[string]string{
 		``: "unexpected EOF", `{`: "unexpected EOF", `{"tags":["1"`: "unexpected EOF", `{"tags":["1"]`: "unexpected EOF", `{"tags":["1`: "unexpected EOF",
@@ -62,8 +62,8 @@ func TestWhatIsNoTagPage(t *testing.T) {
 	require.ErrorIs(t, err, ocimanifest.ErrTooMany)
 }
 
-// A page of megabytes costs no more than its names.
-func TestATagPageOfManifestsIsNotKept(t *testing.T) {
+// A page of megabytes needs only the memory of its names.
+func TestTagPageMemory(t *testing.T) {
 	const manifests = 20_000
 	read, write := io.Pipe()
 	go func() {
@@ -86,7 +86,7 @@ func TestATagPageOfManifestsIsNotKept(t *testing.T) {
 	assert.Less(t, bytes, int64(64<<10))
 }
 
-// What encoding/json reads as a list is read so here, and nothing else is.
+// The scanner accepts exactly the lists that encoding/json accepts.
 func FuzzTagPage(f *testing.F) {
 	for _, seed := range []string{
 		`{"tags":["1.0",null]}`, `{"name":"a","tags":null}`, `{"manifest":{"x":[1,{"y":"z\"}"}]},"tags":["1"]}`, `{"tags":["\ud800"]}`, `{"tags":["1"]`,

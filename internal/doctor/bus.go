@@ -20,7 +20,7 @@ const busWait = 10 * time.Second
 // checkBus looks at the daemon's place on the system bus, and at what decides there.
 func (n Node) checkBus(ctx context.Context, daemon *status.Status) []Finding {
 	const check = "d-bus"
-	const instead = "the command line works without it, and those who listen on the bus hear nothing"
+	const instead = "the command line works without it, but programs on the bus get no signals"
 	ctx, cancel := context.WithTimeout(ctx, busWait)
 	defer cancel()
 	conn, err := bus.Open(ctx, n.Bus)
@@ -33,16 +33,16 @@ func (n Node) checkBus(ctx context.Context, daemon *status.Status) []Finding {
 	defer conn.Close()
 	name := api.BusName + ".conf"
 	if !isThere(n.at("usr/share/dbus-1/system.d", name)) && !isThere(n.at("etc/dbus-1/system.d", name)) {
-		return []Finding{advise(check, "its policy "+name+" is not installed: "+instead,
-			"install the whole package, then systemctl reload dbus")}
+		return []Finding{advise(check, "policy "+name+" is not installed: "+instead,
+			"install the complete package, then run systemctl reload dbus")}
 	}
 	var owned bool
 	if err := conn.Ask(ctx, bus.Driver("NameHasOwner", api.BusName), &owned); err != nil {
 		return []Finding{warn(check, err.Error(), "systemctl status dbus")}
 	}
 	if daemon != nil && !owned {
-		return []Finding{warn(check, "the daemon runs, and has not got its name "+api.BusName+": "+instead,
-			"systemctl reload dbus, if the policy is younger than the bus; then journalctl -u image-update-agent")}
+		return []Finding{warn(check, "the daemon is running but does not own its name "+api.BusName+": "+instead,
+			"run systemctl reload dbus, then see journalctl -u image-update-agent")}
 	}
 	return []Finding{ok(check, api.BusName), n.checkPolkit(ctx, conn)}
 }
@@ -52,7 +52,7 @@ func (n Node) checkPolkit(ctx context.Context, conn *bus.Conn) Finding {
 	const check = "polkit"
 	const authority = "org.freedesktop.PolicyKit1"
 	if !isThere(n.at("usr/share/polkit-1/actions", api.BusName+".policy")) {
-		return advise(check, "its actions are not installed: on the bus root alone can act", "install the whole package")
+		return advise(check, "polkit actions are not installed: only root can act over D-Bus", "install the complete package")
 	}
 	var owned bool
 	var startable []string
@@ -64,9 +64,10 @@ func (n Node) checkPolkit(ctx context.Context, conn *bus.Conn) Finding {
 	case err != nil:
 		return warn(check, err.Error(), "systemctl status dbus")
 	case !owned && !slices.Contains(startable, authority):
-		return advise(check, "polkitd is not there: on the bus root alone can act", "install polkit, if others are to act")
+		return advise(check, "polkit is not installed: only root can act over D-Bus",
+			"install polkit if other users should act")
 	default:
-		return ok(check, "it decides who may act on the bus")
+		return ok(check, "polkit decides who may act over D-Bus")
 	}
 }
 

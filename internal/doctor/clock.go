@@ -79,10 +79,11 @@ func (d *dates) note(host string, header http.Header, now time.Time) {
 // then it is the others that are wrong.
 func (d *dates) check(now, built time.Time) Finding {
 	const check = "clock"
-	const remedy = "set the clock, and keep it set (timedatectl set-ntp true): certificates and tokens count on it"
+	const remedy = "set the clock and keep it synchronized (timedatectl set-ntp true): certificates " +
+		"and tokens depend on it"
 	it := now.UTC().Format(time.RFC3339)
 	if now.Add(buildDrift).Before(built) {
-		err := fmt.Errorf("it is %s, before this program was built (%s)", it, built.UTC().Format(time.RFC3339))
+		err := fmt.Errorf("the clock shows %s, before this program was built (%s)", it, built.UTC().Format(time.RFC3339))
 		return fail(check, err, remedy)
 	}
 	d.mu.Lock()
@@ -100,7 +101,7 @@ func (d *dates) check(now, built time.Time) Finding {
 	if least < 0 {
 		way = "ahead of"
 	}
-	detail := fmt.Sprintf("it is %s, %s %s the clock of %s", it, least.Abs().Round(time.Second), way, nearest)
+	detail := fmt.Sprintf("the clock shows %s, %s %s the clock of %s", it, least.Abs().Round(time.Second), way, nearest)
 	return warn(check, detail, remedy)
 }
 

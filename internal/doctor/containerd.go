@@ -37,7 +37,7 @@ func (n Node) checkRuntime(ctx context.Context) ([]Finding, bool) {
 	server, serverErr := AskContainerd(ctx, n.Settings)
 	runtime, err := pods.New(pods.Options{Socket: n.CRI.Socket})
 	if err != nil {
-		return []Finding{fail("cri", err, "correct cri.socket")}, false
+		return []Finding{fail("cri", err, "correct cri.socket in the configuration")}, false
 	}
 	space, criErr := runtime.Filesystem(ctx)
 	containerd := ok("containerd", n.Containerd.Socket+", "+server.Version)
@@ -51,7 +51,7 @@ func (n Node) checkRuntime(ctx context.Context) ([]Finding, bool) {
 	}
 	ignored := n.CertsD.Ignored(server.Version, server.ConfigPath)
 	hostFindings := []Finding{
-		skipped("registry hosts", "containerd does not answer, and which hosts it follows depends on it"),
+		skipped("registry hosts", "containerd does not answer, so the hosts that it uses are unknown"),
 	}
 	if serverErr == nil {
 		hostFindings = checkHosts(hosts.Dirs(ctx, n.Containerd.CertsD), server.Version, ignored)
@@ -74,7 +74,7 @@ func (n Node) socketRemedy(key, start string) string {
 		path := n.at(name)
 		info, err := os.Stat(path)
 		if err == nil && info.Mode().Type() == fs.ModeSocket && path != n.Containerd.Socket && path != n.CRI.Socket {
-			return "set " + key + " to " + path + ", which is there; or " + start
+			return "set " + key + " to " + path + ", which exists; or " + start
 		}
 	}
 	return start + ", or set " + key
@@ -84,12 +84,12 @@ func (n Node) socketRemedy(key, start string) string {
 // is containerd's; empty where it is not known. why is why it follows none of them; empty: it does.
 func checkHosts(dirs []hosts.Dir, version, why string) []Finding {
 	const check = "registry hosts"
-	const ignored = "containerd %s ignores the whole file, and asks upstream"
-	is16 := strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.6.")
+	const ignored = "containerd %s ignores the whole file and asks the upstream registry"
 	if len(dirs) > 0 && why != "" {
-		return []Finding{fail(check, fmt.Errorf("%s: containerd %s follows no hosts.toml, and asks upstream", why, version),
+		return []Finding{fail(check, fmt.Errorf("%s: containerd %s ignores every hosts.toml and asks the upstream registry",
+			why, version),
 			"in containerd's configuration set config_path to one directory ("+filepath.Dir(dirs[0].Path)+
-				"), then systemctl restart containerd. Containers go on running")}
+				"), then run systemctl restart containerd; containers keep running")}
 	}
 	var out []Finding
 	for _, d := range dirs {
@@ -97,45 +97,59 @@ func checkHosts(dirs []hosts.Dir, version, why string) []Finding {
 		switch {
 		case d.Unparsed != nil:
 			out = append(out, fail(check, fmt.Errorf("%s: %w: "+ignored, file, d.Unparsed, version),
-				"correct the file; containerd reads it again at the next pull"))
+				"correct the file; containerd reads it at the next pull"))
 		case d.Err != nil:
-			out = append(out, fail(check, fmt.Errorf("%s: %w: nothing can be pulled", file, d.Err),
-				"correct the path in the file, or put the certificate there"))
-		case !d.HostTable && (d.Server != "" || d.Authorities) && is16:
+			out = append(out, fail(check, fmt.Errorf("%s: %w: containerd cannot pull from these hosts", file, d.Err),
+				"correct the path in the file, or put the certificate at that path"))
+		case !d.HostTable && (d.Server != "" || d.Authorities) && is16(version):
 			out = append(out, fail(check, fmt.Errorf("%s: no [host] table: "+ignored, file, version),
-				"add a line with [host] at its end"))
+				"add a line [host] at the end of the file"))
+		case d.HostTable && d.Otherwise(version) != "":
+			err := fmt.Errorf("%s: containerd %s %s: the agent asks other hosts", file, version, d.Otherwise(version))
+			out = append(out, fail(check, err,
+				"write the file so that every containerd reads it the same way: only a table with capabilities for each host"))
+		case d.Rewritten != "":
+			out = append(out, warn(check, file+": "+d.Rewritten+" renames images (rewrite), which the agent does not support",
+				"also serve the images under their own names on the mirror, and remove rewrite from registries.yaml; "+
+					"until then the agent asks the next hosts"))
+		case d.Unasked != "":
+			err := fmt.Errorf("%s: containerd %s does not ask %s, because it has no table of its own", file, version, d.Unasked)
+			out = append(out, fail(check, err, fmt.Sprintf("add a table [host.%q]", d.Unasked)))
 		}
 	}
 	switch {
 	case len(out) > 0:
 		return out
 	case len(dirs) == 0:
-		return []Finding{ok(check, "no hosts.toml: all images come from their own registries")}
+		return []Finding{ok(check, "no hosts.toml: every image comes from its own registry")}
 	default:
 		return []Finding{ok(check, fmt.Sprintf("%d hosts.toml", len(dirs)))}
 	}
 }
 
+func is16(version string) bool { return strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.6.") }
+
 // checkImageSpace says how large the next pull may be.
 func checkImageSpace(fs policy.Filesystem, d config.Disk) Finding {
-	const check = "image file system"
+	const check = "image filesystem"
 	if fs.Size <= 0 {
-		return warn(check, fmt.Sprintf("%s: of unknown size", fs.Path), "check the file system")
+		return warn(check, fmt.Sprintf("%s: unknown size", fs.Path), "check the filesystem")
 	}
 	reserve := max(d.Reserve, fs.Size/100*int64(d.ReservePercent))
 	collects := fs.Size / 100 * int64(100-d.HighMark) // what is free then
 	usable := fs.Free - max(reserve, collects)
-	detail := fmt.Sprintf("%s: %s of %s free; %s are reserved, and at %d %% kubelet removes images (%s free)",
+	detail := fmt.Sprintf("%s: %s of %s free; %s are reserved, and kubelet removes images at %d %% (%s free)",
 		fs.Path, policy.Bytes(fs.Free), policy.Bytes(fs.Size), policy.Bytes(reserve), d.HighMark, policy.Bytes(collects))
-	const remedy = "make space: `crictl rmi IMAGE` of what is not needed (its --prune, before crictl 1.30, also removes " +
-		"what is staged and the rollback targets); or enlarge the file system"
+	const remedy = "free space: remove unused images with `crictl rmi IMAGE` (do not use --prune before " +
+		"crictl 1.30: it also " +
+		"removes staged images and rollback targets); or enlarge the filesystem"
 	switch {
 	case usable > 0:
 		return ok(check, detail+": space for "+policy.Bytes(usable))
 	case fs.Free < collects:
-		return warn(check, detail+": kubelet removes images now", remedy)
+		return warn(check, detail+": kubelet is removing images now", remedy)
 	default:
-		return warn(check, fmt.Sprintf("%s: nothing is staged until %s more are free", detail, policy.Bytes(1-usable)),
+		return warn(check, fmt.Sprintf("%s: the agent stages nothing until %s more are free", detail, policy.Bytes(1-usable)),
 			remedy+", or lower disk.reserve or disk.reservePercent")
 	}
 }
@@ -157,21 +171,21 @@ func (s snapshotters) check() Finding {
 	_, loaded := s.server.Snapshotters[used]
 	switch {
 	case used == "":
-		return fail(check, s.criErr, "set containerd.snapshotter to the one that containerd's CRI plugin is configured for")
+		return fail(check, s.criErr, "set containerd.snapshotter to the snapshotter of containerd's CRI plugin")
 	case !loaded:
-		return fail(check, fmt.Errorf("%s: containerd has not loaded it; it has %s",
+		return fail(check, fmt.Errorf("%s: containerd has not loaded this snapshotter, only %s",
 			used, strings.Join(slices.Sorted(maps.Keys(s.server.Snapshotters)), ", ")),
-			"see why in containerd's log (journalctl -u containerd | grep snapshotter), or correct containerd.snapshotter")
+			"find the reason in the log (journalctl -u containerd | grep snapshotter), or correct containerd.snapshotter")
 	case s.configured == "":
-		return ok(check, s.cri+", as CRI says")
+		return ok(check, s.cri+", according to CRI")
 	case s.criErr != nil:
 		return warn(check, fmt.Sprintf("%s, as configured; %v", s.configured, s.criErr),
-			"compare containerd.snapshotter with containerd's configuration of CRI: with another one, images are unpacked twice")
+			"make sure that containerd.snapshotter is the one that CRI uses: otherwise images are unpacked twice")
 	case s.configured != s.cri:
-		return fail(check, fmt.Errorf("%s is configured, and CRI uses %s: what is staged is unpacked again for it",
-			s.configured, s.cri), "remove containerd.snapshotter from the configuration: the agent then uses what CRI says")
+		return fail(check, fmt.Errorf("%s is configured, but CRI uses %s: containerd unpacks staged images a second time",
+			s.configured, s.cri), "remove containerd.snapshotter from the configuration: the agent then uses that of CRI")
 	default:
-		return ok(check, s.cri+", as configured and as CRI says")
+		return ok(check, s.cri+", as configured and according to CRI")
 	}
 }
 
@@ -187,14 +201,14 @@ func checkParallel(server images.Server, snapshotter string, unpacks int, file s
 	const check = "parallel unpacking"
 	switch {
 	case !slices.Contains(server.Snapshotters[snapshotter], rebase):
-		return ok(check, fmt.Sprintf("containerd %s with %s unpacks the layers of an image one after another "+
-			"(overlayfs of 2.2 and later need not)", server.Version, snapshotter))
+		return ok(check, fmt.Sprintf("containerd %s with %s unpacks the layers of an image one by one "+
+			"(2.2 and later with overlayfs can do it in parallel)", server.Version, snapshotter))
 	case unpacks > 1:
-		return ok(check, fmt.Sprintf("when staged, and %d layers at once in kubelet's own pulls", unpacks))
+		return ok(check, fmt.Sprintf("on for staging, and %d layers at once for kubelet's own pulls", unpacks))
 	default:
-		return advise(check, "layers are unpacked side by side when staged, but not in kubelet's own pulls: containerd "+
-			server.Version+" is not configured to; it matters for what was not staged, as at a node's first start",
+		return advise(check, "on for staging, but off for kubelet's own pulls: containerd "+server.Version+
+			" is not configured for it; this slows down images that were not staged, for example on a new node",
 			"in "+file+" (version = 3) set max_concurrent_unpacks = 4 below "+
-				`[plugins."io.containerd.transfer.v1.local"], then systemctl restart containerd. Containers go on running`)
+				`[plugins."io.containerd.transfer.v1.local"], then run systemctl restart containerd; containers keep running`)
 	}
 }

@@ -37,7 +37,7 @@ var spaces = map[string]struct {
 		60e9,
 		config.Disk{Reserve: 1 << 30, ReservePercent: 10, HighMark: 85},
 		OK,
-		[]string{"/images: 60.0 GB of 100.0 GB free", "10.0 GB are reserved", "at 85 % kubelet removes images (15.0 GB free)", "space for 45.0 GB"},
+		[]string{"/images: 60.0 GB of 100.0 GB free", "10.0 GB are reserved", "kubelet removes images at 85 % (15.0 GB free)", "space for 45.0 GB"},
 	},
 	"the reserve is larger": {
 		24e9,
@@ -49,11 +49,11 @@ var spaces = map[string]struct {
 		19e9,
 		config.Disk{Reserve: 20e9, ReservePercent: 10, HighMark: 85},
 		Warn,
-		[]string{"nothing is staged until 1.0 GB more are free", "disk.reserve", "crictl rmi IMAGE"},
+		[]string{"the agent stages nothing until 1.0 GB more are free", "disk.reserve", "crictl rmi IMAGE"},
 	},
 	"exactly the reserve":         {20e9, config.Disk{Reserve: 20e9, HighMark: 85}, Warn, []string{"until 1 bytes more"}},
 	"the percentage is larger":    {14e9, config.Disk{Reserve: 1, ReservePercent: 14, HighMark: 90}, Warn, []string{"14.0 GB are reserved"}},
-	"kubelet collects":            {14e9, config.Disk{Reserve: 1, HighMark: 85}, Warn, []string{"kubelet removes images now", "enlarge"}},
+	"kubelet collects":            {14e9, config.Disk{Reserve: 1, HighMark: 85}, Warn, []string{"kubelet is removing images now", "enlarge"}},
 	"kubelet collects at another": {14e9, config.Disk{Reserve: 1, HighMark: 90}, OK, []string{"at 90 %", "space for 4.0 GB"}},
 }
 
@@ -66,7 +66,7 @@ func TestCheckImageSpace(t *testing.T) {
 			found(t, f, c.verdict, c.texts...)
 		})
 	}
-	found(t, checkImageSpace(policy.Filesystem{Path: "/images"}, config.Disk{}), Warn, "/images: of unknown size")
+	found(t, checkImageSpace(policy.Filesystem{Path: "/images"}, config.Disk{}), Warn, "/images: unknown size")
 }
 
 var errNoName = errors.New("names no snapshotter")
@@ -77,13 +77,13 @@ var sayings = map[string]struct {
 	verdict string
 	texts   []string
 }{
-	"CRI's":                 {snapshotters{cri: "overlayfs"}, OK, []string{"overlayfs, as CRI says"}},
-	"CRI's, as configured":  {snapshotters{configured: "overlayfs", cri: "overlayfs"}, OK, []string{"as configured and as CRI says"}},
-	"another than CRI's":    {snapshotters{configured: "native", cri: "overlayfs"}, Fail, []string{"native is configured, and CRI uses overlayfs", "remove containerd.snapshotter"}},
+	"CRI's":                 {snapshotters{cri: "overlayfs"}, OK, []string{"overlayfs, according to CRI"}},
+	"CRI's, as configured":  {snapshotters{configured: "overlayfs", cri: "overlayfs"}, OK, []string{"as configured and according to CRI"}},
+	"another than CRI's":    {snapshotters{configured: "native", cri: "overlayfs"}, Fail, []string{"native is configured, but CRI uses overlayfs", "remove containerd.snapshotter"}},
 	"CRI says nothing":      {snapshotters{criErr: errNoName}, Fail, []string{errNoName.Error(), "set containerd.snapshotter"}},
 	"configured, CRI quiet": {snapshotters{configured: "native", criErr: errNoName}, Warn, []string{"native, as configured; " + errNoName.Error()}},
-	"not loaded":            {snapshotters{cri: "zfs"}, Fail, []string{"zfs: containerd has not loaded it; it has native, overlayfs", "journalctl -u containerd"}},
-	"configured, not there": {snapshotters{configured: "overlay", cri: "overlayfs"}, Fail, []string{"overlay: containerd has not loaded it"}},
+	"not loaded":            {snapshotters{cri: "zfs"}, Fail, []string{"zfs: containerd has not loaded this snapshotter, only native, overlayfs", "journalctl -u containerd"}},
+	"configured, not there": {snapshotters{configured: "overlay", cri: "overlayfs"}, Fail, []string{"overlay: containerd has not loaded this snapshotter"}},
 }
 
 func TestCheckSnapshotter(t *testing.T) {
@@ -110,29 +110,35 @@ func TestCheckHosts(t *testing.T) {
 	}
 	found(t, only("v2.4.2"), OK, "no hosts.toml")
 	found(t, only("v2.4.2", serverOnly, mirror), OK, "2 hosts.toml")
+	rewritten := hosts.Dir{Path: "/c/e", HostTable: true, Rewritten: "https://m1"}
+	found(t, only("v2.1.4-k3s1", rewritten), Warn, "/c/e/hosts.toml: https://m1 renames images", "registries.yaml")
 	found(t, only("1.7.24", serverOnly), OK)
 	found(t, only("", serverOnly), OK)
 	found(t, only("1.6.20~ds1", mirror), OK)
 	found(t, only("1.6.20~ds1", hosts.Dir{Path: "/c/empty"}), OK)
-	found(t, only("1.6.20~ds1", serverOnly), Fail, "/c/a/hosts.toml: no [host] table: containerd 1.6.20~ds1 ignores the whole file", "add a line with [host]")
+	found(t, only("1.6.20~ds1", serverOnly), Fail, "/c/a/hosts.toml: no [host] table: containerd 1.6.20~ds1 ignores the whole file", "add a line [host]")
 	found(t, only("v1.6.9", hosts.Dir{Path: "/c/ca", Authorities: true}), Fail, "/c/ca/hosts.toml")
-	why := `config_path is "/c:/d", which containerd v2.4.2 takes for the name of one directory`
+	apart := hosts.Dir{Path: "/c/e", HostTable: true, Unasked: "https://m1"}
+	found(t, only("1.7.24", apart), Fail, "/c/e/hosts.toml: containerd 1.7.24 also asks https://m1", "only a table with capabilities for each host")
+	found(t, only("v2.4.2", apart), Fail, "/c/e/hosts.toml: containerd v2.4.2 does not ask https://m1", `add a table [host."https://m1"]`)
+	found(t, only("1.7.24", hosts.Dir{Path: "/c/f", HostTable: true, Only2: "the capability referrers"}), Fail, "does not know the capability referrers")
+	why := `config_path is "/c:/d", which containerd v2.4.2 reads as the name of a single directory`
 	all := checkHosts([]hosts.Dir{mirror, lost}, "v2.4.2", why)
 	require.Len(t, all, 1, "one cause, one finding")
-	found(t, all[0], Fail, why, "containerd v2.4.2 follows no hosts.toml, and asks upstream", "set config_path to one directory (/c)")
+	found(t, all[0], Fail, why, "containerd v2.4.2 ignores every hosts.toml and asks the upstream registry", "set config_path to one directory (/c)")
 	found(t, checkHosts(nil, "v2.4.2", why)[0], OK, "no hosts.toml")
 	all = checkHosts([]hosts.Dir{mirror, broken, lost}, "v2.4.2", "")
 	require.Len(t, all, 2, "each file is named")
-	found(t, all[0], Fail, "/c/c/hosts.toml: unknown capability pul: containerd v2.4.2 ignores the whole file, and asks upstream", "correct the file")
-	found(t, all[1], Fail, "/c/d/hosts.toml: no such file: nothing can be pulled")
+	found(t, all[0], Fail, "/c/c/hosts.toml: unknown capability pul: containerd v2.4.2 ignores the whole file and asks the upstream registry", "correct the file")
+	found(t, all[1], Fail, "/c/d/hosts.toml: no such file: containerd cannot pull from these hosts")
 }
 
 func TestCheckParallel(t *testing.T) {
 	t.Parallel()
 	able := images.Server{Version: "v2.4.2", Snapshotters: map[string][]string{"overlayfs": {"remap-ids", rebase}, "native": nil}}
-	found(t, checkParallel(able, "overlayfs", 0, "/etc/containerd/config.toml"), Advice, "not in kubelet's own pulls: containerd v2.4.2 is not configured to", "set max_concurrent_unpacks = 4 below [plugins.\"io.containerd.transfer.v1.local\"]")
+	found(t, checkParallel(able, "overlayfs", 0, "/etc/containerd/config.toml"), Advice, "off for kubelet's own pulls: containerd v2.4.2 is not configured", "set max_concurrent_unpacks = 4 below [plugins.\"io.containerd.transfer.v1.local\"]")
 	found(t, checkParallel(able, "overlayfs", 1, "/etc/containerd/config.toml"), Advice)
-	found(t, checkParallel(able, "overlayfs", 4, "/etc/containerd/config.toml"), OK, "4 layers at once in kubelet's own pulls")
-	found(t, checkParallel(able, "native", 4, "/etc/containerd/config.toml"), OK, "with native unpacks the layers of an image one after another")
+	found(t, checkParallel(able, "overlayfs", 4, "/etc/containerd/config.toml"), OK, "4 layers at once for kubelet's own pulls")
+	found(t, checkParallel(able, "native", 4, "/etc/containerd/config.toml"), OK, "with native unpacks the layers of an image one by one")
 	found(t, checkParallel(images.Server{Version: "1.6.20"}, "overlayfs", 0, "/etc/containerd/config.toml"), OK, "containerd 1.6.20 with overlayfs unpacks")
 }

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/config"
@@ -51,12 +52,17 @@ type Node struct {
 	CertsD config.CertsD
 	// Platform is the node's; its Root is that of the host's files.
 	Platform platform.Platform
-	Bus      string // D-Bus address of the system bus
-	Version  string // of this program
+	// Unread is why it is not known which directory kubelet reads; nil: it is known. See config.Config.
+	Unread  error
+	Bus     string // D-Bus address of the system bus
+	Version string // of this program
 
 	LockID string // of this node in the lock server's list
+	// Lease returns the holder of the lock in the cluster; nil: nobody. See kubelease.Client.
+	Lease func(context.Context) (*fleet.LockHolder, error)
 
 	SaltCall, HookProgram hook.Program
+	Webhooks              []hook.Webhook
 
 	// Plan makes the plan of a cycle. What it sends to registries goes through wrap.
 	Plan func(ctx context.Context, wrap func(http.RoundTripper) http.RoundTripper) (plan.Plan, error)
@@ -67,37 +73,28 @@ func Configuration(err error) []Finding {
 	var mistakes []Finding
 	for _, p := range config.ProblemsOf(err) {
 		mistakes = append(mistakes, fail("configuration", p,
-			"correct the file at the line named; `image-update-agent config check` tries again"))
+			"correct that line, then run image-update-agent config check"))
 	}
 	return mistakes
 }
 
 // Examine runs the checks in the order in which one rests on another.
 func Examine(ctx context.Context, n Node) []Finding {
-	detail := "no file, every setting has its default"
+	detail := "no configuration file; every setting has its default"
 	if len(n.Files) > 0 {
 		detail = strings.Join(n.Files, ", ")
 	}
-	findings := []Finding{ok("configuration", detail), n.checkPlatform()}
+	findings := append([]Finding{ok("configuration", detail)}, n.checkPlatform()...)
 	findings = append(findings, n.checkFiles()...)
 	findings = append(findings, checkGrains(ctx, n.Grains))
 	findings = append(findings, n.checkSystem(ctx)...)
 	findings = append(findings, n.checkHooks(ctx)...)
 	findings = append(findings, checkKeys(n.Repositories, n.SignatureKeys)...)
 	findings = append(findings, checkCatalogKeys(n.Catalog, n.SignatureKeys)...)
-	findings = append(findings, n.checkOwnHost(ctx)...)
+	findings = append(findings, n.checkLocalRegistry(ctx)...)
 	findings = append(findings, n.checkContainerd(ctx)...)
 	outside.Hide(&findings)
 	return findings
-}
-
-// checkPlatform names the paths that come with the distribution of Kubernetes, and not from a setting.
-func (n Node) checkPlatform() Finding {
-	details := []string{n.Platform.Name}
-	for _, path := range n.Platform.Paths() {
-		details = append(details, path.Name+" "+path.Value)
-	}
-	return ok("platform", strings.Join(details, ", "))
 }
 
 // checkSystem looks at the daemon and at what the system has to do with it.
@@ -125,7 +122,7 @@ func checkGrains(ctx context.Context, g config.Grains) Finding {
 		return fail("grains", err, grainsRemedy(g.Path, err))
 	case busy != "":
 		return warn("grains", "the grain "+busy+" is true",
-			"wait for that operation; nothing is written or applied meanwhile")
+			"wait until that operation ends; until then the agent writes and applies nothing")
 	default:
 		return ok("grains", g.Path)
 	}
@@ -136,13 +133,13 @@ func grainsRemedy(path string, err error) string {
 	info, errStat := os.Lstat(path)
 	switch {
 	case errStat == nil && info.Mode().Type() == fs.ModeSymlink:
-		return "put the file itself in the place of the link, or set grains.path to where it is: the agent follows no link"
+		return "replace the link by the file, or set grains.path to the file: the agent follows no symlinks"
 	case errors.Is(err, yamledit.ErrShape):
-		return "write each grain on a line of its own (key: value): the agent edits no other form of YAML, such as { }"
+		return "write each grain on its own line (key: value): the agent does not edit other YAML such as { }"
 	case errors.Is(err, fs.ErrPermission):
 		return "run doctor as root"
 	default:
-		return "repair the file by hand: Salt drops every grain of a file that it cannot read"
+		return "repair the file by hand: Salt ignores all grains of a file that it cannot read"
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 // checkFiles looks at what the agent reads and writes.
 func (n Node) checkFiles() []Finding {
 	podManifests := checkDirectory("pod manifests", n.PodManifests, Fail,
-		"join the node to a cluster, which makes it; or set podManifests to kubelet's staticPodPath")
+		"join the node to a cluster, which creates the directory; or set podManifests to kubelet's staticPodPath")
 	findings := append([]Finding{n.checkTemplates(), podManifests}, checkPodManifests(n.PodManifests)...)
 	findings = append(findings, checkWritable(n.written())...)
 	return append(findings, checkDisk(n.StateDir))
@@ -34,7 +34,7 @@ func checkDirectory(check, path, verdict, remedy string) Finding {
 	case !info.IsDir():
 		err = fmt.Errorf("%s: not a directory", path)
 	case info.Mode().Perm()&0o022 != 0:
-		return fail(check, fmt.Errorf("%s: others may write in it (%s)", path, info.Mode().Perm()), "chmod go-w "+path)
+		return fail(check, fmt.Errorf("%s: writable by other users (%s)", path, info.Mode().Perm()), "chmod go-w "+path)
 	default:
 		return ok(check, path)
 	}
@@ -50,12 +50,12 @@ func (n Node) checkTemplates() Finding {
 	_, err := os.Stat(n.Templates)
 	byDefault := n.Templates == n.at(packagedTemplates)
 	if errors.Is(err, fs.ErrNotExist) && byDefault && len(n.Manage) > 0 {
-		return skipped("templates", "none; the pod manifests under manage are changed without one")
+		return skipped("templates", "none; the agent updates the pod manifests under manage without templates")
 	}
 	remedy := "correct templates"
 	if byDefault {
 		remedy = "install the package with the pod manifest templates, " +
-			"or name under manage the pod manifests that may be changed"
+			"or list the pod manifests to update under manage"
 	}
 	return checkDirectory("templates", n.Templates, Warn, remedy)
 }
@@ -72,10 +72,10 @@ func checkPodManifests(dir string) []Finding {
 		name, path := e.Name(), filepath.Join(dir, e.Name())
 		switch isHidden := strings.HasPrefix(name, "."); {
 		case nodefile.SetAsideName(name) != "":
-			away = append(away, warn("set aside", path+": its pod is away, unless it is applied right now",
-				"image-update-agent put-back"))
+			away = append(away, warn("set aside", path+": its pod is stopped, unless an apply is running right now",
+				"run image-update-agent put-back"))
 		case !isHidden && !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) && isRead(path):
-			stray = append(stray, warn("pod manifests", fmt.Sprintf("kubelet reads %s as a pod manifest, too", path),
+			stray = append(stray, warn("pod manifests", fmt.Sprintf("kubelet also reads %s as a pod manifest", path),
 				"move backups out of the directory, or give them a leading dot"))
 		}
 	}
@@ -119,8 +119,8 @@ func checkWritable(dirs, files []string) []Finding {
 		readOnly, err := isReadOnly(dir)
 		unseen(err)
 		if readOnly {
-			out = append(out, fail(check, fmt.Errorf("%s: its file system is read-only", dir),
-				"mount it writable: /etc and /var are so on a node with a read-only root; after an error of the disk, see dmesg"))
+			out = append(out, fail(check, fmt.Errorf("%s: read-only filesystem", dir),
+				"mount it writable; on a node with a read-only root, /etc and /var are writable. After a disk error, see dmesg"))
 		}
 	}
 	for _, path := range append(dirs, files...) {
@@ -136,7 +136,7 @@ func checkWritable(dirs, files []string) []Finding {
 	}
 	dirs = slices.DeleteFunc(dirs, func(dir string) bool { _, err := os.Stat(dir); return err != nil })
 	if len(dirs) == 0 {
-		return []Finding{skipped(check, "no directory that the daemon writes exists yet")}
+		return []Finding{skipped(check, "not created yet")}
 	}
 	return []Finding{ok(check, strings.Join(dirs, ", "))}
 }
@@ -151,7 +151,7 @@ func checkOwner(path string) ([]Finding, error) {
 	if !is || stat.Uid == 0 || int(stat.Uid) == os.Geteuid() {
 		return nil, nil
 	}
-	err = fmt.Errorf("%s: owned by user %d, who could change what runs as root", path, stat.Uid)
+	err = fmt.Errorf("%s: owned by user %d, who could change what root runs", path, stat.Uid)
 	return []Finding{fail("writable", err, "chown root "+path)}, nil
 }
 
@@ -191,17 +191,18 @@ func checkDisk(dir string) Finding {
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
-		return fail("disk", fmt.Errorf("%s: %w", dir, err), "check the file system")
+		return fail("disk", fmt.Errorf("%s: %w", dir, err), "check the filesystem")
 	}
 	return diskFinding(dir, float64(fs.Bavail)*float64(fs.Bsize)) // their types differ between architectures
 }
 
 func diskFinding(dir string, free float64) Finding {
-	const check, remedy = "disk", "make space: the agent keeps its record there"
+	const check, remedy = "disk", "free space: the agent keeps its record there"
 	detail := fmt.Sprintf("%s: %s free", dir, policy.Bytes(int64(free)))
 	switch {
 	case free < recordLeast:
-		return fail(check, fmt.Errorf("%s: full: approvals, holds and what ran well cannot be kept", detail), remedy)
+		return fail(check, fmt.Errorf("%s: full: the agent cannot save approvals, holds and rollback targets", detail),
+			remedy)
 	case free < recordSpace:
 		return warn(check, detail, remedy)
 	default:

@@ -13,27 +13,33 @@ import (
 // checkHooks checks the hooks and their units, where hooks are configured.
 func (n Node) checkHooks(ctx context.Context) []Finding {
 	if !n.Hooks.Configured() {
-		return []Finding{skipped("hooks", "none is configured")}
+		return []Finding{skipped("hooks", "none configured")}
 	}
 	var out []Finding
 	if n.Hooks.SaltRefresh || n.Hooks.SaltEvent {
 		if _, err := n.SaltCall.Check(); err != nil {
 			out = append(out, warn("hooks", err.Error(),
-				"install salt-minion on the node itself, or take hooks.saltRefresh out: "+
-					"the minion can look at its grains every so many minutes, too (docs/salt.md)"))
+				"install salt-minion on the node, or remove hooks.saltRefresh: "+
+					"the minion can also refresh its grains at an interval (docs/salt.md)"))
 		}
 	}
 	if n.Hooks.Exec != "" {
 		if _, err := n.HookProgram.Check(); err != nil {
 			out = append(out, warn("hooks", err.Error(),
-				"the program, and each directory and symlink on the way to it: "+
-					"root's, writable by no other user; or correct hooks.exec"))
+				"make root the owner of the program and of every directory and symlink in its path, "+
+					"writable by no other user; or correct hooks.exec"))
+		}
+	}
+	for _, h := range n.Webhooks {
+		if err := h.Check(); err != nil {
+			out = append(out, warn("hooks", err.Error(),
+				"a file of one line that root owns, mode 0600; ca is in PEM (docs/hooks.md)"))
 		}
 	}
 	if n.at(hook.UnitDir) != n.RuntimeDir {
-		detail := fmt.Sprintf("%s looks in /%s, not in %s", systemd.HookPath, hook.UnitDir, n.RuntimeDir)
+		detail := fmt.Sprintf("%s watches /%s, not %s", systemd.HookPath, hook.UnitDir, n.RuntimeDir)
 		out = append(out, warn("hooks", detail,
-			"a drop-in of the unit, with PathExists= of hook.due in runtimeDir, if there is none yet"))
+			"add a drop-in to the unit with PathExists= for the file hook.due in runtimeDir"))
 	}
 	if problem, found := n.checkHookUnits(ctx); found {
 		out = append(out, problem)
@@ -51,15 +57,15 @@ func (n Node) checkHookUnits(ctx context.Context) (Finding, bool) {
 	case err != nil:
 		return warn("hooks", fmt.Sprintf("%s: %v", systemd.HookPath, err), "systemctl status "+systemd.HookPath), true
 	case path == "failed":
-		return warn("hooks", systemd.HookPath+" has given up: its service was started again and again",
-			"journalctl -u "+systemd.HookService+"; then systemctl reset-failed and systemctl start "+systemd.HookPath), true
+		return warn("hooks", systemd.HookPath+" has failed: its service was started too often",
+			"journalctl -u "+systemd.HookService+"; then run systemctl reset-failed and systemctl start "+systemd.HookPath), true
 	case path != "active":
-		return warn("hooks", fmt.Sprintf("%s is %s: nothing is run", systemd.HookPath, path),
+		return warn("hooks", fmt.Sprintf("%s is %s, so no hook runs", systemd.HookPath, path),
 			"systemctl enable --now "+systemd.HookPath), true
 	}
 	service, err := systemd.Active(ctx, n.Bus, systemd.HookService)
 	if err == nil && service == "failed" {
-		return warn("hooks", "the last one did not end well", "journalctl -u "+systemd.HookService), true
+		return warn("hooks", "the last run of the hooks failed", "journalctl -u "+systemd.HookService), true
 	}
 	return Finding{}, false
 }

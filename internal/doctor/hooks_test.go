@@ -60,10 +60,10 @@ var hookStates = map[string]struct {
 }{
 	"all is well":         {"active", "inactive", OK, []string{"hook.path is active"}},
 	"one runs":            {"active", "activating", OK, nil},
-	"the last has failed": {"active", "failed", Warn, []string{"did not end well", "journalctl -u " + systemd.HookService}},
-	"not enabled":         {"inactive", "inactive", Warn, []string{"is inactive: nothing is run", "systemctl enable --now " + systemd.HookPath}},
-	"not installed":       {"not-found", "not-found", Warn, []string{"is not-found: nothing is run"}},
-	"given up":            {"failed", "failed", Warn, []string{"has given up", "systemctl reset-failed"}},
+	"the last has failed": {"active", "failed", Warn, []string{"hooks failed", "journalctl -u " + systemd.HookService}},
+	"not enabled":         {"inactive", "inactive", Warn, []string{"is inactive, so no hook runs", "systemctl enable --now " + systemd.HookPath}},
+	"not installed":       {"not-found", "not-found", Warn, []string{"is not-found, so no hook runs"}},
+	"given up":            {"failed", "failed", Warn, []string{"has failed", "systemctl reset-failed"}},
 	"no systemd":          {"", "", Warn, []string{systemd.HookPath + ": ", "systemctl status"}},
 }
 
@@ -81,11 +81,11 @@ func TestCheckHooks(t *testing.T) {
 			found(t, all[0], c.verdict, c.texts...)
 		})
 	}
-	t.Run("none is configured", func(t *testing.T) {
+	t.Run("none configured", func(t *testing.T) {
 		t.Parallel()
 		all := newNode(t).checkHooks(t.Context())
 		require.Len(t, all, 1)
-		found(t, all[0], Skipped, "none is configured")
+		found(t, all[0], Skipped, "none configured")
 	})
 	t.Run("neither can be run", func(t *testing.T) {
 		t.Parallel()
@@ -97,8 +97,21 @@ func TestCheckHooks(t *testing.T) {
 		all := n.checkHooks(t.Context())
 		require.Len(t, all, 3)
 		found(t, all[0], Warn, "usr/bin/salt-call: no such file", "hooks.saltRefresh")
-		found(t, all[1], Warn, "opt/tell: not executable", "root's")
+		found(t, all[1], Warn, "opt/tell: not executable", "make root the owner")
 		found(t, all[2], Warn, n.RuntimeDir, "PathExists=")
+	})
+	t.Run("a webhook's file is everybody's", func(t *testing.T) {
+		t.Parallel()
+		n := hooked(t)
+		file := filepath.Join(t.TempDir(), "url")
+		require.NoError(t, os.WriteFile(file, []byte("https://hooks.example.com/s3cr3t\n"), 0o644))
+		n.Webhooks = []hook.Webhook{{Name: "chat", URLFile: file, CheckURL: config.CheckWebhookURL}}
+		serveHookUnits(t, n, "active", "inactive")
+		all := n.checkHooks(t.Context())
+		require.Len(t, all, 1)
+		found(t, all[0], Warn, "webhook chat: urlFile "+file+": mode 0644: others may read it", "mode 0600")
+		require.NoError(t, os.Chmod(file, 0o600))
+		found(t, n.checkHooks(t.Context())[0], OK)
 	})
 	t.Run("and one of them can", func(t *testing.T) {
 		t.Parallel()

@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -23,7 +24,7 @@ func checkKeys(repositories []config.Repository, dirs []string) []Finding {
 	if strictest == "" {
 		return []Finding{skipped(check, "no repository requires signatures")}
 	}
-	return checkKeyFiles(check, "signatureKeys", strictest, dirs)
+	return checkKeyFiles(check, "signatureKeys", strictest, dirs, 1)
 }
 
 // checkCatalogKeys does the same for the keys of the release catalog.
@@ -34,15 +35,16 @@ func checkCatalogKeys(c config.Catalog, others []string) []Finding {
 		return nil
 	case c.Signatures == "off":
 		return []Finding{warn(check, "the release catalog is not verified (catalog.signatures: off)",
-			"set it to require, and catalog.keys: whoever can write to the registry promotes releases")}
+			"set it to require and set catalog.keys: otherwise anyone who can write to the registry can promote releases")}
 	case len(c.Keys) > 0:
-		return checkKeyFiles(check, "catalog.keys", c.Signatures, c.Keys)
+		return checkKeyFiles(check, "catalog.keys", c.Signatures, c.Keys, c.RequiredKeys)
 	default:
-		return checkKeyFiles(check, "signatureKeys", c.Signatures, others)
+		return checkKeyFiles(check, "signatureKeys", c.Signatures, others, c.RequiredKeys)
 	}
 }
 
-func checkKeyFiles(check, setting, strictest string, dirs []string) []Finding {
+// checkKeyFiles lists the keys. require is how many of them must have signed.
+func checkKeyFiles(check, setting, strictest string, dirs []string, require int) []Finding {
 	var refused, unread []Finding
 	var loaded []string
 	for _, f := range signature.KeyFiles(dirs) {
@@ -50,20 +52,27 @@ func checkKeyFiles(check, setting, strictest string, dirs []string) []Finding {
 		case f.Err == nil:
 			loaded = append(loaded, f.String())
 		case f.IsDir:
-			unread = append(unread, warn(check, fmt.Sprintf("directory of signature keys cannot be read: %v", f.Err),
+			unread = append(unread, warn(check, fmt.Sprintf("cannot read a directory of signature keys: %v", f.Err),
 				"correct "+setting))
 		default:
-			refused = append(refused, warn(check, fmt.Sprintf("signature key does not count: %s: %v", f.Path, f.Err),
-				"a key is a *.pem file with one public key: correct it or remove it"))
+			refused = append(refused, warn(check, fmt.Sprintf("signature key ignored: %s: %v", f.Path, f.Err),
+				"correct or remove the file: a key is a *.pem file with one public key"))
 		}
 	}
 	if len(loaded) > 0 {
-		return append(append(refused, unread...), ok(check, strings.Join(loaded, ", ")))
+		refused = append(refused, unread...)
 	}
-	err := fmt.Errorf("signature: %w: no *.pem in %s is one", signature.ErrNoKeys, strings.Join(dirs, ", "))
+	_, err := signature.New(signature.Options{Dirs: dirs, Require: require}).Keys(context.Background())
+	if err == nil {
+		text := strings.Join(loaded, ", ")
+		if require > 1 {
+			text += fmt.Sprintf("; %d of them must have signed", require)
+		}
+		return append(refused, ok(check, text))
+	}
 	remedy := "put the publisher's public key there as a *.pem file, or set " + setting
 	if strictest == "require" {
-		return append(refused, fail(check, err, remedy+"; until then nothing is staged of what requires a signature"))
+		return append(refused, fail(check, err, remedy+"; until then the agent stages no image that requires a signature"))
 	}
 	return append(refused, warn(check, err.Error(), remedy))
 }

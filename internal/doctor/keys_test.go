@@ -55,7 +55,7 @@ func TestCheckKeys(t *testing.T) {
 	for signatures, verdict := range map[string]string{"require": Fail, "warn": Warn} {
 		all := keysOf(t, wanting("off", signatures, "warn"))
 		require.Len(t, all, 1)
-		found(t, all[0], verdict, "no *.pem in "+dir, "set signatureKeys")
+		found(t, all[0], verdict, "no valid *.pem file in "+dir, "set signatureKeys")
 	}
 
 	a, b := filepath.Join(dir, "a.pem"), filepath.Join(dir, "b.pem")
@@ -79,7 +79,7 @@ func TestCheckKeys(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "c.pem"), 0o755), "root may read any file, and no directory")
 	all = keysOf(t, wanting("warn", "require"))
 	require.Len(t, all, 3, "each broken file is named, and the others count")
-	found(t, all[0], Warn, b, "no PEM", "correct it or remove it")
+	found(t, all[0], Warn, b, "no PEM", "correct or remove the file")
 	found(t, all[1], Warn, filepath.Join(dir, "c.pem"), "not a regular file")
 	found(t, all[2], OK, first)
 	assert.NotContains(t, all[2].Detail, second)
@@ -87,12 +87,13 @@ func TestCheckKeys(t *testing.T) {
 	require.NoError(t, os.Remove(a))
 	all = keysOf(t, wanting("require"))
 	require.Len(t, all, 3)
-	found(t, all[2], Fail, "nothing is staged of what requires a signature")
+	found(t, all[2], Fail, "the agent stages no image that requires a signature")
 }
 
 func TestCheckCatalogKeys(t *testing.T) {
 	t.Parallel()
-	with, without := t.TempDir(), t.TempDir()
+	with, more, without := t.TempDir(), t.TempDir(), t.TempDir()
+	publicKey(t, filepath.Join(more, "anna.pem"))
 	publicKey(t, filepath.Join(with, "prod.pem"))
 	assert.Empty(t, checkCatalogKeys(config.Catalog{}, nil))
 	for name, c := range map[string]struct {
@@ -101,9 +102,15 @@ func TestCheckCatalogKeys(t *testing.T) {
 		verdict string
 		words   string
 	}{
-		"its own":     {config.Catalog{Signatures: "require", Keys: []string{with}}, []string{without}, OK, "prod.pem"},
-		"the others":  {config.Catalog{Signatures: "require"}, []string{with}, OK, "prod.pem"},
-		"none":        {config.Catalog{Signatures: "require", Keys: []string{without}}, []string{with}, Fail, "no *.pem"},
+		"its own":    {config.Catalog{Signatures: "require", Keys: []string{with}}, []string{without}, OK, "prod.pem"},
+		"the others": {config.Catalog{Signatures: "require"}, []string{with}, OK, "prod.pem"},
+		"none":       {config.Catalog{Signatures: "require", Keys: []string{without}}, []string{with}, Fail, "no valid *.pem"},
+		"one of two": {
+			config.Catalog{Signatures: "require", RequiredKeys: 2}, []string{with, with}, Fail, "too few usable public keys: 1 in",
+		},
+		"two of two": {
+			config.Catalog{Signatures: "require", RequiredKeys: 2}, []string{with, more}, OK, "2 of them must have signed",
+		},
 		"not checked": {config.Catalog{Signatures: "off"}, nil, Warn, "not verified"},
 	} {
 		c.catalog.Repository = "registry.example.com/catalog"

@@ -20,25 +20,30 @@ func (n Node) checkKubelet(ctx context.Context) []Finding {
 	unit := n.Platform.KubeletUnit
 	kubelet, reads := systemd.Kubelet{Bus: n.Bus, Unit: unit}, config.StaticPodPath(n.Platform)
 	if reads != "" && reads != n.PodManifests {
-		out = append(out, fail(check, fmt.Errorf("it reads %s, and podManifests is %s", reads, n.PodManifests),
-			"take podManifests out of the configuration: without it kubelet's own is used"))
+		out = append(out, fail(check, fmt.Errorf("kubelet reads %s, but podManifests is %s", reads, n.PodManifests),
+			"remove podManifests from the configuration: the agent then uses the directory of kubelet"))
 	}
-	for _, problem := range config.KubeletProblems(n.Platform) {
-		out = append(out, warn(check, "its configuration is not wholly known: "+problem.Error(),
-			"mend the file, or set podManifests and disk.highMark in the agent's configuration"))
+	problems := config.KubeletProblems(n.Platform)
+	if n.Unread != nil { // it names them
+		out = append(out, fail(check, n.Unread, "repair the file, or set podManifests in the configuration of the agent; "+
+			"until then the agent applies nothing"))
+		problems = nil
+	}
+	for _, problem := range problems {
+		out = append(out, warn(check, "cannot read all of its configuration: "+problem.Error(),
+			"repair the file, or set podManifests and disk.highMark in the configuration of the agent"))
 	}
 	for _, h := range kubelet.Holds(ctx) {
 		out = append(out, warn(check, h.Reason,
-			"systemctl status "+strings.TrimSuffix(unit, ".service")+"; nothing is applied meanwhile"))
+			"systemctl status "+strings.TrimSuffix(unit, ".service")+"; until then the agent applies nothing"))
 	}
 	switch {
 	case len(out) > 0:
 		return out
 	case reads == "" && !kubelet.Exists(ctx):
-		return []Finding{warn(check, "none is found: there is neither "+unit+" nor a configuration of kubelet",
-			"install kubelet: the agent writes pod manifests, and kubelet runs them; one that is run by other means "+
-				"works as well")}
+		return []Finding{warn(check, "kubelet not found (no "+unit+", no config.yaml); ignore if you start it another way",
+			"install kubelet: it runs the pod manifests that the agent writes")}
 	default:
-		return []Finding{ok(check, cmp.Or(reads, "its configuration names no directory: podManifests is "+n.PodManifests))}
+		return []Finding{ok(check, cmp.Or(reads, "its configuration names no directory; podManifests is "+n.PodManifests))}
 	}
 }

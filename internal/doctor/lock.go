@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,10 +21,65 @@ import (
 
 // checkLock looks at the lock of the fleet: this node's id, and whether the server gives the lock and takes it back.
 func (n Node) checkLock(ctx context.Context, daemon *status.Status) []Finding {
-	if n.Apply.Lock.URL == "" {
-		return nil
+	switch lock := n.Apply.Lock; {
+	case lock.Lease != "":
+		lease := n.checkLease(ctx, daemon)
+		if lease.Verdict == Fail {
+			return []Finding{lease}
+		}
+		return []Finding{lease, n.tryLock(ctx, daemon)}
+	case lock.URL != "":
+		return []Finding{n.checkLockID(), n.tryLock(ctx, daemon)}
 	}
-	return []Finding{n.checkLockID(), n.tryLock(ctx, daemon)}
+	return nil
+}
+
+// checkLease compares the holder of the Lease with what the daemon knows. People and other programs can change it.
+func (n Node) checkLease(ctx context.Context, daemon *status.Status) Finding {
+	const check = "lease"
+	lease := n.Apply.Lock.Lease
+	h, err := n.Lease(ctx)
+	var known fleet.LockStatus
+	if daemon != nil && daemon.Lock != nil {
+		known = *daemon.Lock
+	}
+	free := (&fleet.LockStatus{Lease: lease}).FreeCommand()
+	switch {
+	case err != nil:
+		return fail(check, err, leaseRemedy(err, lease))
+	case known.State == fleet.LockHeld && (h == nil || h.ID != n.LockID):
+		return warn(check, "the daemon has the lock, but "+lease+" has "+holderOf(h)+": somebody changed it",
+			"when the pods of this node are healthy, run image-update-agent lock release")
+	case h == nil:
+		return ok(check, lease+" is free; the name of this node is "+n.LockID)
+	case h.ID == n.LockID && known.State == fleet.LockFree:
+		return warn(check, lease+" has this node as "+holderOf(h)+", but the daemon does not need the lock",
+			"if no other machine has the name "+n.LockID+", run "+free)
+	case h.Gone:
+		return warn(check, lease+" has "+holderOf(h)+", which is no node of the cluster: all other nodes wait",
+			"run "+free)
+	}
+	return ok(check, lease+" has "+holderOf(h))
+}
+
+func holderOf(h *fleet.LockHolder) string {
+	switch {
+	case h == nil:
+		return "no holder"
+	case h.Since.IsZero():
+		return "holder " + h.ID
+	}
+	return "holder " + h.ID + " since " + h.Since.Format(time.RFC3339)
+}
+
+// leaseRemedy is how to reach a Lease. The API server says itself which permission is missing.
+func leaseRemedy(err error, lease string) string {
+	if e, is := errors.AsType[*fleet.LockError](err); is && e.Status == http.StatusForbidden {
+		namespace, _, _ := strings.Cut(lease, "/")
+		return "let the user of the kubeconfig get, create and update leases.coordination.k8s.io in namespace " +
+			namespace + ": docs/fleets.md has a Role"
+	}
+	return "correct apply.lock.lease or apply.lock.kubeconfig, or restore the connection to the API server"
 }
 
 // checkLockID looks at what the id is made of. Whether another machine has the same machine-id cannot be seen from
@@ -32,10 +88,10 @@ func (n Node) checkLockID() Finding {
 	const check = "lock id"
 	if problem := n.machineIDProblem(); problem != "" {
 		return warn(check,
-			problem+": machines with one machine-id are one holder for the lock server, and restart their pods at the same time",
-			"give each machine its own: empty /etc/machine-id, systemd-machine-id-setup, and reboot; empty it in the image, too")
+			problem+": for the lock server, machines with the same machine-id are one node, and restart their pods at once",
+			"give each machine its own: empty /etc/machine-id (also in the image), run systemd-machine-id-setup, and reboot")
 	}
-	return ok(check, n.LockID+" (a machine with the same machine-id has it, too: compare `lock show` of the nodes)")
+	return ok(check, n.LockID+" (unique unless machines share a machine-id: compare `lock show` of the nodes)")
 }
 
 // isMachineID reports whether a text has the form of machine-id(5).
@@ -47,17 +103,17 @@ func (n Node) machineIDProblem() string {
 	id := strings.TrimSpace(string(own))
 	switch {
 	case err != nil:
-		return "the machine-id cannot be read (" + err.Error() + ")"
+		return "cannot read the machine-id (" + err.Error() + ")"
 	case id == "":
 		return "/etc/machine-id is empty"
 	case !isMachineID(id):
-		return fmt.Sprintf("/etc/machine-id is %q, which is no machine-id", outside.Line(id, maxShownID))
+		return fmt.Sprintf("/etc/machine-id is %q, which is not a machine-id", outside.Line(id, maxShownID))
 	case strings.Trim(id, id[:1]) == "":
 		return "/etc/machine-id is " + id
 	}
 	for _, of := range []string{"usr/etc/machine-id", "usr/share/factory/etc/machine-id"} {
 		if image, err := os.ReadFile(n.at(of)); err == nil && strings.TrimSpace(string(image)) == id {
-			return "/etc/machine-id is that of the system's image (/" + of + ")"
+			return "/etc/machine-id is the one of the system image (/" + of + ")"
 		}
 	}
 	return ""
@@ -68,20 +124,22 @@ const maxShownID = 40 // bytes
 // tryLock has the daemon try the lock: it alone knows that nothing needs it meanwhile, and its record gives it back
 // after a crash.
 func (n Node) tryLock(ctx context.Context, daemon *status.Status) Finding {
-	const check, start = "lock", "systemctl start image-update-agent, then doctor again"
+	const check, start = "lock", "run systemctl start image-update-agent, then doctor again"
 	if daemon == nil {
-		return warn(check, "not tried: the daemon, which knows whether this node has the lock, does not answer", start)
+		return warn(check, "not tried: the daemon does not answer, and only it knows whether this node has the lock", start)
 	}
 	l := daemon.Lock
 	switch set := n.Apply.Lock; {
-	case l == nil || l.Server != set.URL || l.Group != set.Group || l.ID != n.LockID:
-		return warn(check, "not tried: the daemon has another configuration of the lock",
-			"systemctl reload image-update-agent, then doctor again")
+	case l == nil || l.Lease != set.Lease || l.ID != n.LockID,
+		set.Lease == "" && (l.Server != set.URL || l.Group != set.Group):
+		return warn(check, "not tried: the daemon uses other settings for the lock",
+			"run systemctl reload image-update-agent, then doctor again")
 	case l.IsStuck():
-		return fail(check, errors.New("the server does not take it back: "+l.Error), stuck)
+		return fail(check, errors.New("the lock server does not take the lock back: "+l.Error), n.stuck(nil))
 	case l.State != fleet.LockFree:
-		return advise(check, fmt.Sprintf("not tried: this node's lock is %s since %s", l.State, l.Since.Format(time.RFC3339)),
-			"doctor again when `image-update-agent lock show` says that it is not wanted")
+		return advise(check, fmt.Sprintf("not tried: the lock of this node is %s since %s", l.State,
+			l.Since.Format(time.RFC3339)),
+			"run doctor again when image-update-agent lock show reports that the lock is not needed")
 	case !l.WorkedAt.IsZero():
 		return worked(l)
 	}
@@ -93,23 +151,38 @@ func (n Node) tryLock(ctx context.Context, daemon *status.Status) Finding {
 	case err == nil && !l.WorkedAt.IsZero():
 		return worked(l)
 	case err == nil:
-		return warn(check, "not tried: the daemon does not say whether it worked", "systemctl restart image-update-agent")
+		return warn(check, "not tried: the daemon does not report whether it worked",
+			"run systemctl restart image-update-agent")
 	case errors.Is(err, os.ErrPermission):
 		return warn(check, "not tried: "+err.Error(), "run doctor as root")
 	case l.State == fleet.LockReleasing:
-		return fail(check, err, stuck)
+		return fail(check, err, n.stuck(err))
 	case errors.Is(err, release.ErrHeld):
-		return advise(check, "the server answers, and whether it takes the lock back was not tried: "+err.Error(),
-			"doctor again when no other node has the lock")
+		return advise(check, "the lock server answers, but taking the lock back was not tried: "+err.Error(),
+			"run doctor again when no other node has the lock")
+	case n.Apply.Lock.Lease != "":
+		return fail(check, err, leaseRemedy(err, n.Apply.Lock.Lease))
 	default:
-		return fail(check, err, "correct apply.lock.url, group, ca, cert or key, or the lock server, as the message says; "+
-			"if the id has the lock already and no machine has the same machine-id, image-update-agent lock release")
+		return fail(check, err, "correct apply.lock.url, group, ca, cert or key, or repair the lock server; "+
+			"if this id already has the lock and no machine has the same machine-id, run image-update-agent lock release")
 	}
 }
 
-const stuck = "see the lock server's log; if it looks nodes up by Zincati's id (poseidon's fleetlock), " +
-	"apply.lock.id: zincati; then image-update-agent lock release, or free the lock at the server"
+const stuck = "see the log of the lock server; if it identifies nodes by Zincati's id (poseidon's fleetlock), set " +
+	"apply.lock.id: zincati, then run image-update-agent lock release; otherwise release the lock on the server"
+
+// stuck is how to release a lock that the server does not take back.
+func (n Node) stuck(err error) string {
+	if lease := n.Apply.Lock.Lease; lease != "" {
+		return leaseRemedy(err, lease)
+	}
+	return stuck
+}
 
 func worked(l *fleet.LockStatus) Finding {
-	return ok("lock", fmt.Sprintf("%s gave it and took it back at %s", l.Server, l.WorkedAt.Format(time.RFC3339)))
+	place := l.Server
+	if l.Lease != "" {
+		place = "the Lease " + l.Lease
+	}
+	return ok("lock", fmt.Sprintf("%s gave the lock and took it back at %s", place, l.WorkedAt.Format(time.RFC3339)))
 }

@@ -27,12 +27,12 @@ func TestCheckLockID(t *testing.T) {
 		"its own":               {own, "", ""},
 		"the image has none":    {own, "uninitialized\n", ""},
 		"the image has another": {own, "4d1219c7c4c5404aaa1f6d2a48adfda4", ""},
-		"that of the image":     {own + "\n", own + "\n", "that of the system's image (/usr/etc/machine-id)"},
+		"that of the image":     {own + "\n", own + "\n", "the one of the system image (/usr/etc/machine-id)"},
 		"empty":                 {"", "", "is empty"},
 		"a line":                {"\n", "", "is empty"},
-		"never booted":          {"uninitialized\n", "", `"uninitialized", which is no machine-id`},
+		"never booted":          {"uninitialized\n", "", `"uninitialized", which is not a machine-id`},
 		"zeros":                 {"00000000000000000000000000000000", "", "is 0000"},
-		"of a host's name":      {"node1.example.com", "", "no machine-id"},
+		"of a host's name":      {"node1.example.com", "", "not a machine-id"},
 	} {
 		n := newNode(t)
 		n.LockID = "the id"
@@ -67,6 +67,53 @@ func (l *locking) TryLock(context.Context, func(status.Progress)) (status.Status
 	return status.Status{SchemaVersion: 1, Lock: &l.after}, l.failed
 }
 
+// The holder of a Lease in the cluster, beside what the daemon knows.
+func TestCheckLease(t *testing.T) {
+	t.Parallel()
+	const name = "kube-system/updates"
+	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	daemon := func(state fleet.LockState) *status.Status {
+		return &status.Status{Lock: &fleet.LockStatus{Lease: name, ID: "node-1", State: state}}
+	}
+	refused := &fleet.LockError{Server: "api:6443", Status: 403, Value: `User "x" cannot update resource "leases"`}
+	for title, c := range map[string]struct {
+		holder  *fleet.LockHolder
+		err     error
+		daemon  *status.Status
+		verdict string
+		detail  string
+		remedy  string
+	}{
+		"free":                 {nil, nil, daemon(fleet.LockFree), OK, "is free; the name of this node is node-1", ""},
+		"free, no daemon":      {nil, nil, nil, OK, "is free", ""},
+		"another node":         {&fleet.LockHolder{ID: "node-2", Since: at}, nil, daemon(fleet.LockWaiting), OK, "has holder node-2 since 2026-05-01T12:00:00Z", ""},
+		"this node":            {&fleet.LockHolder{ID: "node-1"}, nil, daemon(fleet.LockHeld), OK, "has holder node-1", ""},
+		"a node that is gone":  {&fleet.LockHolder{ID: "node-9", Gone: true}, nil, daemon(fleet.LockFree), Warn, "holder node-9, which is no node of the cluster", "run kubectl -n kube-system patch lease updates"},
+		"this node without it": {&fleet.LockHolder{ID: "node-1"}, nil, daemon(fleet.LockFree), Warn, "the daemon does not need", "patch lease updates --type merge"},
+		"somebody freed it":    {nil, nil, daemon(fleet.LockHeld), Warn, "has no holder: somebody changed it", "image-update-agent lock release"},
+		"somebody gave it":     {&fleet.LockHolder{ID: "node-2"}, nil, daemon(fleet.LockHeld), Warn, "has holder node-2: somebody changed it", "image-update-agent lock release"},
+		"a permission":         {nil, refused, daemon(fleet.LockFree), Fail, `403: User "x" cannot update resource "leases"`, "get, create and update leases.coordination.k8s.io in namespace kube-system"},
+		"no API server":        {nil, &fleet.LockError{Server: "api:6443", Err: errors.New("refused")}, nil, Fail, "refused", "restore the connection to the API server"},
+	} {
+		n := newNode(t)
+		n.Apply.Lock, n.LockID = config.Lock{Lease: name}, "node-1"
+		n.Lease = func(context.Context) (*fleet.LockHolder, error) { return c.holder, c.err }
+		all := n.checkLock(t.Context(), c.daemon)
+		assert.Equal(t, c.verdict, all[0].Verdict, title)
+		assert.Contains(t, all[0].Detail, c.detail, title)
+		assert.Contains(t, all[0].Remedy, c.remedy, title)
+		assert.Equal(t, c.verdict == Fail, len(all) == 1, "%s: a lock that fails is not tried", title)
+	}
+	n := newNode(t)
+	n.Apply.Lock, n.LockID = config.Lock{Lease: name}, "node-1"
+	worked := daemon(fleet.LockFree)
+	worked.Lock.WorkedAt = at
+	assert.Equal(t, "the Lease "+name+" gave the lock and took it back at 2026-05-01T12:00:00Z", n.tryLock(t.Context(), worked).Detail)
+	assert.Contains(t, n.tryLock(t.Context(), &status.Status{Lock: &fleet.LockStatus{Server: "https://lock", ID: "node-1"}}).Detail, "other settings")
+	worked.Lock.State, worked.Lock.Error = fleet.LockReleasing, "403: no"
+	assert.Contains(t, n.tryLock(t.Context(), worked).Remedy, "apply.lock.kubeconfig")
+}
+
 func TestTryLock(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -85,17 +132,17 @@ func TestTryLock(t *testing.T) {
 		verdict, want string
 		tries         int
 	}{
-		"it works":            {free, hasWorked, nil, OK, "gave it and took it back at 2026-05-01T12:00:00Z", 1},
-		"it worked before":    {hasWorked, nil, nil, OK, "gave it and took it back", 0},
-		"it is held":          {held, nil, nil, Advice, "not tried: this node's lock is held", 0},
-		"it is stuck already": {isStuck, nil, nil, Fail, "does not take it back: 500: no node", 0},
+		"it works":            {free, hasWorked, nil, OK, "gave the lock and took it back at 2026-05-01T12:00:00Z", 1},
+		"it worked before":    {hasWorked, nil, nil, OK, "gave the lock and took it back", 0},
+		"it is held":          {held, nil, nil, Advice, "not tried: the lock of this node is held", 0},
+		"it is stuck already": {isStuck, nil, nil, Fail, "does not take the lock back: 500: no node", 0},
 		"it becomes stuck":    {free, isStuck, errors.New("500: no node"), Fail, "500: no node", 1},
 		"another node has it": {free, free, release.ErrHeld, Advice, "was not tried", 1},
 		"the server is away":  {free, free, errors.New("connection refused"), Fail, "connection refused", 1},
-		"nothing is said":     {free, free, nil, Warn, "does not say", 1},
-		"another group":       {lock(func(l *fleet.LockStatus) { l.Group = "h" }), nil, nil, Warn, "another configuration", 0},
-		"another id":          {lock(func(l *fleet.LockStatus) { l.ID = "h" }), nil, nil, Warn, "another configuration", 0},
-		"the daemon has none": {nil, nil, nil, Warn, "another configuration", 0},
+		"nothing is said":     {free, free, nil, Warn, "does not report", 1},
+		"another group":       {lock(func(l *fleet.LockStatus) { l.Group = "h" }), nil, nil, Warn, "other settings", 0},
+		"another id":          {lock(func(l *fleet.LockStatus) { l.ID = "h" }), nil, nil, Warn, "other settings", 0},
+		"the daemon has none": {nil, nil, nil, Warn, "other settings", 0},
 	} {
 		n := newNode(t)
 		n.Apply.Lock, n.LockID = config.Lock{URL: "https://lock", Group: "g"}, "me"

@@ -22,16 +22,16 @@ func checkDaemon(st status.Status, err error) Finding {
 	text := status.Sentence(st)
 	switch {
 	case errors.Is(err, api.ErrNoDaemon):
-		return warn(check, "it does not run",
-			"systemctl enable --now image-update-agent; where there is no systemd, image-update-agent run")
+		return warn(check, "not running",
+			"run systemctl enable --now image-update-agent; without systemd, run image-update-agent run")
 	case err != nil:
 		return fail(check, err, "journalctl -u image-update-agent")
 	case st.State == status.StateFailed:
-		return warn(check, text, "image-update-agent status, then journalctl -u image-update-agent")
+		return warn(check, text, "see image-update-agent status, then journalctl -u image-update-agent")
 	case st.State == status.StateStale:
-		return warn(check, text, "the lines of the registries below say what is wrong on the way there")
+		return warn(check, text, "see the registries below")
 	case st.State == status.StateUnchecked && st.NextCheck == nil && !st.HasReason(status.KindStarting):
-		return warn(check, text+"; polling is off", "image-update-agent check")
+		return warn(check, text+"; polling is off", "run image-update-agent check")
 	default:
 		return ok(check, text)
 	}
@@ -40,15 +40,15 @@ func checkDaemon(st status.Status, err error) Finding {
 // checkPlan names what stands in the way of a plan's pod manifests.
 func checkPlan(plan plan.Plan, err error) []Finding {
 	if err != nil {
-		return []Finding{fail("node", err, "see the message")}
+		return []Finding{fail("node", err, "correct what the message names")}
 	}
 	var out []Finding
 	for _, p := range plan.Pods {
 		out = append(out, podFindings(p)...)
 	}
 	for _, f := range plan.PassedOver {
-		out = append(out, warn("pod manifests", fmt.Sprintf("kubelet passes over %s: %v", f.File, f.Why),
-			"move what is no pod manifest out of the directory, or give it a leading dot"))
+		out = append(out, warn("pod manifests", fmt.Sprintf("kubelet ignores %s: %v", f.File, f.Why),
+			"move files that are not pod manifests out of the directory, or give them a leading dot"))
 	}
 	return out
 }
@@ -56,7 +56,7 @@ func checkPlan(plan plan.Plan, err error) []Finding {
 func podFindings(p plan.PodPlan) []Finding {
 	var out []Finding
 	if p.Err != nil {
-		out = append(out, fail(p.File, p.Err, "correct the file; nothing of this pod is changed meanwhile"))
+		out = append(out, fail(p.File, p.Err, "correct the file; until then the agent does not change this pod"))
 	}
 	for _, i := range p.Images {
 		if i.Offer.Err != nil {
@@ -64,47 +64,47 @@ func podFindings(p plan.PodPlan) []Finding {
 		}
 	}
 	for _, h := range slices.Concat(p.Holds, p.Waits) {
-		if h.Name != status.HoldUnmanaged && h.Name != status.HoldWithheld {
+		if !h.IsUnmanaged() && h.Name != status.HoldUnresolved {
 			out = append(out, warn(p.File, h.Name+": "+h.Reason, h.Explained().Remedy))
 		}
 	}
 	if len(out) == 0 {
-		out = append(out, ok(p.File, cmp.Or(p.Change, "nothing to change")))
+		out = append(out, ok(p.File, cmp.Or(p.Change, "no change")))
 	}
 	return out
 }
 
 func remedyOf(err error) string {
 	if invalid, is := errors.AsType[x509.CertificateInvalidError](err); is && invalid.Reason == x509.Expired {
-		return "see whether the node's clock is right (timedatectl); if it is, the registry needs a new certificate"
+		return "check the clock of the node (timedatectl); if it is right, the registry needs a new certificate"
 	}
 	if _, is := errors.AsType[x509.UnknownAuthorityError](err); is {
-		return "add the authority to the system's (update-ca-certificates), or name it as ca in the hosts.toml of the host"
+		return "add the certificate authority to the system (update-ca-certificates), or set ca in the hosts.toml of the host"
 	}
 	if foreign, is := errors.AsType[*transport.ForeignRealmError](err); is {
-		return fmt.Sprintf("if %s is the token server of %s, name it in the configuration: "+
+		return fmt.Sprintf("if %s is the token server of %s, add to the configuration: "+
 			"credentials: {tokenServers: {%q: %q}}",
 			foreign.Realm, foreign.Registry, foreign.Registry, foreign.Realm)
 	}
 	if errors.Is(err, release.ErrNotFound) {
-		return "the registry has no such tag: copy it into the mirror, or correct the template or `values`"
+		return "copy the image to the mirror, or correct the tag in the template or in `values`"
 	}
 	if se, ok := errors.AsType[*release.SourceError](err); ok {
 		if se.Cause == release.CauseNoRegistry {
-			return "see what answers there (curl -i https://" + se.Host + "/v2/): a proxy or a portal that wants a login, " +
-				"or a host in hosts.toml that is no registry"
+			return "check which program answers (curl -i https://" + se.Host + "/v2/): a proxy, a login portal, " +
+				"or a host in hosts.toml that is not a registry"
 		}
 		switch se.Status {
 		case 0:
-			return "the registry cannot be reached: check DNS, proxy, firewall and the hosts.toml of " + se.Host
+			return "check DNS, proxy, firewall and the hosts.toml of " + se.Host
 		case 401, 403:
-			return "put the login of " + se.Host + " into a file that the agent reads: credentials.file, " +
+			return "put the login for " + se.Host + " into a file that the agent reads: credentials.file, " +
 				"/root/.docker/config.json or kubelet's (see `platform`). It does not read those in containerd's " +
 				"config.toml (registry.configs), those that a credential helper or kubelet's credential provider gives, " +
 				"and imagePullSecrets"
 		default:
-			return fmt.Sprintf("the registry answers %d: see its log", se.Status)
+			return fmt.Sprintf("see the log of the registry: it answers %d", se.Status)
 		}
 	}
-	return "see the message"
+	return "correct what the message names"
 }

@@ -26,7 +26,7 @@ func TestWhatHoldsAPod(t *testing.T) {
 	}, Waits: []status.Hold{{Name: status.HoldWindow, Reason: "opens at noon"}}}
 	findings := podFindings(pod)
 	require.Len(t, findings, 2)
-	found(t, findings[0], Warn, "hold: "+velum+": because", "image-update-agent unhold velum")
+	found(t, findings[0], Warn, "hold: "+velum+": because", "image-update-agent resume velum")
 	found(t, findings[1], Warn, "window: opens at noon", "wait for the window")
 	findings = podFindings(plan.PodPlan{File: "velum.yaml", Change: "rebuild", Holds: pod.Holds[:1]})
 	require.Len(t, findings, 1)
@@ -39,14 +39,14 @@ func TestRemedies(t *testing.T) {
 	of := func(status int, err error) error { return &release.SourceError{Host: "r1", Status: status, Err: err} }
 	verification := func(err error) error { return of(0, &tls.CertificateVerificationError{Err: err}) }
 	for remedy, err := range map[string]error{
-		"copy it into the mirror":           of(404, release.ErrNotFound),
-		"hosts.toml of r1":                  of(0, errors.New("connection refused")),
-		"credentials":                       of(401, errors.New("401")),
-		"answers 503":                       of(503, errors.New("503")),
-		"see whether the node's clock":      verification(x509.CertificateInvalidError{Reason: x509.Expired}),
-		"add the authority to the system's": verification(x509.UnknownAuthorityError{}),
-		"hosts.toml of r1 ":                 verification(x509.CertificateInvalidError{Reason: x509.TooManyIntermediates}),
-		"see the message":                   errors.New("something else"),
+		"copy the image to the mirror":                of(404, release.ErrNotFound),
+		"hosts.toml of r1":                            of(0, errors.New("connection refused")),
+		"credentials":                                 of(401, errors.New("401")),
+		"answers 503":                                 of(503, errors.New("503")),
+		"check the clock of the node":                 verification(x509.CertificateInvalidError{Reason: x509.Expired}),
+		"add the certificate authority to the system": verification(x509.UnknownAuthorityError{}),
+		"hosts.toml of r1 ":                           verification(x509.CertificateInvalidError{Reason: x509.TooManyIntermediates}),
+		"correct what the message names":              errors.New("something else"),
 	} {
 		assert.Contains(t, remedyOf(err)+" ", remedy)
 	}

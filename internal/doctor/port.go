@@ -19,18 +19,18 @@ func checkPort(ctx context.Context, address string, daemon *status.Status) Findi
 	const ours = "image_update_agent_build_info"
 	switch {
 	case address == "":
-		return skipped(check, "metrics.listen is empty: the metrics are on the status socket only")
+		return skipped(check, "off (metrics.listen is empty); the status socket serves the metrics")
 	case daemon == nil:
-		return skipped(check, address+" was not asked: no daemon runs")
+		return skipped(check, address+" not checked: the daemon is not running")
 	}
 	body, err := fetch(ctx, "http://"+address+"/metrics")
 	switch {
 	case err != nil:
 		return warn(check, fmt.Sprintf("%s: %v", address, err),
-			"systemctl reload image-update-agent, if metrics.listen is new; else journalctl -u image-update-agent")
+			"run systemctl reload image-update-agent if metrics.listen is new; otherwise see journalctl -u image-update-agent")
 	case !bytes.Contains(body, []byte(ours)):
 		return warn(check, "another program answers at "+address,
-			"`ss -ltnp` names it; or another metrics.listen, then systemctl reload image-update-agent")
+			"find it with `ss -ltnp`, or change metrics.listen and run systemctl reload image-update-agent")
 	default:
 		return ok(check, address)
 	}

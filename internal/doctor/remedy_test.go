@@ -29,8 +29,8 @@ func TestRemedyOfAGrainsFileFitsTheFile(t *testing.T) {
 		return checkGrains(t.Context(), config.Grains{Enabled: true, Path: path(name)})
 	}
 	found(t, check("good"), OK)
-	found(t, check("link"), Fail, "put the file itself in the place of the link", "grains.path")
-	found(t, check("flow"), Fail, "a line of its own")
+	found(t, check("link"), Fail, "replace the link by the file", "grains.path")
+	found(t, check("flow"), Fail, "its own line")
 	found(t, check("broken"), Fail, "repair the file by hand")
 	found(t, checkGrains(t.Context(), config.Grains{}), Skipped, "grains.enabled")
 }
@@ -45,7 +45,7 @@ func TestRemedyNamesTheSocketThatIsThere(t *testing.T) {
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, listener.Close()) }()
-	assert.Equal(t, "set cri.socket to "+path+", which is there; or start it", n.socketRemedy("cri.socket", "start it"))
+	assert.Equal(t, "set cri.socket to "+path+", which exists; or start it", n.socketRemedy("cri.socket", "start it"))
 	n.CRI.Socket = path
 	assert.NotContains(t, n.socketRemedy("cri.socket", "start it"), path, "it is configured already")
 }
@@ -68,5 +68,5 @@ func TestWhatCannotBeLookedAtIsNotOK(t *testing.T) {
 	all := checkWritable([]string{filepath.Join(loop, "state")}, nil)
 	require.NotEmpty(t, all)
 	found(t, all[0], Warn, "not checked", "run doctor as root")
-	found(t, checkWritable([]string{filepath.Join(dir, "none")}, nil)[0], Skipped, "exists yet")
+	found(t, checkWritable([]string{filepath.Join(dir, "none")}, nil)[0], Skipped, "not created yet")
 }

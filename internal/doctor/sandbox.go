@@ -23,24 +23,24 @@ func checkSandbox(proc string, directories, files []string) []Finding {
 		switch readOnly, err := isReadOnly(filepath.Join(proc, "root", dir)); {
 		case errors.Is(err, fs.ErrNotExist): // who needs it says so
 		case err != nil:
-			detail := fmt.Sprintf("what the daemon may write cannot be seen: %v", err)
+			detail := fmt.Sprintf("cannot tell what the daemon may write: %v", err)
 			out = append(out, warn(check, detail, "run doctor as root"))
 		case readOnly:
 			out = append(out, fail(check, fmt.Errorf("%s: read-only for the daemon", dir),
-				"systemctl restart image-update-agent, if the directory is younger than the daemon; "+
-					"else `systemctl edit image-update-agent` with ReadWritePaths="+dir+" below [Service]"))
+				"run systemctl restart image-update-agent if the directory is newer than the daemon; "+
+					"otherwise add ReadWritePaths="+dir+" below [Service] with systemctl edit image-update-agent"))
 		}
 	}
 	for _, file := range files {
 		group, known, err := knowsGroupOf(proc, file)
 		if err == nil && !known {
-			detail := fmt.Sprintf("%s: the daemon cannot keep its group %d, so it does not write it", file, group)
+			detail := fmt.Sprintf("%s: the daemon cannot keep the group %d of the file, so it does not write it", file, group)
 			out = append(out, warn(check, detail,
-				"chgrp root "+file+", or give the daemon what it needs: see \"Files of others\" in docs/operations.md"))
+				"chgrp root "+file+", or give the daemon the permission: see docs/configuration.md"))
 		}
 	}
 	if len(out) == 0 {
-		return []Finding{ok(check, "the daemon may write what it has to")}
+		return []Finding{ok(check, "the daemon can write all its files")}
 	}
 	return out
 }

@@ -56,7 +56,7 @@ func TestDoctorSeesWhatTheUnitForbids(t *testing.T) {
 	daemon := sandboxed(t, forbidden)
 	missing := filepath.Join(dir, "missing")
 
-	assert.Equal(t, []Finding{ok("unit", "the daemon may write what it has to")},
+	assert.Equal(t, []Finding{ok("unit", "the daemon can write all its files")},
 		checkSandbox(daemon, []string{allowed, missing}, []string{ours, missing}))
 	found := checkSandbox(daemon, []string{forbidden, allowed}, []string{others, ours})
 	require.Len(t, found, 2)
@@ -64,10 +64,10 @@ func TestDoctorSeesWhatTheUnitForbids(t *testing.T) {
 	assert.Equal(t, forbidden+": read-only for the daemon", found[0].Detail)
 	assert.Contains(t, found[0].Remedy, "ReadWritePaths="+forbidden+" below [Service]")
 	assert.Equal(t, Warn, found[1].Verdict)
-	assert.Equal(t, others+": the daemon cannot keep its group 42, so it does not write it", found[1].Detail)
+	assert.Equal(t, others+": the daemon cannot keep the group 42 of the file, so it does not write it", found[1].Detail)
 	assert.Contains(t, found[1].Remedy, "chgrp root "+others)
 
 	const unlimited = "/proc/self"
-	assert.Equal(t, []Finding{ok("unit", "the daemon may write what it has to")},
+	assert.Equal(t, []Finding{ok("unit", "the daemon can write all its files")},
 		checkSandbox(unlimited, []string{forbidden, allowed}, []string{others, ours}))
 }

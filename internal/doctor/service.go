@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,9 +24,9 @@ func (n Node) checkService(ctx context.Context, daemon *status.Status) []Finding
 	unit, err := systemd.ReadState(ctx, n.Bus, systemd.ServiceUnit)
 	if err != nil {
 		if errors.Is(err, bus.ErrNone) || errors.Is(err, bus.ErrAbsent) {
-			return []Finding{skipped(check, "no service manager is on a system bus here")}
+			return []Finding{skipped(check, "no service manager on the system bus")}
 		}
-		return []Finding{warn(check, err.Error(), "see whether systemd answers: busctl status org.freedesktop.systemd1")}
+		return []Finding{warn(check, err.Error(), "check that systemd answers: busctl status org.freedesktop.systemd1")}
 	}
 	out := []Finding{serviceFinding(unit, daemon)}
 	if unit.Load != "loaded" {
@@ -49,45 +50,48 @@ func serviceFinding(unit systemd.State, daemon *status.Status) Finding {
 	const check = "service"
 	switch {
 	case unit.Load == "not-found" && daemon != nil:
-		return ok(check, "not a service of systemd: the daemon runs by other means")
+		return ok(check, "not installed; the daemon was started another way")
 	case unit.Load == "not-found":
-		return warn(check, "it is not installed", "install the package image-update-agent")
+		return warn(check, "not installed", "install the package image-update-agent")
 	case unit.Load == "masked":
-		return warn(check, "it is masked", "systemctl unmask image-update-agent")
+		return warn(check, "masked", "run systemctl unmask image-update-agent")
 	case unit.Load != "loaded":
-		return fail(check, fmt.Errorf("systemd does not read it: %s", unit.Load),
+		return fail(check, fmt.Errorf("systemd cannot load the unit: %s", unit.Load),
 			"systemd-analyze verify "+systemd.ServiceUnit)
 	case unit.Active == "failed":
-		return fail(check, fmt.Errorf("it has failed: %s", unit.Result),
-			"journalctl -u image-update-agent, then systemctl restart image-update-agent")
+		return fail(check, fmt.Errorf("failed: %s", unit.Result),
+			"see journalctl -u image-update-agent, then run systemctl restart image-update-agent")
 	case unit.Changed:
-		return warn(check, "systemd works with other files than those on disk",
-			"systemctl daemon-reload, then systemctl restart image-update-agent")
+		return warn(check, "the unit files changed on disk",
+			"run systemctl daemon-reload, then systemctl restart image-update-agent")
 	case unit.Active == "activating" && unit.Restarts > 0:
-		return fail(check, fmt.Errorf("it does not start: tried again %d times", unit.Restarts),
+		return fail(check, fmt.Errorf("does not start after %d restarts", unit.Restarts),
 			"journalctl -u image-update-agent")
 	case unit.Active == "inactive":
-		return warn(check, "it does not run", "systemctl enable --now image-update-agent")
+		return warn(check, "not running", "run systemctl enable --now image-update-agent")
 	case unit.File == "disabled":
-		return warn(check, "it is not enabled: after the next boot it is not there", "systemctl enable image-update-agent")
+		return warn(check, "not enabled: it will not start at the next boot", "run systemctl enable image-update-agent")
 	case unit.Restarts > 0:
-		return advise(check, fmt.Sprintf("it had to be started again %d times", unit.Restarts),
-			"journalctl -u image-update-agent says why")
+		return advise(check, fmt.Sprintf("systemd had to restart it %d times", unit.Restarts),
+			"see journalctl -u image-update-agent")
 	}
 	detail := unit.Active + ", " + cmp.Or(unit.File, "no unit file")
-	if len(unit.DropIns) > 0 {
-		detail += "; drop-ins: " + strings.Join(unit.DropIns, ", ")
+	if admins := slices.DeleteFunc(slices.Clone(unit.DropIns), isPackages); len(admins) > 0 {
+		detail += "; drop-ins: " + strings.Join(admins, ", ")
 	}
 	return ok(check, detail)
 }
 
+// isPackages reports whether a drop-in is of a package.
+func isPackages(dropIn string) bool { return strings.HasPrefix(dropIn, "/usr/lib/systemd/") }
+
 func watchdogFinding(unit systemd.State) Finding {
 	const check = "watchdog"
 	if unit.Watchdog == 0 {
-		return warn(check, "it is off: a daemon that hangs is not ended",
-			"take WatchdogSec= out of the drop-ins: systemctl cat image-update-agent shows them")
+		return warn(check, "off: systemd does not restart a daemon that hangs",
+			"remove WatchdogSec= from the drop-ins, which systemctl cat image-update-agent shows")
 	}
-	return ok(check, fmt.Sprintf("a daemon that hangs is ended after %s", unit.Watchdog))
+	return ok(check, fmt.Sprintf("systemd restarts a daemon that hangs for %s", unit.Watchdog))
 }
 
 // beside is a unit that works together with the daemon's.
@@ -96,10 +100,10 @@ type beside struct{ title, unit, without string }
 func besides() []beside {
 	return []beside{{
 		title: "status socket", unit: systemd.SocketUnit,
-		without: "clients that ask for the status while the daemon restarts get no answer",
+		without: "clients get no status while the daemon restarts",
 	}, {
 		title: "rendering at boot", unit: systemd.RenderUnit,
-		without: "after an update of the system pods start with old pod manifests, and then again with new ones",
+		without: "after a system update pods start with old pod manifests, and restart with new ones",
 	}}
 }
 
@@ -129,8 +133,9 @@ func checkVersion(daemon *status.Status, version string) []Finding {
 	case daemon == nil:
 		return nil // who needs it says so
 	case daemon.Version != version:
-		return []Finding{warn(check, fmt.Sprintf("the daemon is %s, and this program %s", daemon.Version, version),
-			"systemctl restart image-update-agent, when it is not applying; after an update of the system, the reboot")}
+		return []Finding{warn(check, fmt.Sprintf("the daemon is version %s, this program is version %s", daemon.Version,
+			version),
+			"run systemctl restart image-update-agent when no apply is running; after a system update, reboot")}
 	default:
 		return []Finding{ok(check, version)}
 	}

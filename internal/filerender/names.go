@@ -15,13 +15,13 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// repository is one that the files of `manifests render` name.
+// repository is a repository in the files of `manifests render`.
 type repository struct{ written, rewritten string }
 
-// repositories are those of all files, each once.
+// repositories are those of all files, without duplicates.
 type repositories []repository
 
-// add takes the images that kubelet would pull: no text that only mentions one.
+// add adds the images that kubelet would pull, and ignores texts that only mention one.
 func (r *repositories) add(images []manifests.Image, rewrites []manifests.Rewrite) {
 	for _, img := range images {
 		name := manifests.SplitReference(img.Reference).Name
@@ -55,14 +55,14 @@ func parseSets(all []string) ([]setting, error) {
 	return sets, nil
 }
 
-// choose gives the tag of each repository, as it is written. Whatever fits nothing,
-// or more than was meant, is an error.
+// choose returns the tag of each repository, by its written name. A setting that matches nothing, or several
+// repositories, is an error.
 func (r repositories) choose(sets []setting, rewrites []manifests.Rewrite) (map[string]string, error) {
 	tagOf, by := map[string]string{}, map[string]string{}
 	var errs []error
 	for _, rewrite := range rewrites {
 		if !slices.ContainsFunc(r, func(r repository) bool { return r.under(rewrite.From) || r.under(rewrite.To) }) {
-			errs = append(errs, fmt.Errorf("--rewrite %s=%s: fits no image%s",
+			errs = append(errs, fmt.Errorf("--rewrite %s=%s: matches no image%s",
 				rewrite.From, rewrite.To, r.meant(rewrite.From, false)))
 		}
 	}
@@ -73,7 +73,7 @@ func (r repositories) choose(sets []setting, rewrites []manifests.Rewrite) (map[
 		}
 		for _, name := range found {
 			if other, twice := by[name]; twice && tagOf[name] != set.tag {
-				errs = append(errs, fmt.Errorf("--set %s=%s: %s has its tag from --set %s=%s",
+				errs = append(errs, fmt.Errorf("--set %s=%s: %s already has its tag from --set %s=%s",
 					set.key, set.tag, name, other, tagOf[name]))
 			}
 			tagOf[name], by[name] = set.tag, set.key
@@ -82,7 +82,7 @@ func (r repositories) choose(sets []setting, rewrites []manifests.Rewrite) (map[
 	return tagOf, errors.Join(errs...)
 }
 
-// find gives the repository that a key names, in all the ways in which it is written.
+// find returns all written names of the repository that a key names.
 func (r repositories) find(key string) ([]string, error) {
 	for _, fits := range []func(name string) bool{
 		func(name string) bool { return name == key },
@@ -96,24 +96,24 @@ func (r repositories) find(key string) ([]string, error) {
 		}
 		slices.Sort(rewritten)
 		if several := slices.Compact(rewritten); len(several) > 1 {
-			return nil, fmt.Errorf("may be %s", strings.Join(several, " or "))
+			return nil, fmt.Errorf("ambiguous: %s", strings.Join(several, " or "))
 		}
 		if len(written) > 0 {
 			return written, nil
 		}
 	}
-	return nil, fmt.Errorf("fits no image%s", r.meant(key, true))
+	return nil, fmt.Errorf("matches no image%s", r.meant(key, true))
 }
 
 func (r repository) under(prefix string) bool {
 	return r.written == prefix || strings.HasPrefix(r.written, prefix+"/")
 }
 
-// shown bounds the names in an error: a pod has a handful.
+// shown limits the names in an error: a pod has a handful.
 const shown = 8
 
-// meant says what a name that fits nothing may have been meant for: the nearest beginning, or end, of a repository with
-// as many components, or all repositories.
+// meant suggests repositories for a name that matches nothing: the closest prefix, or suffix, with as many components,
+// or all repositories.
 func (r repositories) meant(name string, isEnd bool) string {
 	components := 1 + strings.Count(name, "/")
 	var parts, written []string
@@ -136,7 +136,7 @@ func (r repositories) meant(name string, isEnd bool) string {
 	written = slices.Compact(written)
 	switch near := cmp.Or(config.Nearest(name, parts), namesake); {
 	case len(written) == 0:
-		return "; the files have none that can be edited"
+		return "; the files have no image that can be edited"
 	case near != "":
 		return fmt.Sprintf(", did you mean %q?", near)
 	case len(written) > shown:
@@ -145,17 +145,17 @@ func (r repositories) meant(name string, isEnd bool) string {
 	return "; the files have " + strings.Join(written, ", ")
 }
 
-// MissingTagsError has the repositories whose placeholder no tag is set for.
+// MissingTagsError has the repositories with a placeholder and no tag.
 type MissingTagsError struct {
 	error
 
 	Repositories []string
 }
 
-// Unwrap gives all that went wrong.
+// Unwrap returns the errors.
 func (e MissingTagsError) Unwrap() error { return e.error }
 
-// missingTags names the repositories whose placeholder is left, and can be replaced.
+// missingTags returns the repositories whose placeholder is left, and can be replaced.
 func missingTags(err error) []string {
 	var names []string
 	if unresolved, ok := errors.AsType[*manifests.UnresolvedError](err); ok {

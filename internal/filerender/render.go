@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package filerender renders pod manifests that a person names, with the tags that the person gives. The files stay as
-// they are.
+// Package filerender renders pod manifests named by a person, with the person's tags. It does not change the files.
 package filerender
 
 import (
@@ -18,22 +17,22 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// StandardInput is a path that has no name.
+// StandardInput is the path of standard input.
 const StandardInput = "-"
 
-// Options say how files are rendered, as the flags of `manifests render` do.
+// Options are the flags of `manifests render`.
 type Options struct {
 	Set        []string // REPOSITORY=TAG
 	Rewrite    []string // FROM=TO
-	PullPolicy string   // empty: as it is
-	Diff       bool     // differences instead of files
-	To         string   // the directory that the results are written to; empty: none
+	PullPolicy string   // empty: unchanged
+	Diff       bool     // print differences instead of files
+	To         string   // the directory for the results; empty: none
 }
 
-// UsageError is a mistake in the options, or in the paths for them.
+// UsageError is an error in the options or paths.
 type UsageError struct{ error }
 
-// Unwrap gives the mistake.
+// Unwrap returns the error.
 func (e UsageError) Unwrap() error { return e.error }
 
 // File is a rendered file, one line of `manifests render --output json`.
@@ -49,7 +48,7 @@ type File struct {
 	result   []byte
 }
 
-// Change is what was edited.
+// Change is one edit.
 type Change struct {
 	Path string `json:"path"`
 	Line int    `json:"line"`
@@ -57,9 +56,9 @@ type Change struct {
 	To   string `json:"to"`
 }
 
-// Render renders everything before it writes anything, so that a mistake leaves no half of it: UsageError. Files that
-// were rendered are returned with the errors of others, in which MissingTagsError may be, and with unread, which went
-// wrong before. read does not name the path.
+// Render renders everything before it writes anything, so that an error writes nothing: UsageError. It returns the
+// rendered files together with the errors of others, which may include MissingTagsError, and with unread, the earlier
+// errors. Errors of read do not name the path.
 func Render(o Options, paths []string, read func(path string) ([]byte, error), unread error) ([]File, error) {
 	overrides, err := o.overrides()
 	if err != nil {
@@ -89,7 +88,7 @@ func Render(o Options, paths []string, read func(path string) ([]byte, error), u
 		used.add(template.Images, overrides.Rewrites)
 	}
 	tags, err := used.choose(sets, overrides.Rewrites)
-	if err != nil && errors.Join(errs...) == nil { // what it fits may stand in a file that was not read
+	if err != nil && errors.Join(errs...) == nil { // it may match in a file that could not be read
 		return nil, UsageError{err}
 	}
 	overrides.Tag = func(_ string, img manifests.Image) (string, bool) {
@@ -99,7 +98,7 @@ func Render(o Options, paths []string, read func(path string) ([]byte, error), u
 	return o.render(files, overrides, errs)
 }
 
-// NotSetError is an image that --set names and that cannot have its tag.
+// NotSetError is an image that --set names but whose tag cannot be set.
 type NotSetError struct {
 	Image manifests.Image // with the Reason
 	Tag   string
@@ -109,13 +108,13 @@ func (e *NotSetError) Error() string {
 	text := fmt.Sprintf("line %d: %s: %s: tag %s is not set: %s", e.Image.Line, e.Image.Path, e.Image.Reference, e.Tag,
 		e.Image.Reason)
 	if e.Image.Reason == manifests.ReasonDigest {
-		text += ": kubelet starts the digest, whatever the tag says; replace both, or take the digest out of the file"
+		text += ": kubelet starts the digest, whatever the tag is; remove the digest from the file"
 	}
 	return text
 }
 
-// notSet returns an error for each image that kubelet pulls and that has not become what is set for it. It judges
-// the result, whatever the reason is.
+// notSet returns an error for each image that kubelet pulls and that did not get the tag of its setting. It checks the
+// result, for any reason.
 func notSet(
 	template []manifests.Image, out manifests.Rendered, tag func(string, manifests.Image) (string, bool),
 ) error {
@@ -192,7 +191,7 @@ func (f *File) render(overrides manifests.Overrides) error {
 	return nil
 }
 
-// checkTargets refuses what --to would write over: another result, or an input.
+// checkTargets refuses to write over another result or an input with --to.
 func (o Options) checkTargets(paths []string) error {
 	if o.To == "" {
 		return nil
@@ -204,15 +203,15 @@ func (o Options) checkTargets(paths []string) error {
 			return errors.New("--to: standard input has no name")
 		}
 		if other, twice := from[name]; twice {
-			return fmt.Errorf("--to %s: %s and %s have one name", o.To, other, path)
+			return fmt.Errorf("--to %s: %s and %s have the same name", o.To, other, path)
 		}
 		from[name] = path
 		input, err := os.Stat(path)
 		if err != nil {
-			continue // reported when it is read
+			continue // reported when the file is read
 		}
 		if target, err := os.Stat(filepath.Join(o.To, name)); err == nil && os.SameFile(input, target) {
-			return fmt.Errorf("--to %s: %s would be written over", o.To, path)
+			return fmt.Errorf("--to %s: would overwrite %s", o.To, path)
 		}
 	}
 	return nil
@@ -221,7 +220,7 @@ func (o Options) checkTargets(paths []string) error {
 func (o Options) overrides() (manifests.Overrides, error) {
 	out := manifests.Overrides{PullPolicy: o.PullPolicy}
 	if !slices.Contains([]string{"", manifests.PullAlways, manifests.PullIfNotPresent}, o.PullPolicy) {
-		return out, fmt.Errorf("--pull-policy %q: Always or IfNotPresent", o.PullPolicy)
+		return out, fmt.Errorf("--pull-policy %q: want Always or IfNotPresent", o.PullPolicy)
 	}
 	for _, s := range o.Rewrite {
 		from, to, ok := strings.Cut(s, "=")
@@ -245,7 +244,7 @@ func writeTo(dir, name string, data []byte) error {
 	return errors.Join(err, d.Close())
 }
 
-// Text is what files have for people: differences, or the files, with a line --- between two where they need one.
+// Text returns the output of files for people: differences, or the files, with a line --- between two if needed.
 func Text(files []File) []byte {
 	var out bytes.Buffer
 	for _, f := range files {
@@ -257,7 +256,7 @@ func Text(files []File) []byte {
 	return out.Bytes()
 }
 
-// separate ends a document, unless the next one begins with a mark of its own.
+// separate ends a document, unless the next one begins with a separator.
 func separate(out *bytes.Buffer, next []byte) {
 	if !bytes.HasSuffix(out.Bytes(), []byte("\n")) {
 		out.WriteByte('\n')

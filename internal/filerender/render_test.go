@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/filerender"
 )
 
-// read gives pods with one container, which runs what the path says after "=".
+// read returns pods with one container, whose image follows "=" in the path.
 func read(path string) ([]byte, error) {
 	if path == "absent" {
 		return nil, os.ErrNotExist
@@ -45,18 +45,18 @@ func TestMistakesRenderNothing(t *testing.T) {
 	t.Parallel()
 	to := filepath.Join(t.TempDir(), "new")
 	for want, o := range map[string]filerender.Options{
-		`--set "velum": want REPOSITORY=TAG`:                            {Set: []string{"velum"}},
-		`--rewrite "r1": want FROM=TO`:                                  {Rewrite: []string{"r1"}},
-		`--pull-policy "Sometimes"`:                                     {PullPolicy: "Sometimes"},
-		`--set velun=1: fits no image, did you mean "velum"?`:           {Set: []string{"velun=1"}},
-		`--rewrite r1/teem=r2: fits no image, did you mean "r1/team"?`:  {Rewrite: []string{"r1/teem=r2"}},
-		`--set zzzzzzzz=1: fits no image; the files have r1/team/velum`: {Set: []string{"zzzzzzzz=1"}},
-		`r1/team/velum has its tag from --set velum=1`:                  {Set: []string{"velum=1", "team/velum=2"}},
-		`velum and velum have one name`:                                 {To: to, Set: []string{"velum=1"}},
+		`--set "velum": want REPOSITORY=TAG`:                               {Set: []string{"velum"}},
+		`--rewrite "r1": want FROM=TO`:                                     {Rewrite: []string{"r1"}},
+		`--pull-policy "Sometimes"`:                                        {PullPolicy: "Sometimes"},
+		`--set velun=1: matches no image, did you mean "velum"?`:           {Set: []string{"velun=1"}},
+		`--rewrite r1/teem=r2: matches no image, did you mean "r1/team"?`:  {Rewrite: []string{"r1/teem=r2"}},
+		`--set zzzzzzzz=1: matches no image; the files have r1/team/velum`: {Set: []string{"zzzzzzzz=1"}},
+		`r1/team/velum already has its tag from --set velum=1`:             {Set: []string{"velum=1", "team/velum=2"}},
+		`velum and velum have the same name`:                               {To: to, Set: []string{"velum=1"}},
 	} {
 		o.To = to
 		paths := []string{"velum"}
-		if want == `velum and velum have one name` {
+		if want == `velum and velum have the same name` {
 			paths = append(paths, "velum")
 		}
 		files, err := filerender.Render(o, paths, read, nil)
@@ -68,7 +68,7 @@ func TestMistakesRenderNothing(t *testing.T) {
 	assert.NoDirExists(t, to)
 }
 
-// What cannot be rendered does not hide what can, and the tags that are missing are named.
+// A file that cannot be rendered does not hide the others, and missing tags are named.
 func TestOneBadFileDoesNotHideTheOthers(t *testing.T) {
 	t.Parallel()
 	files, err := filerender.Render(filerender.Options{Set: []string{"velum=1.0.0", "nosuch=1"}}, []string{"absent", "db", "velum"}, read, nil)
@@ -82,8 +82,8 @@ func TestOneBadFileDoesNotHideTheOthers(t *testing.T) {
 
 const zeros = "@sha256:0000000000000000000000000000000000000000000000000000000000000001"
 
-// What --set names becomes what it says, or nothing is rendered of the file: never the old image with exit code 0.
-func TestImageThatCannotHaveItsTagIsAnError(t *testing.T) {
+// An image named by --set gets its tag, or its file is not rendered: never the old image with exit code 0.
+func TestUnsettableImageIsAnError(t *testing.T) {
 	t.Parallel()
 	const head = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n"
 	for name, c := range map[string]struct{ containers, why string }{

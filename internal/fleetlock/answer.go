@@ -10,31 +10,31 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/fleet"
+	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
 var (
 	errPage     = errors.New("answers with a web page: not a lock server")
-	errRedirect = errors.New("redirects elsewhere, which is not followed")
-	errMissing  = errors.New("names holders of the lock, and this node is none of them")
+	errRedirect = errors.New("redirects, which the agent does not follow")
+	errMissing  = errors.New("names the holders of the lock, and this node is not among them")
 )
 
-// strangeError is a 200 with what no lock server is known to say.
+// strangeError is a 200 with a body that no known lock server sends.
 type strangeError struct{ said string }
 
 func (e strangeError) Error() string {
-	return fmt.Sprintf("answers %q, which is not the answer of a lock server", e.said)
+	return fmt.Sprintf("answers %q, which a lock server does not", e.said)
 }
 
-// message is the JSON of an answer. The protocol has kind and value, in errors; holders and slots are more than it asks
-// for.
+// message is the JSON of an answer. The protocol has kind and value, in errors; holders and slots are optional
+// extensions.
 type message struct {
 	Kind    string             `json:"kind"`
 	Value   string             `json:"value"`
@@ -42,17 +42,17 @@ type message struct {
 	Slots   int                `json:"slots"`
 }
 
-// What lock servers say with a 200 to Lock and to Unlock. airlock says nothing, poseidon's fleetlock a sentence, those
-// of heathcliff26 and strand a kind.
+// The bodies that lock servers send with a 200 to Lock and to Unlock: airlock none, poseidon's fleetlock a sentence,
+// those of heathcliff26 and strand a kind.
 var (
-	locked   = regexp.MustCompile(`^(?:obtained reboot lease|` + retained + `)$`)
-	unlocked = regexp.MustCompile(`^(?:steady-state confirmed|reboot lease already unlocked|` +
+	locked   = lazyregexp.New(`^(?:obtained reboot lease|` + retained + `)$`)
+	unlocked = lazyregexp.New(`^(?:steady-state confirmed|reboot lease already unlocked|` +
 		`unlocked reboot lease for \S*)$`)
 	lockedKinds   = []string{"", "ok", "success", "lock_acquired"}
 	unlockedKinds = []string{"", "ok", "success", "lock_released"}
 )
 
-// retained is what poseidon's fleetlock says to a node that has the lock already.
+// retained is the answer of poseidon's fleetlock to a node that already holds the lock.
 const retained = "retained reboot lease"
 
 // answer reads the answer of the server.
@@ -90,15 +90,16 @@ func (c *Client) answer(ctx context.Context, resp *http.Response, lock bool) (fl
 	return e.Answer, e
 }
 
-// accept refuses a 200 that is no success. The protocol does not say what its body is, so a captive portal, a proxy or
-// a server that reports its error in the body looks like one: what is taken is what lock servers are known to send.
+// accept rejects a 200 that is not a success. The protocol does not define its body, so the answer of a captive portal,
+// a proxy or a server that reports its error in the body looks the same: only bodies of known lock servers are
+// accepted.
 func (c *Client) accept(said message, isJSON bool, body []byte, lock bool) error {
 	words, kinds := unlocked, unlockedKinds
 	if lock {
 		words, kinds = locked, lockedKinds
 	}
 	switch {
-	case len(bytes.TrimSpace(body)) == 0, !isJSON && words.MatchString(said.Value):
+	case len(bytes.TrimSpace(body)) == 0, !isJSON && words().MatchString(said.Value):
 		return nil
 	case !isJSON, !slices.Contains(kinds, said.Kind), said.Kind == "" && said.Value != "", !isPlain(body):
 		return strangeError{outside.Line(outside.Mask(string(body)), maxSaid)}
@@ -109,12 +110,12 @@ func (c *Client) accept(said message, isJSON bool, body []byte, lock bool) error
 	}
 }
 
-// isOthers reports whether holders are named, and this node is none of them.
+// isOthers reports whether holders are named, and this node is not among them.
 func (c *Client) isOthers(holders []fleet.LockHolder) bool {
 	return len(holders) > 0 && !slices.ContainsFunc(holders, func(h fleet.LockHolder) bool { return h.ID == c.o.ID })
 }
 
-// isPlain reports whether JSON has what is known of an answer and nothing else, each once.
+// isPlain reports whether JSON has only known fields, without duplicates.
 func isPlain(body []byte) bool {
 	strict, keys := json.NewDecoder(bytes.NewReader(body)), json.NewDecoder(bytes.NewReader(body))
 	strict.DisallowUnknownFields()
@@ -134,30 +135,29 @@ func isPlain(body []byte) bool {
 	return true
 }
 
-// isPage reports whether an answer is for a browser, whatever its type says.
+// isPage reports whether an answer is for a browser, independent of its content type.
 func isPage(media string, body []byte) bool {
 	return media == "text/html" || media == "application/xhtml+xml" ||
 		strings.HasPrefix(http.DetectContentType(body), "text/html") ||
 		strings.HasPrefix(http.DetectContentType(body), "text/xml")
 }
 
-// lockHeld is the kind with which poseidon's fleetlock refuses to take a lock back that another node has, so that there
-// is nothing to give back.
+// lockHeld is the kind with which poseidon's fleetlock refuses to release a lock that another node holds, so that there
+// is nothing to release.
 const lockHeld = "lock_held"
 
-// heldBy is how poseidon's fleetlock names who has the lock.
-var heldBy = regexp.MustCompile(`\bheld by ([0-9a-f]{32})\b`)
+// heldBy is how poseidon's fleetlock names the holder.
+var heldBy = lazyregexp.New(`\bheld by ([0-9a-f]{32})\b`)
 
-// holderIn is the holder that a refusal names in words; nil: none.
+// holderIn returns the holder that a refusal names in words; nil if there is none.
 func holderIn(said message) []fleet.LockHolder {
-	if m := heldBy.FindStringSubmatch(said.Value); m != nil {
+	if m := heldBy().FindStringSubmatch(said.Value); m != nil {
 		return []fleet.LockHolder{{ID: m[1]}}
 	}
 	return nil
 }
 
-// parse reads what the body says, as far as it is a JSON object. Older servers answer with plain text, which is a
-// value.
+// parse parses the body if it is a JSON object. Older servers answer with plain text, which becomes the value.
 func parse(body []byte) (m message, isJSON bool) {
 	isJSON = bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) && json.Unmarshal(body, &m) == nil
 	if !isJSON {
@@ -172,7 +172,7 @@ func parse(body []byte) (m message, isJSON bool) {
 	return m, isJSON
 }
 
-// retryAt reads Retry-After; zero: there is none.
+// retryAt parses Retry-After; zero if there is none.
 func (c *Client) retryAt(h http.Header) time.Time {
 	at, latest := transport.RetryAt(h, c.o.Now()), c.o.Now().Add(maxRetry)
 	if at.After(latest) {

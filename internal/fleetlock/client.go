@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleetlock is a client of the FleetLock protocol, by which the nodes of a fleet take turns:
+// Package fleetlock is a client of the FleetLock protocol, with which the nodes of a fleet restart one after another:
 // https://coreos.github.io/zincati/development/fleetlock/protocol/. It implements fleet.Locker.
 //
-// A node locks before it stops a pod, and unlocks when the pod is proved. Both can be repeated: the server knows who
-// has a lock by its id. The protocol has no question for the holder; where a server names holders in its answers, in
-// the field "holders" of the JSON, they are reported.
+// A node locks before it stops a pod, and unlocks after the pod's health check. Both are idempotent: the server knows
+// the holder by its id. The protocol has no query for the holder; if a server names holders in its answers, in the JSON
+// field "holders", they are reported.
 //
 // # Promises
 //
-//   - Only 200 gives the lock, or takes it back, and only with what lock servers are known to send: nothing, the
+//   - Only a 200 means success, and only with a body that known lock servers send: nothing, the
 //     sentences of poseidon's fleetlock, or JSON with holders or a kind of success.
-//   - No redirect is followed. Answers are bounded in size and time.
-//   - Nothing is sent but the requests of Lock and Unlock, and no connection stays open between them.
-//   - Files of certificates are read anew for each request.
+//   - The client follows no redirect. The size and time of answers are limited.
+//   - The client sends only the requests of Lock and Unlock, and keeps no connection open between them.
+//   - The client reads certificate files for each request.
 package fleetlock
 
 import (
@@ -37,15 +37,16 @@ import (
 
 // Options configure a Client. URL, Group and ID are required.
 type Options struct {
-	URL   string // of the server, without the paths of the protocol
+	URL   string // of the server, without the protocol's paths
 	Group string
 	ID    string // see ID and ZincatiID
-	// Former is another id of this node, under which it may still have the lock: Unlock gives that back, too. Empty: none.
+	// Former is another id of this node, under which it may still hold the lock: Unlock releases that, too. Empty:
+	// none.
 	Former string
-	CA     string // file of authorities for the server; empty: Roots
-	// Cert and Key are files of the client's certificate; empty: none is shown.
+	CA     string // file of certificate authorities for the server; empty: Roots
+	// Cert and Key are files of the client's certificate; empty: none.
 	Cert, Key string
-	// Roots are the system's authorities; nil: those that Go finds.
+	// Roots returns the system's authorities; nil: Go's default.
 	Roots func() *x509.CertPool
 	// Proxy as in http.Transport; nil: none.
 	Proxy   func(*http.Request) (*url.URL, error)
@@ -59,11 +60,11 @@ type Client struct {
 	o    Options
 	host string
 	body []byte
-	// former is the body for Former; nil: there is none.
+	// former is the body for Former; nil if there is none.
 	former []byte
 }
 
-// New returns a client. It sends nothing yet.
+// New returns a client. It sends nothing.
 func New(o Options) (*Client, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Host == "" {
@@ -87,7 +88,7 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// requestOf is the body of a request.
+// requestOf returns the body of a request.
 func requestOf(id, group string) ([]byte, error) {
 	var params struct {
 		Client struct {
@@ -99,13 +100,13 @@ func requestOf(id, group string) ([]byte, error) {
 	return json.Marshal(params)
 }
 
-// Lock takes the lock for this node, or keeps it (RecursiveLock). After an error the node may have it nevertheless: the
-// answer may have been lost. Its errors are *fleet.LockError.
+// Lock takes the lock for this node, or keeps it (RecursiveLock). After an error the node may hold it: the answer may
+// have been lost. Its errors are *fleet.LockError.
 func (c *Client) Lock(ctx context.Context) (fleet.LockAnswer, error) {
 	return c.post(ctx, preReboot, c.body)
 }
 
-// Unlock gives the lock back, if the node has it (UnlockIfHeld), also under its former id.
+// Unlock releases the lock if the node holds it (UnlockIfHeld), also under its former id.
 func (c *Client) Unlock(ctx context.Context) error {
 	_, err := c.post(ctx, steadyState, c.body)
 	if err == nil && c.former != nil {
@@ -144,7 +145,7 @@ func (c *Client) post(ctx context.Context, path string, body []byte) (fleet.Lock
 	req.Header.Set("Fleet-Lock-Protocol", "true")
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "image-update-agent/"+c.o.Version)
-	resp, err := transport.RoundTrip(req) // which follows no redirect
+	resp, err := transport.RoundTrip(req) // a transport follows no redirect
 	if err != nil {
 		return fail(err)
 	}
@@ -152,8 +153,8 @@ func (c *Client) post(ctx context.Context, path string, body []byte) (fleet.Lock
 	return c.answer(ctx, resp, path == preReboot)
 }
 
-// isUnsent reports whether there was no connection that a request could go through: the name, the address or the
-// server's certificate is wrong, or a file cannot be read.
+// isUnsent reports whether the request cannot have been sent: the name, the address or the server's certificate is
+// wrong, or a file cannot be read.
 func isUnsent(err error) bool {
 	at, isNet := errors.AsType[*net.OpError](err)
 	_, isCertificate := errors.AsType[*tls.CertificateVerificationError](err)
@@ -166,7 +167,7 @@ type fileError struct{ error }
 
 func (e fileError) Unwrap() error { return e.error }
 
-// plain leaves out what the caller says anyway: a timeout is told by its length.
+// plain removes what the caller reports anyway; a timeout is described by its length.
 func (c *Client) plain(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("no answer within %s", c.o.Timeout)
@@ -174,7 +175,7 @@ func (c *Client) plain(ctx context.Context, err error) error {
 	return err
 }
 
-// tlsConfig reads the files anew: certificates are renewed while the daemon runs.
+// tlsConfig reads the files for each request: certificates are renewed while the daemon runs.
 func (c *Client) tlsConfig() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.o.Roots != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -47,8 +48,8 @@ func serve(t *testing.T, h http.HandlerFunc) string {
 	return s.URL
 }
 
-// The requests are those of the protocol: method, path, header and body.
-func TestRequestsAreThoseOfTheProtocol(t *testing.T) {
+// The requests follow the protocol: method, path, header and body.
+func TestRequestsFollowTheProtocol(t *testing.T) {
 	t.Parallel()
 	var seen []string
 	url := serve(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -68,8 +69,8 @@ func TestRequestsAreThoseOfTheProtocol(t *testing.T) {
 	assert.Equal(t, []string{"POST /base/v1/pre-reboot", "POST /base/v1/steady-state"}, seen)
 }
 
-// The id is what systemd derives from the machine's own, which it does not show.
-func TestIDIsThatOfSystemd(t *testing.T) {
+// The id is derived as in systemd from the machine's id, which it does not reveal.
+func TestIDMatchesSystemd(t *testing.T) {
 	t.Parallel()
 	const machine = "3d1219c7c4c5404aaa1f6d2a48adfda4"
 	assert.Equal(t, id, fleetlock.ID(machine+"\n"))
@@ -83,8 +84,8 @@ func TestIDIsThatOfSystemd(t *testing.T) {
 	assert.Equal(t, strings.TrimSpace(string(app)), fleetlock.ID(string(own)))
 }
 
-// The id that Zincati has, which poseidon's fleetlock looks up its nodes by: its own vector, and systemd's program.
-func TestZincatiIDIsThatOfSystemd(t *testing.T) {
+// Zincati's id, by which poseidon's fleetlock looks up its nodes: poseidon's test vector, and systemd's program.
+func TestZincatiIDMatchesSystemd(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, "978a225b3d7b40e9acd7ce9b62f68444", fleetlock.ZincatiID("1c09ca98649c4c7abc779cd04c96812e\n"))
 	own, err := exec.Command("systemd-id128", "machine-id").Output()
@@ -94,7 +95,34 @@ func TestZincatiIDIsThatOfSystemd(t *testing.T) {
 	assert.Equal(t, strings.TrimSpace(string(app)), fleetlock.ZincatiID(string(own)))
 }
 
-// Unlock also gives back what the node has under its former id, and the first refusal ends it.
+// The ids of random machines match systemd's. Each machine id is mounted in a mount namespace.
+func TestIDsOfManyMachinesMatchSystemd(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	var machines strings.Builder
+	for range 500 {
+		fmt.Fprintf(&machines, "%016x%016x\n", r.Uint64()|1, r.Uint64())
+	}
+	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-euc", `
+		mount -t tmpfs none /mnt
+		: >/mnt/id
+		mount --bind /mnt/id /etc/machine-id
+		while read -r id; do
+			echo "$id" >/mnt/id
+			systemd-id128 machine-id --app-specific="$0"
+			systemd-id128 machine-id --app-specific="$1"
+		done`, "1f4b0e0b6a0d4c52a1d3a7f52c9e6b84", "de35106b6ec24688b63afddaa156679b")
+	cmd.Stdin = strings.NewReader(machines.String())
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	var want []string
+	for id := range strings.Lines(machines.String()) {
+		want = append(want, fleetlock.ID(id), fleetlock.ZincatiID(id))
+	}
+	assert.Equal(t, want, strings.Fields(string(out)))
+}
+
+// Unlock also releases the lock under its former id, and stops at the first refusal.
 func TestUnlockUnderAFormerID(t *testing.T) {
 	t.Parallel()
 	var seen []string
@@ -119,8 +147,8 @@ func TestUnlockUnderAFormerID(t *testing.T) {
 	assert.Equal(t, append(append([]string{"/v1/pre-reboot " + body(id)}, unlock...), unlock...), seen)
 }
 
-// A 200 counts with what lock servers are known to send, and with nothing else.
-func TestOnlyTheAnswersOfLockServersCount(t *testing.T) {
+// A 200 counts only with a body of known lock servers.
+func TestOnlyAnswersOfLockServersCount(t *testing.T) {
 	t.Parallel()
 	const both, lock, unlock, neither = 3, 1, 2, 0
 	for title, c := range map[string]struct {
@@ -195,9 +223,9 @@ func TestOnlyTheAnswersOfLockServersCount(t *testing.T) {
 	}
 }
 
-// poseidon's fleetlock refuses to take back what another node has: then there is nothing to give back. What it refuses
-// for another reason, or of this node's own lock, is not given back.
-func TestUnlockOfWhatAnotherNodeHas(t *testing.T) {
+// poseidon's fleetlock refuses to release a lock that another node holds: then there is nothing to release. A refusal
+// for another reason, or of this node's lock, is an error.
+func TestUnlockOfAnotherNodesLock(t *testing.T) {
 	t.Parallel()
 	const other = "978a225b3d7b40e9acd7ce9b62f68444"
 	for title, c := range map[string]struct {
@@ -225,7 +253,7 @@ func TestUnlockOfWhatAnotherNodeHas(t *testing.T) {
 	}
 }
 
-// What a server refuses with, as servers do it: airlock, poseidon's fleetlock, and one that names holders.
+// Refusals as servers send them: airlock, poseidon's fleetlock, and one that names holders.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	since := time.Date(2026, 5, 1, 11, 0, 0, 0, time.UTC)
@@ -288,7 +316,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// The holders that an answer names are passed on: the caller warns.
+// The holders in an answer are returned: the caller warns.
 func TestHoldersOfAnAnswer(t *testing.T) {
 	t.Parallel()
 	body := `{"holders": [{"id": "` + id + `"}, {"id": "b"}]}`
@@ -300,7 +328,7 @@ func TestHoldersOfAnAnswer(t *testing.T) {
 	assert.Empty(t, answer.Others(id))
 }
 
-// What no lock server does is refused within bounds.
+// Answers that no lock server sends are rejected within limits.
 func TestHostileServers(t *testing.T) {
 	t.Parallel()
 	endless := func(w http.ResponseWriter) {
@@ -314,15 +342,15 @@ func TestHostileServers(t *testing.T) {
 	many := `{"holders": [{"id": "` + id + `"}, ` + strings.Repeat(`{"id": "b"}, `, 100) + `{"id": "` + strings.Repeat("c", 1000) + `"}]}`
 	for title, c := range map[string]struct {
 		answer  http.HandlerFunc
-		want    string // of the error; empty: the lock is given
+		want    string // of the error; empty: the lock is granted
 		holders int
 	}{
 		"a 200 of 1 GiB":     {answer: func(w http.ResponseWriter, _ *http.Request) { endless(w) }, want: "200: answer: too large"},
 		"a refusal of 1 GiB": {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusConflict); endless(w) }, want: "409: answer: too large"},
 		"redirects": {answer: func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/yes", http.StatusTemporaryRedirect)
-		}, want: "307: redirects elsewhere"},
-		"redirects to its yes": {answer: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/yes", http.StatusFound) }, want: "302: redirects elsewhere"},
+		}, want: "307: redirects, which the agent does not follow"},
+		"redirects to its yes": {answer: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/yes", http.StatusFound) }, want: "302: redirects, which the agent does not follow"},
 		"a portal's page":      {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>log in</html>") }, want: "200: answers with a web page"},
 		"ends in the middle": {answer: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "9")
@@ -345,7 +373,7 @@ func TestHostileServers(t *testing.T) {
 			var asked atomic.Int32
 			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				asked.Add(1)
-				_, _ = io.Copy(io.Discard, r.Body) // the server notices the client's end only then
+				_, _ = io.Copy(io.Discard, r.Body) // the server notices the end of the client only after that
 				assert.NotEqual(t, "/yes", r.URL.Path)
 				c.answer(w, r)
 			})

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// application is the id of this program, in the words of machine-id(5). It never changes: another one would make every
+// application is the application id of this program, see machine-id(5). It never changes: another one would make every
 // node another holder.
 const application = "1f4b0e0b6a0d4c52a1d3a7f52c9e6b84"
 
-// ID returns the node's id towards lock servers: the machine's id for this application, as
+// ID returns the node's id for lock servers: the machine's id for this application, as
 //
 //	systemd-id128 machine-id --app-specific=1f4b0e0b6a0d4c52a1d3a7f52c9e6b84
 //
@@ -22,14 +22,12 @@ const application = "1f4b0e0b6a0d4c52a1d3a7f52c9e6b84"
 func ID(machineID string) string { return appSpecific(machineID, application) }
 
 // zincati is the application id of Zincati: src/identity/mod.rs of github.com/coreos/zincati. Servers that look up the
-// node by its id know this one (poseidon's fleetlock).
+// node by its id use this one (poseidon's fleetlock).
 const zincati = "de35106b6ec24688b63afddaa156679b"
 
-// ZincatiID returns the node's id as Zincati makes it, which is the one that
+// ZincatiID returns the node's id as Zincati makes it:
 //
 //	systemd-id128 machine-id --app-specific=de35106b6ec24688b63afddaa156679b
-//
-// prints.
 func ZincatiID(machineID string) string { return appSpecific(machineID, zincati) }
 
 func appSpecific(machineID, application string) string {

@@ -23,7 +23,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
 
-// secure serves yes by TLS to clients whose certificate is from the authority ca.
+// secure serves grants over TLS to clients whose certificate is from the authority ca.
 func secure(t *testing.T, ca, cert, key string) string {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(cert, key)
@@ -81,7 +81,7 @@ func TestClientCertificate(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestRequestsTakeTheProxy(t *testing.T) {
+func TestRequestsUseTheProxy(t *testing.T) {
 	t.Parallel()
 	asked := ""
 	proxy := serve(t, func(_ http.ResponseWriter, r *http.Request) { asked = r.URL.String() })
@@ -93,8 +93,7 @@ func TestRequestsTakeTheProxy(t *testing.T) {
 	assert.Equal(t, "http://lock.example.com/v1/pre-reboot", asked)
 }
 
-// A lock server whose certificate does not hold gets no request: neither with authorities of its own nor with the
-// system's.
+// A lock server with an invalid certificate gets no request: neither with its own authorities nor with the system's.
 func TestTheServersCertificateIsVerified(t *testing.T) {
 	t.Parallel()
 	edit := func(do func(*x509.Certificate)) [3]string {
@@ -104,7 +103,7 @@ func TestTheServersCertificateIsVerified(t *testing.T) {
 	otherCA, _, _ := registrytest.Certificate(t)
 	for title, c := range map[string]struct {
 		files [3]string
-		ca    string // empty: that of the files
+		ca    string // empty: the authority of the files
 		want  string
 	}{
 		"another authority": {edit(func(*x509.Certificate) {}), otherCA, "unknown authority"},

@@ -19,7 +19,7 @@ type Announcer struct {
 	Changed func(context.Context)
 }
 
-// Announce answers as agent.Announcer.
+// Announce implements agent.Announcer.
 func (a Announcer) Announce(ctx context.Context, what status.Announcement) error {
 	g := Grain{
 		Available: len(what.Updates) > 0, State: what.State, Reason: what.Reason, Count: len(what.Updates), Velum: a.Velum,
@@ -39,10 +39,10 @@ func (a Announcer) Announce(ctx context.Context, what status.Announcement) error
 	return announced(err)
 }
 
-// Busy answers as agent.Announcer.
+// Busy implements agent.Announcer.
 func (a Announcer) Busy(ctx context.Context) (string, error) { return a.Store.Busy(ctx) }
 
-// announced translates an error of the grains file into one of the agent.
+// announced converts an error of the grains file to one of the agent.
 func announced(err error) error {
 	switch {
 	case errors.Is(err, ErrHeld):
@@ -54,27 +54,26 @@ func announced(err error) error {
 	}
 }
 
-// Silent is an Announcer that announces nothing, and withdraws a reboot that was requested before
-// grains were turned off.
+// Silent is an Announcer that announces nothing, and withdraws a reboot request from before grains were turned off.
 type Silent struct{ Store *Store }
 
-// Announce answers as agent.Announcer.
+// Announce implements agent.Announcer.
 func (s Silent) Announce(ctx context.Context, _ status.Announcement) error {
 	err := s.Store.Withdraw(ctx)
 	if errors.Is(err, ErrRefused) {
-		return nil // what we cannot read is not ours, and turned off
+		return nil // an unreadable file has no keys of the agent, and grains are turned off
 	}
 	return announced(err)
 }
 
-// Busy answers as agent.Announcer.
+// Busy implements agent.Announcer.
 func (Silent) Busy(context.Context) (string, error) { return "", nil }
 
-// AtBoot is an Announcer on a node whose reboot may be a part of the very update that owns it: Salt
-// sets the grain, reboots, and removes it when the pods are up.
+// AtBoot is an Announcer on a node whose reboot may be part of the update that owns it: Salt sets the grain, reboots,
+// and removes it when the pods are up.
 type AtBoot struct{ Announcer }
 
-// Busy answers as agent.Announcer.
+// Busy implements agent.Announcer.
 func (b AtBoot) Busy(ctx context.Context) (string, error) {
 	name, err := b.Store.Busy(ctx)
 	if Reboots(name) {

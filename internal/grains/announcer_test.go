@@ -48,7 +48,7 @@ func TestAnnouncerConforms(t *testing.T) {
 	})
 }
 
-// readGrain reads the grains as the admin's UI gets them.
+// readGrain reads the grains as the admin's UI does.
 func readGrain(t *testing.T, text string) status.Announcement {
 	t.Helper()
 	var g struct {

@@ -3,20 +3,21 @@
 package grains
 
 import (
-	"regexp"
 	"strconv"
 	"time"
+
+	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
 )
 
-// timestamp is what PyYAML takes for a date in plain text (the implicit resolver of resolver.py).
-var timestamp = regexp.MustCompile(`^(?:(\d{4})-(\d\d)-(\d\d)|` +
+// timestamp matches plain text that PyYAML reads as a date (the implicit resolver of resolver.py).
+var timestamp = lazyregexp.New(`^(?:(\d{4})-(\d\d)-(\d\d)|` +
 	`(\d{4})-(\d\d?)-(\d\d?)(?:[Tt]|[ \t]+)(\d\d?):(\d\d):(\d\d)(?:\.\d*)?` +
 	`(?:[ \t]*(?:Z|[-+](\d\d?)(?::(\d\d))?))?)$`)
 
-// isImpossibleDate reports whether PyYAML takes a text for a date and fails to make one of it. Salt before 2018.3 then
+// isImpossibleDate reports whether PyYAML reads a text as a date but cannot construct one. Salt before 2018.3 then
 // drops all grains of the file; later versions read the text.
 func isImpossibleDate(text string) bool {
-	found := timestamp.FindStringSubmatch(text)
+	found := timestamp().FindStringSubmatch(text)
 	if found == nil {
 		return false
 	}

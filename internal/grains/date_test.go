@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestDatesAsPyYAMLReadsThem compares with PyYAML's own safe loader.
-func TestDatesAsPyYAMLReadsThem(t *testing.T) {
+// TestDatesMatchPyYAML compares with PyYAML's own safe loader.
+func TestDatesMatchPyYAML(t *testing.T) {
 	t.Parallel()
 	texts := []string{"2024-02-29", "2023-02-29", "2026-1-1", "2026-01-01t1:00:00", "2026-01-01  1:00:00 Z"}
 	digits := func(least, most int) *rapid.Generator[string] {

@@ -11,30 +11,26 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
-// busyKeys are the grains by which the cluster's orchestrations ask for
-// quiet: Salt has disabled timers and drains, reboots or deletes, and
-// restarting a pod now would work against it. Those that mean the most come first.
+// busyKeys are the grains that the cluster's orchestrations set while they must not be disturbed: Salt has disabled
+// timers and drains, reboots or deletes, and a pod restart would interfere. The most specific ones come first.
 var busyKeys = []string{
 	"removal_in_progress", "node_removal_in_progress", "update_in_progress", "migration_in_progress",
 }
 
-// Reboots reports whether the orchestration that a busy grain stands for updates the
-// system and reboots the node: in that boot it is the reason for what is new, and does
-// not speak against it.
+// Reboots reports whether the orchestration of a busy grain updates the system and reboots the node: in that boot it is
+// the cause of the update, and does not prevent it.
 func Reboots(busy string) bool {
 	return busy == "update_in_progress" || busy == "migration_in_progress"
 }
 
-// document is a grains file that Salt can read and whose keys stand on lines
-// of their own. The zero document is an empty one.
+// document is a grains file that Salt can read and whose keys have their own lines. The zero document is an empty one.
 type document struct {
-	data    []byte // that the entries' places are of
+	data    []byte // the source of the entries' positions
 	file    *yamledit.File
 	entries []yamledit.Entry
 }
 
-// parse checks the file as Salt's loader would, and for what it cannot be
-// edited with.
+// parse checks that Salt's loader would accept the file, and that it can be edited.
 func parse(data []byte) (document, error) {
 	if isNothing(data) {
 		data = nil
@@ -54,8 +50,15 @@ func parse(data []byte) (document, error) {
 		if err := checkSalt(doc); err != nil {
 			return document{}, err
 		}
+		if err := checkAnchors(doc, map[string]int{}); err != nil {
+			return document{}, err
+		}
 	}
 	for _, e := range entries {
+		if e.Key == "<<" && data[e.Start] == '<' {
+			return document{}, fmt.Errorf("line %d: a merge key: the agent cannot edit the keys that it adds",
+				file.Line(e.Start))
+		}
 		marked := strings.ContainsRune("&!*", rune(data[e.Start])) || hasAnchor(e.Value)
 		if marked && (slices.Contains(ownKeys, e.Key) || e.Key == keyAsked || e.Key == keyDone) {
 			return document{}, fmt.Errorf("line %d: an anchor, alias or tag in %s", file.Line(e.Start), e.Key)
@@ -64,13 +67,13 @@ func parse(data []byte) (document, error) {
 	return document{data: data, file: file, entries: entries}, nil
 }
 
-// isNothing tells the spellings of an empty file that are not empty. Salt
-// itself leaves "{}" behind when it deletes the last grain.
+// isNothing reports whether a file is empty although it has content. Salt leaves "{}" behind when it deletes the last
+// grain.
 func isNothing(data []byte) bool {
 	return slices.Contains([]string{"{}", "null", "~"}, string(bytes.TrimSpace(data)))
 }
 
-// busy names the first grain that asks for quiet.
+// busy returns the first busy grain.
 func (d document) busy() string {
 	for _, key := range busyKeys {
 		for _, e := range d.entries {
@@ -82,8 +85,7 @@ func (d document) busy() string {
 	return ""
 }
 
-// edit returns the file's content with the grain said, nil if it says so
-// already.
+// edit returns the file's content with the grain, nil if it already has it.
 func (d document) edit(g Grain) ([]byte, error) {
 	var edits []yamledit.KeyEdit
 	for _, want := range g.entries() {
@@ -94,14 +96,12 @@ func (d document) edit(g Grain) ([]byte, error) {
 	return d.make(append(edits, d.rebootEdits(g.waiting())...), g.check)
 }
 
-// withdraw returns the file's content without a reboot that we have asked for, nil
-// if we have not.
+// withdraw returns the file's content without a reboot request of the agent, nil if there is none.
 func (d document) withdraw() ([]byte, error) {
 	return d.make(d.rebootEdits(nil), checkNothing)
 }
 
-// make returns the file's content with the edits made and checked, nil if there are
-// none.
+// make returns the file's content with the edits applied and checked, nil if there are none.
 func (d document) make(edits []yamledit.KeyEdit, check func(document) error) ([]byte, error) {
 	if len(edits) == 0 {
 		return nil, nil
@@ -116,7 +116,7 @@ func (d document) make(edits []yamledit.KeyEdit, check func(document) error) ([]
 	if err != nil {
 		return nil, err
 	}
-	// As it will be read next time.
+	// As the next cycle will read it.
 	edited, err := parse(data)
 	if err == nil {
 		err = check(edited)
@@ -127,20 +127,20 @@ func (d document) make(edits []yamledit.KeyEdit, check func(document) error) ([]
 	return data, nil
 }
 
-// check tells what a file does not say that it should.
+// check returns the missing part of the grain.
 func (g Grain) check(d document) error {
 	for _, want := range g.entries() {
 		if !d.says(want) {
-			return fmt.Errorf("%s does not say what it should", want.key)
+			return fmt.Errorf("%s does not have the intended value", want.key)
 		}
 	}
 	if edits := d.rebootEdits(g.waiting()); len(edits) > 0 {
-		return fmt.Errorf("%s does not say what it should", edits[0].Key)
+		return fmt.Errorf("%s does not have the intended value", edits[0].Key)
 	}
 	return nil
 }
 
-// checkNothing tells what is left to take back.
+// checkNothing returns a remaining reboot request.
 func checkNothing(d document) error {
 	if edits := d.rebootEdits(nil); len(edits) > 0 {
 		return fmt.Errorf("%s is still there", edits[0].Key)

@@ -19,11 +19,10 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
-// What is promised next to Salt, which truncates and writes in place: the file
-// stays one that Salt reads, foreign grains that Salt had written when Announce
-// began stay (the roles always, for they are in every version), and once Salt
-// is quiet our keys are right. A grain that Salt writes in the very instant of
-// our rename may be lost; how many is logged, not promised.
+// Next to Salt, which truncates the file and writes it in place, the file stays readable for Salt, grains that Salt had
+// written when Announce began stay (the roles always, because they are in every version), and once Salt is quiet the
+// agent's keys are right. A grain that Salt writes in the very instant of the rename may be lost; the number is logged,
+// not guaranteed.
 func TestAnnounceNextToSalt(t *testing.T) {
 	t.Parallel()
 	salt := startSalt(t)
@@ -59,7 +58,7 @@ func TestAnnounceNextToSalt(t *testing.T) {
 	t.Logf("%d of %d concurrent salt writes were lost", lost, rounds)
 }
 
-// openForWriting plays another program that rewrites the file in place.
+// openForWriting acts as another program that rewrites the file in place.
 func openForWriting(t *testing.T, n node, flags int) *os.File {
 	t.Helper()
 	writer, err := os.OpenFile(n.path, os.O_WRONLY|flags, 0)
@@ -72,8 +71,7 @@ type result struct {
 	err     error
 }
 
-// announceAside runs Announce beside the caller, and returns when it waits for
-// the other writer.
+// announceAside runs Announce concurrently, and returns when it waits for the other writer.
 func announceAside(t *testing.T, n node) <-chan result {
 	t.Helper()
 	done := make(chan result, 1)
@@ -118,7 +116,7 @@ func TestAnnounceWaitsForAWriterThatHasWrittenAPart(t *testing.T) {
 	}
 }
 
-// A truncated file must not be taken for one without the grain that holds us.
+// A truncated file must not be mistaken for one without a busy grain.
 func TestBusyWaitsForAWriterThatHasTruncatedTheFile(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "update_in_progress: true\n")
@@ -154,7 +152,7 @@ func TestAnnounceGivesUpOnAWriterThatStays(t *testing.T) {
 }
 
 func TestAFullDiskLeavesTheGrains(t *testing.T) {
-	runtime.LockOSThread() // never unlocked: the thread sees a mount of its own
+	runtime.LockOSThread() // never unlocked: the thread has its own mount
 	require.NoError(t, syscall.Unshare(syscall.CLONE_NEWNS|syscall.CLONE_FS))
 	require.NoError(t, syscall.Mount("none", "/", "", syscall.MS_PRIVATE|syscall.MS_REC, ""))
 	n := emptyNode(t)

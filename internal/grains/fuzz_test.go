@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzAnnounce edits any file: it is refused, or says the grain afterwards, has
-// its foreign entries as they were, and is not edited a second time.
+// FuzzAnnounce edits any file: it is rejected, or has the grain afterwards, keeps the other entries, and is not edited
+// a second time.
 func FuzzAnnounce(f *testing.F) {
 	for _, edit := range edits {
 		f.Add([]byte(edit.before), "staged", "1.6", true)
@@ -49,7 +49,7 @@ func FuzzAnnounce(f *testing.F) {
 	})
 }
 
-// requireForeignLines: every foreign line is still there, in its order.
+// requireForeignLines checks that every line of others is unchanged and in order.
 func requireForeignLines(t *testing.T, doc document, before, after []byte) {
 	t.Helper()
 	if isNothing(before) {

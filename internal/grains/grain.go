@@ -11,65 +11,60 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Limits of what is said. Salt sends all grains at each authentication and
-// refresh, so they are kept small.
+// Limits of the grain. Salt sends all grains at each authentication and refresh, so they are kept small.
 const (
-	// MaxUpdates bounds Grain.Updates; Count still counts all of them.
+	// MaxUpdates limits Grain.Updates; Count still counts all of them.
 	MaxUpdates = 64
-	// maxText bounds each string, in bytes: a reference is at most 255 bytes of
-	// repository and 128 of tag.
+	// maxText limits each string, in bytes: a reference is at most 255 bytes of repository and 128 of tag.
 	maxText = 512
 )
 
-// The top-level keys that are ours, in the order in which new ones are
-// appended. None ends in a name that transactional-update edits with an
-// unanchored regular expression (tx_update_reboot_needed, tx_update_failed).
+// The agent's top-level keys, in the order in which new ones are appended. None ends in a name that
+// transactional-update edits with an unanchored regular expression (tx_update_reboot_needed, tx_update_failed).
 const (
 	keyAvailable = "image_update_available"
 	keyState     = "image_update_state"
 	keyReason    = "image_update_reason"
 	keyCount     = "image_update_count"
 	keyUpdates   = "image_updates"
-	// keyNotAllowed is there only while something newer is not allowed.
+	// keyNotAllowed exists only while a newer release is not allowed.
 	keyNotAllowed = "image_updates_not_allowed"
 )
 
 var ownKeys = []string{keyAvailable, keyState, keyReason, keyCount, keyUpdates, keyNotAllowed}
 
-// Update is one image that can be brought to a newer release.
+// Update is one image with a newer release.
 type Update struct {
 	Image  string // repository with its registry, no tag
 	Change string // convert, rebuild, revision, patch, minor or major
-	From   string // tag that runs; may be empty
-	To     string // tag that is offered; may be empty where only the digest is known
-	Digest string // digest that is offered
+	From   string // running tag; may be empty
+	To     string // offered tag; may be empty if only the digest is known
+	Digest string // offered digest
 }
 
-// NotAllowed is something newer that the configuration keeps from being offered.
+// NotAllowed is a newer release that the configuration refuses.
 type NotAllowed struct {
 	Image string // repository with its registry, no tag
 	Tag   string
 	Rule  string // updates, max, allow, deny or kubeadm
-	Key   string // what would allow it, as in "updates: minor"
+	Key   string // the setting that would allow it, as in "updates: minor"
 }
 
-// Grain is what the node's keys say.
+// Grain is the content of the node's keys.
 type Grain struct {
-	Available bool     // anything staged that waits for approval
+	Available bool     // staged releases wait for approval
 	State     string   // as in the status: applying, failed, held, stale, unchecked, staged, current
-	Reason    string   // of the state, for people; any text, see reason; empty: the key is taken away
-	Count     int      // of all updates, also of those beyond MaxUpdates
+	Reason    string   // of the state, for people; any text, see reason; empty: the key is removed
+	Count     int      // of all updates, including those beyond MaxUpdates
 	Updates   []Update // in any order; at most MaxUpdates are written, sorted
-	// NotAllowed is sorted and bounded as Updates are; empty: the key is taken away.
+	// NotAllowed is sorted and limited like Updates; empty: the key is removed.
 	NotAllowed []NotAllowed
-	// Velum: an unchanged Velum is to drain and reboot the node for the updates.
+	// Velum: an unmodified Velum should drain and reboot the node for the updates.
 	Velum bool
 }
 
-// normalized returns the grain with sorted and bounded updates, and a reason of
-// one line. Another text that could mean something else than itself to YAML or to
-// Salt (which evaluates u'...') is an error: tags, digests and repositories never
-// hold one.
+// normalized returns the grain with sorted and limited updates, and a reason of one line. Any other text with a special
+// meaning in YAML or Salt (which evaluates u'...') is an error: tags, digests and repositories never contain one.
 func (g Grain) normalized() (Grain, error) {
 	if err := checkText("state", g.State); err != nil {
 		return Grain{}, err
@@ -119,23 +114,21 @@ func checkText(what, text string) error {
 
 var updateFields = []string{"image", "change", "from", "to", "digest"}
 
-// values are the update's in the order of updateFields, which is also the one
-// they are sorted by.
+// values returns the update's values in the order of updateFields, which is also the sort order.
 func (u Update) values() []string { return []string{u.Image, u.Change, u.From, u.To, u.Digest} }
 
 var notAllowedFields = []string{"image", "tag", "rule", "key"}
 
 func (n NotAllowed) values() []string { return []string{n.Image, n.Tag, n.Rule, n.Key} }
 
-// entry is one top-level key: how it is written, and how it is recognised in
-// any other spelling, so that a file rewritten by Salt is not written again.
-// Without lines the key shall not be there.
+// entry is one top-level key: its lines, and how to recognise it in any other spelling, so that a file rewritten by
+// Salt is not written again. Without lines the key must not exist.
 type entry struct {
 	key, lines string
 	says       func(*yaml.Node) bool
 }
 
-// entries are the keys of a normalized grain.
+// entries returns the keys of a normalized grain.
 func (g Grain) entries() []entry {
 	available, count := strconv.FormatBool(g.Available), strconv.Itoa(g.Count)
 	return []entry{

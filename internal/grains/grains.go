@@ -1,34 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package grains says in /etc/salt/grains what the agent offers.
+// Package grains writes the agent's offers to /etc/salt/grains.
 //
-// Words: a grain is a fact about the node that Salt's minion hands to its
-// master; the grains file is a YAML mapping of the static ones, each a
-// top-level key. Some of them are ours (see Grain), all others are foreign; one is
-// ours at times (see reboot).
+// Words: a grain is a fact about the node that Salt's minion sends to its master; the grains file is a YAML mapping of
+// the static ones, each a top-level key. Some of them belong to the agent (see Grain), one sometimes does (see reboot),
+// all others are foreign.
 //
-// The file has other writers (Salt itself, transactional-update, setup
-// scripts), all of which rewrite it in place and take no lock. If Salt cannot
-// read it, it drops every grain of the node without a word, roles included.
-// Hence the promises:
+// The file has other writers (Salt itself, transactional-update, setup scripts), all of which rewrite it in place
+// without locks. If Salt cannot read it, it silently drops every grain of the node, including roles. Hence the
+// promises:
 //
-//   - Only the lines of our own keys are written, and only if their meaning
-//     changes; every other byte is kept. The result is parsed again under
-//     Salt's rules before it takes the file's name.
-//   - A file that Salt cannot read, or that is laid out so that whole lines
-//     cannot be edited, is left alone (ErrRefused).
-//   - What another program had written and closed before our last look, right
-//     before the rename, is never lost; one that has the file open for writing
-//     then makes us wait. Left is the instant of the rename itself: who opens
-//     the file then writes into the old one. Salt, in turn, writes back what it
-//     had read earlier and so may drop our keys: Announce is therefore repeated
-//     each cycle.
-//   - While a grain says that the cluster is being updated or a node removed,
-//     nothing is written (ErrHeld).
-//   - A file that is not there is created only where Salt is in use: not
-//     without its directory, not where salt-minion is disabled, and not if we
-//     have seen the file before, because removing a node from the cluster deletes
-//     it (ErrNoSalt).
+//   - Only the lines of the agent's keys are written, and only if their meaning changes; every other byte is kept. The
+//     result is parsed again under Salt's rules before the rename.
+//   - A file that Salt cannot read, or whose layout does not allow to edit whole lines, is not touched (ErrRefused).
+//   - Data that another program had written and closed before the last check, right before the rename, is never lost;
+//     the
+//     agent waits for a program that has the file open for writing then. The instant of the rename itself remains: a
+//     program that opens the file then writes into the old one. Salt, in turn, writes back what it had read earlier and
+//     so may drop the agent's keys: Announce is therefore repeated each cycle.
+//   - While a grain says that the cluster is being updated or a node removed, nothing is written (ErrHeld).
+//   - A missing file is created only if Salt is in use: not without its directory, not if salt-minion is disabled, and
+//     not if the agent has seen the file before, because removing a node from the cluster deletes it (ErrNoSalt).
 package grains
 
 import (
@@ -47,22 +39,20 @@ import (
 )
 
 var (
-	// ErrHeld tells that a grain forbids writing now; the text names it.
+	// ErrHeld says that a grain forbids writing now; the text names it.
 	ErrHeld = errors.New("held")
-	// ErrRefused tells that the file is not one that can be edited safely; the
-	// text says why. It was not touched.
+	// ErrRefused says that the file cannot be edited safely; the text has the reason. The file was not touched.
 	ErrRefused = errors.New("not edited")
-	// ErrNoSalt tells that there is no grains file and that none shall be
-	// created; the text says why.
-	ErrNoSalt = errors.New("no grains file")
+	// ErrNoSalt says that there is no grains file and that none may be created; the text has the reason.
+	ErrNoSalt = errors.New("cannot find the grains file")
 )
 
 const (
-	// attempts and firstPause bound how long other writers are given way: Salt
-	// rewrites the file in milliseconds, six attempts span 1.5 s.
+	// attempts and firstPause limit how long the agent waits for other writers: Salt rewrites the file in milliseconds,
+	// six attempts span 1.5 s.
 	attempts   = 6
 	firstPause = 50 * time.Millisecond
-	// newFileMode is that of a file which Salt itself creates.
+	// newFileMode is the mode of a file created by Salt.
 	newFileMode = 0o644
 )
 
@@ -70,18 +60,17 @@ const (
 type Store struct {
 	root, path string
 	logger     *slog.Logger
-	seen       atomic.Bool // the file has been there in this process's time
+	seen       atomic.Bool // the file has existed during this process
 }
 
-// New returns the store of the file at path, in which salt-minion reads its static grains (salt/grains/extra.py), taken
+// New returns the store of the file at path, from which salt-minion reads its static grains (salt/grains/extra.py),
 // relative to root, the directory that stands for "/".
 func New(root, path string, logger *slog.Logger) *Store {
 	return &Store{root: root, path: filepath.Join(root, path), logger: logger}
 }
 
-// Announce makes our keys say g and tells whether it had to write. Besides
-// ErrHeld, ErrRefused and ErrNoSalt, an nodefile.ErrConflict means that other
-// writers did not let go of the file in time.
+// Announce sets the agent's keys to g and reports whether it had to write. Besides ErrHeld, ErrRefused and ErrNoSalt, a
+// nodefile.ErrConflict means that other writers did not close the file in time.
 func (s *Store) Announce(ctx context.Context, g Grain) (changed bool, err error) {
 	if g, err = g.normalized(); err != nil {
 		return false, fmt.Errorf("grains: %w", err)
@@ -94,18 +83,18 @@ func (s *Store) Announce(ctx context.Context, g Grain) (changed bool, err error)
 	return changed, err
 }
 
-// Withdraw takes back a reboot that Velum was asked for, and leaves all else as it
-// is: for who does not announce any more. Its errors are Announce's.
+// Withdraw removes a reboot request to Velum and keeps everything else: for an agent that no longer announces. Its
+// errors are Announce's.
 func (s *Store) Withdraw(ctx context.Context) error {
 	changed, err := s.write(ctx, document.withdraw)
 	if changed {
-		s.logger.InfoContext(ctx, "reboot no more asked for", "file", s.path)
+		s.logger.InfoContext(ctx, "reboot no longer requested", "file", s.path)
 	}
 	return err
 }
 
-// Sweep removes the temporary files that a crash left beside the grains file. Call
-// it once at the start, under the lock that keeps a second agent out.
+// Sweep removes temporary files that a crash left next to the grains file. Call it once at the start, while holding the
+// lock against other agents.
 func (s *Store) Sweep(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -123,8 +112,7 @@ func (s *Store) Sweep(ctx context.Context) error {
 	return nil
 }
 
-// write makes an edit, which gives nil where there is nothing to write. Other
-// writers are given way.
+// write applies an edit, which returns nil if there is nothing to write. It gives way to other writers.
 func (s *Store) write(ctx context.Context, edit func(document) ([]byte, error)) (changed bool, err error) {
 	for attempt := range attempts {
 		if attempt > 0 {
@@ -143,8 +131,7 @@ func (s *Store) write(ctx context.Context, edit func(document) ([]byte, error)) 
 	return changed, nil
 }
 
-// Busy names the grain that asks everybody to keep still, "" if none does. A
-// file that is not there asks nothing.
+// Busy returns the busy grain, "" if there is none. A missing file has none.
 func (s *Store) Busy(ctx context.Context) (reason string, err error) {
 	dir, err := s.open()
 	if errors.Is(err, ErrNoSalt) {
@@ -161,7 +148,7 @@ func (s *Store) Busy(ctx context.Context) (reason string, err error) {
 	return doc.busy(), nil
 }
 
-// attempt is one of them.
+// attempt is one attempt of write.
 func (s *Store) attempt(ctx context.Context, edit func(document) ([]byte, error)) (bool, error) {
 	dir, err := s.open()
 	if err != nil {
@@ -201,8 +188,8 @@ func (s *Store) open() (*nodefile.Dir, error) {
 	return dir, err
 }
 
-// read reads and checks the file. One that is empty or not accepted may be in
-// the middle of being rewritten, so it is read again until it stays the same.
+// read reads and checks the file. An empty or rejected file may be in the middle of a rewrite, so it is read again
+// until it stays the same.
 func (s *Store) read(ctx context.Context, dir *nodefile.Dir) (nodefile.File, document, error) {
 	var before nodefile.File
 	for attempt := 0; ; attempt++ {

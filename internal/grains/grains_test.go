@@ -17,14 +17,14 @@ import (
 	"go.uber.org/goleak"
 )
 
-// saltsPath is where salt-minion has the file by default.
+// saltsPath is salt-minion's default path.
 const saltsPath = "/etc/salt/grains"
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const digest = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// nothing is what is said when nothing is offered; staged has two updates.
+// nothing is the grain without offers; staged has two updates.
 var (
 	nothing = Grain{State: "current"}
 	staged  = Grain{Available: true, State: "staged", Count: 2, Updates: []Update{
@@ -56,7 +56,7 @@ image_updates:
 `
 )
 
-// node is a root directory with a grains file, and a Store on it.
+// node is a root directory with a grains file and its Store.
 type node struct {
 	root, path string
 	store      *Store
@@ -83,7 +83,7 @@ func (n node) content(t require.TestingT) string {
 	return string(data)
 }
 
-// state is all that a refusal must leave as it is.
+// state returns everything that a rejected edit must not change.
 func (n node) state(t require.TestingT) []string {
 	entries, err := os.ReadDir(filepath.Dir(n.path))
 	require.NoError(t, err)
@@ -101,7 +101,7 @@ func (n node) state(t require.TestingT) []string {
 	return state
 }
 
-func TestSweepRemovesWhatACrashLeft(t *testing.T) {
+func TestSweepRemovesTemporaryFilesOfACrash(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "roles: [admin]\n")
 	before := n.state(t)
@@ -117,7 +117,7 @@ func TestSweepRemovesWhatACrashLeft(t *testing.T) {
 	require.ErrorIs(t, n.store.Sweep(ctx), context.Canceled)
 }
 
-// edits are grains files and what staged makes of them.
+// edits are grains files and the result of announcing staged.
 var edits = map[string]struct{ before, after string }{
 	"caasp's own":            {"roles:\n- kube-master\n", "roles:\n- kube-master\n" + stagedText},
 	"empty":                  {"", stagedText},
@@ -150,7 +150,7 @@ var edits = map[string]struct{ before, after string }{
 	"a tab in a comment": {"# a\tb\nc: d # e\tf\n", "# a\tb\nc: d # e\tf\n" + stagedText},
 }
 
-func TestAnnounceEditsOurLinesOnly(t *testing.T) {
+func TestAnnounceEditsOnlyTheAgentsLines(t *testing.T) {
 	t.Parallel()
 	salt := startSalt(t)
 	for name, edit := range edits {
@@ -171,8 +171,8 @@ func TestAnnounceEditsOurLinesOnly(t *testing.T) {
 	}
 }
 
-// requireReadsAs checks with both of Salt's possible parsers that the file
-// says the grain and that the foreign grains are what they were.
+// requireReadsAs checks with both of Salt's possible parsers that the file has the grain and that the foreign grains
+// are unchanged.
 func requireReadsAs(t require.TestingT, salt *salt, before, after string, g Grain) {
 	oldLib, oldPure := salt.load(t, []byte(before))
 	newLib, newPure := salt.load(t, []byte(after))
@@ -187,7 +187,7 @@ func requireReadsAs(t require.TestingT, salt *salt, before, after string, g Grai
 	}
 }
 
-func TestAnnounceSaysThatNothingIsOffered(t *testing.T) {
+func TestAnnounceWithoutOffers(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "roles: x\n"+stagedText)
 	changed, err := n.store.Announce(t.Context(), nothing)
@@ -196,8 +196,8 @@ func TestAnnounceSaysThatNothingIsOffered(t *testing.T) {
 	require.Equal(t, "roles: x\n"+nothingText, n.content(t))
 }
 
-// A file that Salt has dumped anew says the same in another spelling.
-func TestAnnounceDoesNotWriteWhatSaltOnlyRespelt(t *testing.T) {
+// A file that Salt has dumped again has the same meaning in another spelling.
+func TestAnnounceAcceptsAnotherSpellingOfSalt(t *testing.T) {
 	t.Parallel()
 	salt := startSalt(t)
 	n := newNode(t, "roles:\n- admin\n"+stagedText)
@@ -234,7 +234,7 @@ func TestAnnounceBoundsAndSortsTheUpdates(t *testing.T) {
 	require.False(t, changed)
 }
 
-// badTexts are strings that no tag, digest or repository holds.
+// badTexts are strings that are in no tag, digest or repository.
 var badTexts = []string{"a\nb", "a\x00", "ä", `a"b`, `a\b`, "u'1'", "\u2028", "\xff", strings.Repeat("x", maxText+1)}
 
 func TestAnnounceRefusesTextThatNeedsEscapes(t *testing.T) {
@@ -271,7 +271,7 @@ func TestAnnounceKeepsModeAndOwner(t *testing.T) {
 	assert.Equal(t, uint32(42), info.Sys().(*syscall.Stat_t).Gid)
 }
 
-// busyFiles name the grain that asks for quiet, "" for none.
+// busyFiles map files to their busy grain, "" for none.
 var busyFiles = map[string]string{
 	"update_in_progress: true\n":                               "update_in_progress",
 	"roles: x\nupdate_in_progress: True\n":                     "update_in_progress",
@@ -287,7 +287,10 @@ var busyFiles = map[string]string{
 	"update_in_progress: \"yes\"\n":                            "",
 	"a: {update_in_progress: true}\n":                          "",
 	"x_update_in_progress: true\nupdate_in_progress_x: true\n": "",
-	"update_in_progress: [true]\n":                             "",
+	"update_in_progress: [false, true]\n":                      "update_in_progress",
+	"update_in_progress: {'true': x}\n":                        "update_in_progress",
+	"update_in_progress: {x: true}\n":                          "",
+	"update_in_progress: [[true]]\n":                           "",
 	"":                                                         "",
 }
 
@@ -315,7 +318,7 @@ func TestABusyClusterHoldsTheGrain(t *testing.T) {
 	}
 }
 
-func TestANodeWithoutSaltGetsNoGrains(t *testing.T) {
+func TestNoGrainsWithoutSalt(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	store := New(root, saltsPath, slog.New(slog.DiscardHandler))
@@ -328,10 +331,9 @@ func TestANodeWithoutSaltGetsNoGrains(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(root, "etc"))
 }
 
-// newFiles tell where a missing grains file is created: the unit files of the
-// node, and whether it is.
+// newFiles map the node's unit files to whether a missing grains file is created.
 var newFiles = map[string]struct {
-	units  []string // a trailing "@" makes a link to /dev/null, that is a mask
+	units  []string // a trailing "@" makes a link to /dev/null, that is, a mask
 	create bool
 }{
 	"salt in a pod":    {nil, true},
@@ -385,7 +387,7 @@ func TestADeletedFileIsNotCreatedAgain(t *testing.T) {
 	require.NoFileExists(t, n.path)
 }
 
-func TestACancelledAnnounceWritesNothing(t *testing.T) {
+func TestCanceledAnnounceWritesNothing(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "roles: [\n")
 	ctx, cancel := context.WithCancel(t.Context())

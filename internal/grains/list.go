@@ -18,7 +18,7 @@ func (g Grain) updatesEntry() entry {
 	return list(keyUpdates, updateFields, items)
 }
 
-// notAllowedEntry is no entry where all that is newer is allowed.
+// notAllowedEntry returns an empty entry if all newer releases are allowed.
 func (g Grain) notAllowedEntry() entry {
 	if len(g.NotAllowed) == 0 {
 		return entry{key: keyNotAllowed}
@@ -30,7 +30,7 @@ func (g Grain) notAllowedEntry() entry {
 	return list(keyNotAllowed, notAllowedFields, items)
 }
 
-// list is the entry of a list of mappings, which all have the same fields.
+// list returns the entry of a list of mappings with the same fields.
 func list(key string, fields []string, items [][]string) entry {
 	says := func(n *yaml.Node) bool {
 		if n.Kind != yaml.SequenceNode || len(n.Content) != len(items) {
@@ -46,7 +46,7 @@ func list(key string, fields []string, items [][]string) entry {
 	return entry{key, itemLines(key, fields, items), says}
 }
 
-// itemLines writes the list without indentation, as Salt's own dumps have it.
+// itemLines writes the list without indentation, as Salt's dumps do.
 func itemLines(key string, fields []string, items [][]string) string {
 	if len(items) == 0 {
 		return key + ": []\n"

@@ -14,15 +14,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// segment is a run of whole lines: foreign ones, or one of our keys.
+// segment is a run of whole lines: foreign ones, or one key of the agent.
 type segment struct {
 	text string
 	own  string // the key, "" for foreign lines
-	same bool   // it says what is to be said already
+	same bool   // it already has the wanted value
 }
 
-// foreignValues are what stands behind a foreign key, in the styles that
-// people, Salt and setup scripts write; a line ends each.
+// foreignValues are values of foreign keys, in the styles of people, Salt and setup scripts; each ends with a line end.
 var foreignValues = []string{
 	" 1\n", " 2.6\n", " yes\n", " 0644\n", " 2024-01-01\n", " 1:20\n", "\n", " ~\n", " plain text # comment\n",
 	" 'single ''quoted'''\n", " \"double \\\"quoted\\\" # no comment\"\n", " \"over\n  two lines\"\n",
@@ -35,8 +34,7 @@ var foreignKeys = []string{
 	"roles", "'quoted key'", `"double"`, "tx_update_reboot_needed", "image_update", "image_updates_x", "x:y", "5", "-x", "Ünï", "a b",
 }
 
-// drawFile draws the segments of a valid file that says parts of said in some
-// spelling, with line breaks as in Unix.
+// drawFile draws the segments of a valid file that has parts of said in some spelling, with Unix line breaks.
 func drawFile(t *rapid.T, said, wanted Grain) []segment {
 	file := []segment{{text: rapid.SampledFrom([]string{"", "", "", "\ufeff"}).Draw(t, "byte order mark")}}
 	if rapid.Bool().Draw(t, "mark") {
@@ -57,7 +55,7 @@ func drawFile(t *rapid.T, said, wanted Grain) []segment {
 	return append(file, segment{text: rapid.SampledFrom([]string{"", "", "\n", "# end\n"}).Draw(t, "end")})
 }
 
-// drawOwn spells one of our keys as we do, as Salt's dumps do, or otherwise.
+// drawOwn spells a key of the agent as the agent does, as Salt's dumps do, or otherwise.
 func drawOwn(t *rapid.T, key string, said, wanted Grain) segment {
 	spell := quote
 	form := rapid.SampledFrom([]string{"ours", "salt", "flow", "odd"}).Draw(t, "form")
@@ -117,7 +115,7 @@ func saltQuote(text string) string {
 	return "'" + text + "'"
 }
 
-// expectedFile puts what is wanted in the place of what says something else.
+// expectedFile replaces segments with other values by the wanted ones.
 func expectedFile(file []segment, wanted Grain, newline string) string {
 	var b strings.Builder
 	missing := slices.Clone(ownKeys)
@@ -150,7 +148,7 @@ func ownLines(g Grain, key string) string {
 	panic("no such key")
 }
 
-// reasonRunes are what is special to YAML, to Salt, or to bytes.
+// reasonRunes are characters with a special meaning in YAML, in Salt, or in UTF-8.
 var reasonRunes = []rune("\t\n\r \"'\\#|>-+:,%@&*!?[]{}~=<u0aé\u0085\u2028\ufeff\ufffd\u20ac\U0001f600\x00\x7f")
 
 func drawGrain(t *rapid.T, label string) Grain {
@@ -177,7 +175,7 @@ func drawGrain(t *rapid.T, label string) Grain {
 	return g
 }
 
-func TestPropertyForeignBytesStayAndOursSayTheGrain(t *testing.T) {
+func TestPropertyOnlyTheAgentsKeysChange(t *testing.T) {
 	t.Parallel()
 	salt := startSalt(t)
 	n := newNode(t, "")
@@ -221,8 +219,7 @@ func join(file []segment) string {
 	return b.String()
 }
 
-// cutEnd takes the last line break away, unless it belongs to a text block,
-// whose meaning it is.
+// cutEnd removes the last line break, unless it is part of a text block's value.
 func cutEnd(file []segment, newline string) {
 	for i := len(file) - 1; i >= 0; i-- {
 		last := &file[i]
@@ -236,8 +233,8 @@ func cutEnd(file []segment, newline string) {
 	}
 }
 
-// Whatever is accepted must be a file that Salt reads, and must stay one.
-func TestPropertyOnlyWhatSaltReadsIsEdited(t *testing.T) {
+// An accepted file must be readable for Salt, and stay so.
+func TestPropertyOnlyFilesReadableForSaltAreEdited(t *testing.T) {
 	t.Parallel()
 	salt := startSalt(t)
 	piece := rapid.SampledFrom([]string{

@@ -10,13 +10,11 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// maxReason bounds the reason, in bytes: enough for the sentence that the status
-// begins with, little enough for every refresh.
+// maxReason limits the reason, in bytes: enough for the status' first sentence, small enough for every refresh.
 const maxReason = 200
 
-// reason is the grain's, as it is written: one line that means itself to YAML and
-// to Salt. Unlike tags and digests it may quote what others have said, so that
-// what cannot be written is left out, and is no error.
+// reason returns the reason as written to the grain: one line without special meaning in YAML and Salt. Unlike tags and
+// digests it may quote others' text, so characters that cannot be written are dropped without an error.
 func reason(text string) string {
 	text = strings.Join(strings.Fields(strings.Map(reasonRune, text)), " ")
 	if len(text) <= maxReason {
@@ -29,22 +27,22 @@ func reason(text string) string {
 	return strings.TrimRight(text[:end], " ")
 }
 
-// reasonRune is what becomes of a character; negative: it is left out.
+// reasonRune returns the replacement of a character; negative: it is dropped.
 func reasonRune(r rune) rune {
 	switch {
 	case unicode.IsSpace(r):
 		return ' '
 	case r == '"', r == '\'', r == '\\':
-		return '`' // needs no escape, and Salt evaluates no u'...'
+		return '`' // needs no escape, and Salt does not evaluate u'...'
 	case r == '#':
-		return -1 // behind | or > YAML's parsers disagree, see oddText
+		return -1 // after | or > YAML parsers disagree, see oddText
 	case r == utf8.RuneError, r > 0xFFFF, !unicode.IsPrint(r):
-		return -1 // old PyYAML reads no further than the basic plane
+		return -1 // old PyYAML supports only the basic plane
 	}
 	return r
 }
 
-// reasonEntry is no entry where there is no reason.
+// reasonEntry returns an empty entry if there is no reason.
 func (g Grain) reasonEntry() entry {
 	if g.Reason == "" {
 		return entry{key: keyReason}

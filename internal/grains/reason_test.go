@@ -51,7 +51,7 @@ func TestPropertyReason(t *testing.T) {
 	})
 }
 
-// The key comes and goes with the reason; a file of an older agent has none.
+// The key is added and removed with the reason; a file of an older agent has none.
 func TestAnnounceSaysTheReason(t *testing.T) {
 	t.Parallel()
 	salt := startSalt(t)
@@ -88,8 +88,8 @@ func TestAnnounceSaysTheReasonBehindTheState(t *testing.T) {
 	assert.Equal(t, strings.Replace(nothingText, "\"current\"\n", "\"held\"\nimage_update_reason: \"disk\"\n", 1), n.content(t))
 }
 
-// Salt breaks long lines.
-func TestAnnounceDoesNotWriteAReasonThatSaltOnlyRespelt(t *testing.T) {
+// Salt wraps long lines.
+func TestAnnounceAcceptsAnotherSpellingOfTheReason(t *testing.T) {
 	t.Parallel()
 	salt := startSalt(t)
 	for _, text := range []string{failedReason, "größe: €", "yes", "1.6", "- a: b"} {

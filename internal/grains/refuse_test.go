@@ -16,7 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
-// badFiles are contents that are left as they are, with a word of the reason.
+// badFiles are contents that must not be changed, with a word of the error.
 var badFiles = map[string]struct{ content, why string }{
 	"broken yaml":                {"roles: [admin\n", "line"},
 	"not yaml at all":            {"roles:\n- admin\n}{\n", "line"},
@@ -38,6 +38,7 @@ var badFiles = map[string]struct{ content, why string }{
 	"an anchor on our key":       {"&x image_update_state: a\n", "anchor"},
 	"an alias as our value":      {"a: &x b\nimage_update_state: *x\n", "anchor"},
 	"a tag on our key":           {"!!str image_update_state: a\n", "anchor"},
+	"one anchor twice":           {"a: &x b\nc: [&x d]\n", "line 2: duplicate anchor &x, first on line 1"},
 	"an alias to itself":         {"a: &x [*x]\n", "alias"},
 	"an unknown tag":             {"a: !include b\n", "tag"},
 	"an object":                  {"a: !!python/object:x {}\n", "tag"},
@@ -52,6 +53,7 @@ var badFiles = map[string]struct{ content, why string }{
 	"a zone that is none":        {"a: 2026-02-28T10:00:00+24:00\n", "not a date"},
 	"a value sign":               {"a: =\n", "tag"},
 	"a merge sign as a value":    {"a: [<<]\n", "tag"},
+	"a merge of more keys":       {"<<: {update_in_progress: true}\n", "a merge"},
 	"a closed document":          {"roles: a\n...\n", "document"},
 	"an open block text":         {"a: |\n  text", "edited file"},
 	"utf-16":                     {"\xff\xfea\x00:\x00 \x00b\x00", "UTF-16"},
@@ -68,7 +70,7 @@ var badFiles = map[string]struct{ content, why string }{
 	"too large with our keys":    {"a: b\n# " + strings.Repeat("c", 1<<20-10) + "\n", "larger"},
 }
 
-func TestAnnounceLeavesABadFileAsItIs(t *testing.T) {
+func TestAnnounceKeepsABadFile(t *testing.T) {
 	t.Parallel()
 	for name, bad := range badFiles {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +113,7 @@ var unsafeFiles = map[string]func(t *testing.T, path string){
 	},
 }
 
-func TestAnnounceLeavesAnUnsafeFileAsItIs(t *testing.T) {
+func TestAnnounceKeepsAnUnsafeFile(t *testing.T) {
 	t.Parallel()
 	for name, make := range unsafeFiles {
 		t.Run(name, func(t *testing.T) {

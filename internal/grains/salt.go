@@ -8,16 +8,15 @@ import (
 	"path/filepath"
 )
 
-// minionUnit is how SUSE and upstream name the unit.
+// minionUnit is the unit's name in SUSE and upstream packages.
 const minionUnit = "salt-minion.service"
 
-// mayCreate decides about a file that is not there. A node that was removed
-// from its cluster has salt-minion disabled and its grains deleted: a new file
-// would make it look like a member without roles. No unit at all is no
-// reason: on an admin node, Salt's minion runs in a pod.
+// mayCreate decides whether to create a missing file. A node that was removed from its cluster has salt-minion disabled
+// and its grains deleted: a new file would make it look like a member without roles. A missing unit does not prevent
+// it: on an admin node, Salt's minion runs in a pod.
 func (s *Store) mayCreate() error {
 	if s.seen.Load() {
-		return fmt.Errorf("%s: %w: it was deleted, as removing a node does", s.path, ErrNoSalt)
+		return fmt.Errorf("%s: %w: the file was deleted, as when a node is removed", s.path, ErrNoSalt)
 	}
 	if minionDisabled(s.root) {
 		return fmt.Errorf("%s: %w: salt-minion is disabled", s.path, ErrNoSalt)
@@ -25,8 +24,7 @@ func (s *Store) mayCreate() error {
 	return nil
 }
 
-// minionDisabled reads what `systemctl is-enabled` reads: the unit is there,
-// and it is masked or no target wants it.
+// minionDisabled checks the same as `systemctl is-enabled`: the unit exists, and it is masked or no target wants it.
 func minionDisabled(root string) bool {
 	admin := filepath.Join(root, "etc/systemd/system")
 	if target, err := os.Readlink(filepath.Join(admin, minionUnit)); err == nil && target == os.DevNull {
@@ -38,7 +36,7 @@ func minionDisabled(root string) bool {
 		installed = installed || err == nil
 	}
 	for _, kind := range []string{"wants", "requires"} {
-		// The pattern is ours and cannot be malformed, unless root holds a bracket.
+		// The pattern is valid, unless root contains a bracket.
 		links, _ := filepath.Glob(filepath.Join(admin, "*."+kind, minionUnit))
 		if len(links) > 0 {
 			return false

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// python is Debian's and SUSE's; python3-yaml must be installed for it.
+// python is Debian's and SUSE's; it needs python3-yaml.
 const python3 = "/usr/bin/python3"
 
 // salt is a Python process that reads and writes grains files as Salt does.
@@ -61,11 +61,11 @@ func (s *salt) ask(t require.TestingT, question map[string]any, answer any) {
 	require.NoError(t, json.Unmarshal(reply, answer))
 }
 
-// value is a Python value: one key, the type's name.
+// value is a Python value: one key, the name of the type.
 type value map[string]json.RawMessage
 
-// reading is what Salt makes of a file: grains by the JSON of key and value, in
-// order, or the error for which it would drop them all.
+// reading is Salt's result for a file: grains by the JSON of key and value, in order, or the error for which it would
+// drop them all.
 type reading struct {
 	Value value
 	Error string
@@ -78,15 +78,14 @@ func (s *salt) load(t require.TestingT, data []byte) (libyaml, pure reading) {
 	return answer.Libyaml, answer.Pure
 }
 
-// setval is grains.setval on the file, not atomic, as Salt does it.
+// setval runs grains.setval on the file, not atomically, as Salt does.
 func (s *salt) setval(t require.TestingT, path, key string, value any) (problem string) {
 	var answer struct{ Error string }
 	s.ask(t, map[string]any{"setval": []any{path, key, value}}, &answer)
 	return answer.Error
 }
 
-// split takes our keys out of what was read. A file that is read as nothing
-// has no grains.
+// split separates the agent's keys from the others. An empty file has no grains.
 func (r reading) split(t require.TestingT) (own map[string]value, foreign []string) {
 	require.Empty(t, r.Error)
 	own = map[string]value{}

@@ -12,38 +12,35 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
-// Velum knows one kind of update: while keyReboot is true it offers to drain the
-// node and reboot it. That key has other writers: transactional-update says so
-// after an update of the system, Salt removes it after the reboot, a script of the
-// admin node sets it to false at each boot. So whose it is stands beside it, in the
-// same file, written in the same instant: what a rollback of the system, Salt or a
-// restored backup does to one of them, it does to both
+// Velum knows one kind of update: while keyReboot is true it offers to drain the node and reboot it. That key has other
+// writers: transactional-update sets it after an update of the system, Salt removes it after the reboot, a script of
+// the admin node sets it to false at each boot. So its owner is recorded next to it, in the same file and the same
+// write: a rollback of the system, Salt or a restored backup then affects both in the same way
 // (docs/dev/decisions/0070).
 const (
 	keyReboot = "tx_update_reboot_needed"
-	// keyAsked lists the updates for which we have set keyReboot. While it is there,
-	// keyReboot is ours.
+	// keyAsked lists the updates for which the agent has set keyReboot. While it exists, keyReboot belongs to the
+	// agent.
 	keyAsked = "image_update_reboot_asked"
-	// keyDone lists the updates for which we had, and another writer has taken it back
-	// since: a reboot has been. They wait all the same, so another would do no more.
+	// keyDone lists the updates for which the agent had set it, and another writer has removed it since: the reboot has
+	// happened. The updates still wait, so another reboot would not help.
 	keyDone = "image_update_reboot_done"
 
-	// rebootLine has a mark that transactional-update's sed takes away with the rest
-	// of the line. Salt's dumps take it as well, and rewrite the lines of keyAsked.
+	// rebootLine has a comment that transactional-update's sed removes with the rest of the line. Salt's dumps also
+	// remove it, and rewrite the lines of keyAsked.
 	rebootLine = keyReboot + ": true # set by image-update-agent\n"
-	// shortDigest is enough to tell the releases of a node apart.
+	// shortDigest is enough to distinguish the releases of a node.
 	shortDigest = 12
 )
 
-// reboot is what the file says of a reboot.
+// reboot is the file's data about a reboot.
 type reboot struct {
-	needed bool     // by whomever
-	asked  []string // for what we have asked; nil: what needed says is not ours
-	done   []string // for what one has been
+	needed bool     // requested by any writer
+	asked  []string // updates of the agent's request; nil: needed belongs to another writer
+	done   []string // updates whose reboot has happened
 }
 
-// decide is what the file shall say while these updates wait. The same again
-// changes nothing.
+// decide returns the wanted data while these updates wait. It is idempotent.
 func (r reboot) decide(waiting []string) reboot {
 	next := reboot{needed: r.needed}
 	for _, id := range waiting {
@@ -62,7 +59,7 @@ func (r reboot) decide(waiting []string) reboot {
 	return next
 }
 
-// waiting are the updates of a normalized grain for which Velum is to reboot.
+// waiting returns the updates of a normalized grain for which Velum should reboot.
 func (g Grain) waiting() []string {
 	if !g.Velum {
 		return nil
@@ -76,8 +73,8 @@ func (g Grain) waiting() []string {
 	return slices.Compact(ids)
 }
 
-// reboot reads. Where our own lines of keyAsked stand beside another line of
-// keyReboot than ours, another writer has written that one since.
+// reboot returns the file's data. If the agent's lines of keyAsked are next to a line of keyReboot that is not the
+// agent's, another writer has changed that since.
 func (d document) reboot() reboot {
 	r := reboot{asked: d.list(keyAsked), done: d.list(keyDone)}
 	line, value := d.entry(keyReboot)
@@ -92,9 +89,9 @@ func (d document) reboot() reboot {
 	return r
 }
 
-// rebootEdits make the file say what it shall while these updates wait. The line
-// and whose it is are written together, so that each vouches for the other; also
-// after a dump of Salt's, so that what another writer writes later is told apart.
+// rebootEdits returns the edits for the wanted data while these updates wait. The line and its owner are written
+// together, so that each confirms the other; also after a dump of Salt, so that later changes by other writers are
+// detected.
 func (d document) rebootEdits(waiting []string) []yamledit.KeyEdit {
 	now := d.reboot()
 	next := now.decide(waiting)
@@ -120,8 +117,7 @@ func (d document) rebootEdits(waiting []string) []yamledit.KeyEdit {
 	return edits
 }
 
-// entry gives the lines and the value of a key, in unix line ends; nil: it is not
-// there.
+// entry returns the lines and the value of a key, with Unix line ends; nil if it does not exist.
 func (d document) entry(key string) ([]byte, *yaml.Node) {
 	for _, e := range d.entries {
 		if e.Key == key {
@@ -131,7 +127,7 @@ func (d document) entry(key string) ([]byte, *yaml.Node) {
 	return nil, nil
 }
 
-// list reads a list of ours; nil: it is not there. What is none in it is nothing.
+// list returns the elements of a list of the agent: nil if the key does not exist, empty if its value has no elements.
 func (d document) list(key string) []string {
 	_, value := d.entry(key)
 	if value == nil {
@@ -144,14 +140,14 @@ func (d document) list(key string) []string {
 	return items
 }
 
-// wrote reports whether a key stands there in exactly these lines.
+// wrote reports whether a key has exactly these lines.
 func (d document) wrote(lines string) bool {
 	key, _, _ := strings.Cut(lines, ":")
 	there, _ := d.entry(key)
 	return there != nil && strings.TrimSuffix(string(there), "\n") == strings.TrimSuffix(lines, "\n")
 }
 
-// listLines are no lines for an empty list: the key is taken away.
+// listLines returns no lines for an empty list: the key is removed.
 func listLines(key string, items []string) string {
 	if len(items) == 0 {
 		return ""
@@ -164,14 +160,15 @@ func listLines(key string, items []string) string {
 	return lines.String()
 }
 
-// isNo: to Velum, all else is true. A string "false" is one to Ruby, but not to
-// the column that Velum keeps it in.
+// isNo reports whether Velum reads the value as false or null; it reads every other value as true. Ruby treats the
+// string "false" as true, but Velum's database column does not.
 func isNo(n *yaml.Node) bool {
 	return isBool(n, false) || n.Kind == yaml.ScalarNode &&
 		(strings.EqualFold(n.Value, "false") || n.Style == 0 && slices.Contains(nullWords, n.Value))
 }
 
-// isMarked: an anchor may be meant elsewhere, so such a line is left alone.
+// isMarked reports whether the line has a tag, an anchor or an alias: the anchor may be used elsewhere, so such a line
+// is not touched.
 func isMarked(line []byte, value *yaml.Node) bool {
 	return bytes.ContainsAny(line[:1], "&!*") || hasAnchor(value)
 }

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// claims are what a file says of a reboot, what waits, and what it shall say.
+// claims are the reboot data in a file, the waiting updates, and the wanted data.
 var claims = map[string]struct {
 	now     reboot
 	waiting []string
@@ -41,7 +41,7 @@ var claims = map[string]struct {
 	"a second reboot brought the newer it": {reboot{asked: []string{"a", "b"}, done: []string{"a"}}, []string{"a", "b"}, reboot{done: []string{"a", "b"}}},
 }
 
-func TestDecideAboutAReboot(t *testing.T) {
+func TestDecideReboot(t *testing.T) {
 	t.Parallel()
 	for name, c := range claims {
 		t.Run(name, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestDecideAboutAReboot(t *testing.T) {
 	}
 }
 
-// asking is staged for a node with an unchanged Velum; both updates have one digest.
+// asking returns staged for a node with an unmodified Velum; both updates have one digest.
 func asking() Grain {
 	g := staged
 	g.Velum = true
@@ -65,8 +65,7 @@ const (
 	doneText  = keyDone + ":\n- \"e3b0c44298fc\"\n"
 )
 
-// reboots are grains files, and what is made of them with Velum's setting and
-// without. Our other keys stand in front.
+// reboots are grains files, and the results with and without Velum's setting. The agent's other keys precede.
 var reboots = map[string]struct{ before, on, off string }{
 	"no key":                        {"", askedText, ""},
 	"false, as the admin's script":  {"tx_update_reboot_needed: false\n", askedText, "tx_update_reboot_needed: false\n"},
@@ -100,7 +99,7 @@ var reboots = map[string]struct{ before, on, off string }{
 	},
 }
 
-func TestRebootIsAskedForAndTakenBack(t *testing.T) {
+func TestRebootRequestAndWithdrawal(t *testing.T) {
 	t.Parallel()
 	salt := startSalt(t)
 	for name, c := range reboots {
@@ -127,7 +126,7 @@ func TestRebootIsAskedForAndTakenBack(t *testing.T) {
 	}
 }
 
-func TestNoRebootIsAskedForUnasked(t *testing.T) {
+func TestNoRebootRequestWithoutTheSetting(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "roles: x\n")
 	for _, g := range []Grain{staged, nothing, {State: "current", Velum: true}} {
@@ -137,7 +136,7 @@ func TestNoRebootIsAskedForUnasked(t *testing.T) {
 	}
 }
 
-// While the cluster's own update runs, its key is Salt's alone.
+// While the cluster's own update runs, only Salt uses its key.
 func TestRebootWaitsForOthers(t *testing.T) {
 	t.Parallel()
 	for _, before := range []string{"update_in_progress: true\n", "update_in_progress: true\n" + askedText} {
@@ -156,19 +155,18 @@ func TestWithdrawMakesNoFile(t *testing.T) {
 	assert.NoFileExists(t, n.path)
 }
 
-// shared is a grains file with all its writers, as their sources have them, and who
-// wants a reboot. What stands in a snapshot comes back with it.
+// shared is a grains file with all its writers, as in their sources, and who wants a reboot. A snapshot's content
+// returns with it.
 type shared struct {
 	file   string
 	others bool // transactional-update wants one
-	// Who has written since our last cycle. That both have is the one thing that is
-	// not told apart.
+	// Who has written since the agent's last cycle. Only the case of both cannot be distinguished.
 	dumped, marked bool
 }
 
 var rebootRegexp = regexp.MustCompile(`tx_update_reboot_needed:.*`)
 
-// sed is transactional-update's, and with append the way it takes without a key.
+// sed is transactional-update's edit; with appends, the way for a missing key.
 func (s *shared) sed(value string, appends bool) {
 	line := "tx_update_reboot_needed: " + value
 	switch {
@@ -179,9 +177,9 @@ func (s *shared) sed(value string, appends bool) {
 	}
 }
 
-// Whatever the order of cycles, settings, other writers and rollbacks of the system:
-// what transactional-update wants stays, and without it only what waits is asked for.
-func TestPropertyAForeignRebootIsNeverTouchedAndOursNeverForgotten(t *testing.T) {
+// In any order of cycles, settings, other writers and rollbacks of the system, transactional-update's request stays,
+// and without it a reboot is requested only for waiting updates.
+func TestPropertyRebootRequestsOfOthersStay(t *testing.T) {
 	t.Parallel()
 	salt := startSalt(t)
 	n := newNode(t, "")
@@ -209,7 +207,7 @@ func TestPropertyAForeignRebootIsNeverTouchedAndOursNeverForgotten(t *testing.T)
 				require.Contains(t, s.file, listLines(keyAsked, waiting))
 			}
 		}
-		// grains.setval, as Salt does it: all is written anew, sorted, without comments.
+		// grains.setval, as Salt does it: everything is written again, sorted, without comments.
 		dump := func(t *rapid.T) {
 			if s.marked {
 				announce(t)

@@ -10,20 +10,20 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// SchemaVersion is the version of Announcement and of Change as JSON. It grows only
-// when a field changes its meaning; new fields do not count.
+// SchemaVersion is the version of Announcement and of Change as JSON. It changes only with the meaning of a field, not
+// with new fields.
 const SchemaVersion = 1
 
 const (
-	// maxImages bounds the images and the pods. A node has some dozens.
+	// maxImages limits the images and the pods. A node has some dozens.
 	maxImages = 256
-	// maxFailed bounds the releases that an image has failed with.
+	// maxFailed limits the failed releases of an image.
 	maxFailed = 8
-	// maxText bounds a text for people, in bytes.
+	// maxText limits a text for people, in bytes.
 	maxText = 512
 )
 
-// Announcement is the part of the status that hooks get.
+// Announcement is the part of the status for hooks.
 type Announcement struct {
 	SchemaVersion int     `json:"schemaVersion"`
 	State         string  `json:"state"` // as in the status
@@ -37,34 +37,34 @@ type Image struct {
 	Image       string   `json:"image"` // repository
 	Container   string   `json:"container"`
 	PodManifest string   `json:"podManifest"`
-	Running     Named    `json:"running"` // empty: nothing runs
-	Offered     Named    `json:"offered"` // empty: nothing is
+	Running     Named    `json:"running"` // empty if nothing runs
+	Offered     Named    `json:"offered"` // empty if there is no offer
 	Change      string   `json:"change"`
 	Staged      bool     `json:"staged"`
-	Adopted     bool     `json:"adopted"`
-	Failed      []Failed `json:"failed"` // what did not come up on this node, or was rolled back
+	PickedUp    bool     `json:"pickedUp"`
+	Failed      []Failed `json:"failed"` // releases that did not come up on this node, or were rolled back
 	Error       string   `json:"error"`
 }
 
-// Named is a digest with the best name there is for it.
+// Named is a digest with its best name.
 type Named struct {
 	Tag    string `json:"tag"`
 	Digest string `json:"digest"`
 }
 
-// Failed is a release that is refused on this node since it was tried.
+// Failed is a release that this node refuses since it failed.
 type Failed struct {
 	Tag    string `json:"tag"`
 	Reason string `json:"reason"`
 }
 
-// Pod is a pod manifest with which something did not work.
+// Pod is a pod manifest with a failure.
 type Pod struct {
 	PodManifest string `json:"podManifest"`
 	Error       string `json:"error"`
 }
 
-// announce is the announcement of a status.
+// announce returns the announcement of a status.
 func announce(s status.Status, last Announcement) Announcement {
 	a := Announcement{
 		SchemaVersion: SchemaVersion, State: string(s.State), Reason: outside.Line(s.Reason, maxText),
@@ -84,7 +84,7 @@ func announce(s status.Status, last Announcement) Announcement {
 	return a.after(last)
 }
 
-// after keeps what is known of the node where it could not be observed.
+// after keeps the last known data of a node that could not be observed.
 func (a Announcement) after(last Announcement) Announcement {
 	if a.State == string(status.StateFailed) && len(a.Images)+len(a.Pods) == 0 && last.Images != nil {
 		a.Images, a.Pods = last.Images, last.Pods
@@ -95,14 +95,14 @@ func (a Announcement) after(last Announcement) Announcement {
 func imageOf(i status.ImageStatus, state status.State) Image {
 	out := Image{
 		Image: i.Image, Container: i.Container, PodManifest: i.PodManifest, Change: i.Change,
-		Running: named(i.Running), Offered: named(i.Offered), Staged: i.Staged, Adopted: i.Adopted, Failed: []Failed{},
+		Running: named(i.Running), Offered: named(i.Offered), Staged: i.Staged, PickedUp: i.PickedUp, Failed: []Failed{},
 	}
 	for _, r := range i.Refused {
 		if r.Rule == policy.RuleFailed && len(out.Failed) < maxFailed {
 			out.Failed = append(out.Failed, Failed{Tag: r.Tag, Reason: outside.Line(r.Reason, maxText)})
 		}
 	}
-	if state == status.StateFailed { // that a registry is away is another state
+	if state == status.StateFailed { // an unreachable registry is another state
 		out.Error = outside.Line(i.Error, maxText)
 	}
 	return out
@@ -115,8 +115,7 @@ func named(n *status.Named) Named {
 	return Named{Tag: n.Tag, Digest: n.Digest.String()}
 }
 
-// same reports whether nothing differs but the texts of errors: these have times and
-// counts in them.
+// same reports whether only the texts of errors differ: they contain times and counts.
 func (a Announcement) same(b Announcement) bool {
 	return a.SchemaVersion == b.SchemaVersion && a.State == b.State &&
 		slices.EqualFunc(a.Images, b.Images, Image.same) && slices.EqualFunc(a.Pods, b.Pods, Pod.same)
@@ -134,7 +133,7 @@ func (p Pod) same(q Pod) bool {
 
 func (f Failed) same(g Failed) bool { return f.Tag == g.Tag }
 
-// place is where an image is used.
+// place is the place of an image.
 type place struct{ podManifest, container, image string }
 
 func (i Image) key() place { return place{i.PodManifest, i.Container, i.Image} }

@@ -4,38 +4,64 @@ package hook
 
 import "slices"
 
-// Change is what a hook gets: what became of the images since the last one. The lists are never null.
+// Change is the input of a hook: the changes of the images since the last one. The lists are never null.
 type Change struct {
 	SchemaVersion int    `json:"schemaVersion"`
+	Node          string `json:"node"`  // its name
 	State         string `json:"state"` // as in the status
-	Was           string `json:"was"`   // then; empty: this is the first
+	Was           string `json:"was"`   // the previous state; empty for the first change
 	Reason        string `json:"reason"`
-	Offered       []Item `json:"offered"` // found, and not on the node yet
-	Staged        []Item `json:"staged"`  // on the node, and waits for approval
-	Applied       []Item `json:"applied"` // runs another release than before, whichever
-	Failed        []Item `json:"failed"`  // did not work; reason says what
-	Waiting       []Item `json:"waiting"` // all that waits for approval now
+	Offered       []Item `json:"offered"` // found, but not yet on the node
+	Staged        []Item `json:"staged"`  // on the node, waiting for approval
+	Applied       []Item `json:"applied"` // runs another release than before
+	Failed        []Item `json:"failed"`  // failed, with the reason
+	Waiting       []Item `json:"waiting"` // all images that wait for approval now
 }
 
-// Item is one image of one container. What is not known is empty.
+// Item is one image of one container. Unknown fields are empty.
 type Item struct {
-	Image       string `json:"image,omitempty"` // repository; empty: of the pod as a whole
+	Image       string `json:"image,omitempty"` // repository; empty for the pod as a whole
 	Container   string `json:"container,omitempty"`
-	PodManifest string `json:"podManifest,omitempty"` // empty: of no pod
+	PodManifest string `json:"podManifest,omitempty"` // empty if there is no pod
 	Change      string `json:"change,omitempty"`
-	From        string `json:"from,omitempty"`    // tag that runs, or ran
-	To          string `json:"to,omitempty"`      // tag
-	Digest      string `json:"digest,omitempty"`  // of To
-	Adopted     bool   `json:"adopted,omitempty"` // no person approved it: kubelet took it by itself
+	From        string `json:"from,omitempty"`     // running or previous tag
+	To          string `json:"to,omitempty"`       // tag
+	Digest      string `json:"digest,omitempty"`   // of To
+	PickedUp    bool   `json:"pickedUp,omitempty"` // kubelet picked it up without an approval
 	Reason      string `json:"reason,omitempty"`
 }
 
-// Empty reports that nothing has changed.
+// Empty reports whether nothing has changed.
 func (c Change) Empty() bool {
 	return c.State == c.Was && len(c.Offered)+len(c.Staged)+len(c.Applied)+len(c.Failed) == 0
 }
 
-// since is the difference between an earlier announcement and this one.
+// kinds are the lists of changes.
+var kinds = []struct {
+	name string
+	of   func(Change) []Item
+}{
+	{"offered", func(c Change) []Item { return c.Offered }},
+	{"staged", func(c Change) []Item { return c.Staged }},
+	{"applied", func(c Change) []Item { return c.Applied }},
+	{"failed", func(c Change) []Item { return c.Failed }},
+}
+
+// Is reports whether the change is of one of the kinds: offered, staged, applied, failed, or state for another state of
+// the node. Without kinds it returns true.
+func (c Change) Is(wanted []string) bool {
+	if len(wanted) == 0 || c.State != c.Was && slices.Contains(wanted, "state") {
+		return true
+	}
+	for _, kind := range kinds {
+		if len(kind.of(c)) > 0 && slices.Contains(wanted, kind.name) {
+			return true
+		}
+	}
+	return false
+}
+
+// since returns the difference between an earlier announcement and this one.
 func (a Announcement) since(before Announcement) Change {
 	c := Change{
 		SchemaVersion: SchemaVersion, State: a.State, Was: before.State, Reason: a.Reason,
@@ -74,7 +100,7 @@ func (c *Change) add(now, then Image) {
 	if then.Running.Digest != "" && now.Running.Digest != "" && now.Running.Digest != then.Running.Digest {
 		item := now.item()
 		item.From, item.To, item.Digest = then.Running.Tag, now.Running.Tag, now.Running.Digest
-		item.Adopted = now.Adopted
+		item.PickedUp = now.PickedUp
 		c.Applied = append(c.Applied, item)
 	}
 	for _, f := range now.Failed {
@@ -95,8 +121,8 @@ func (i Image) item() Item {
 	return Item{Image: i.Image, Container: i.Container, PodManifest: i.PodManifest}
 }
 
-// withLastRunning is this announcement with what ran before where nothing runs now, so
-// that what runs next is another release.
+// withLastRunning returns this announcement with the previous releases of containers that do not run now, so that the
+// next running release is compared with them.
 func (a Announcement) withLastRunning(before Announcement) Announcement {
 	a.Images = slices.Clone(a.Images)
 	for n, now := range a.Images {

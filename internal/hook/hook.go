@@ -2,22 +2,22 @@
 
 // Package hook reports changes of the node to programs of the admin.
 //
-// Words: an announcement is the part of the status that hooks get: the node's state,
-// what its containers run, what is offered and staged, what did not work. A change
-// is the difference between two announcements. A hook is a program that runs for one.
+// Words: an announcement is the part of the status for hooks: the node's state, running, offered and staged releases,
+// and failures. A change is the difference between two announcements. A hook is a program that runs for a change, or a
+// webhook, a server that receives it. A consumer has its own last delivered announcement: each webhook is one, and all
+// programs together are one.
 //
-// Hooks never run in the daemon, which is hardened and must not wait for them. The
-// daemon writes the announcement into its runtime directory, and beside it, where a
-// hook is configured, an empty file, the due file, for each change. A path unit sees
-// that file and starts the hook's own service, which removes it first and reads the
-// announcement afterwards. A change that comes while a hook runs causes one more run,
-// with the newest announcement; a slow hook delays nothing else
+// Hooks never run in the daemon, which is hardened and must not wait for them. The daemon writes the announcement to
+// its runtime directory and, if a hook is configured, creates an empty file next to it for each change, the due file. A
+// path unit watches that file and starts the hook's service, which first removes it and then reads the announcement. A
+// change during a run causes one more run, with the newest announcement; a slow hook does not delay the daemon
 // (docs/dev/decisions/0071).
 //
-// The announcement that a hook was given last is kept, and the next change counts
-// from there: nothing is lost when two changes come as one, or when a hook fails.
+// The next change is computed from the last announcement that was delivered: nothing is lost if two changes are
+// combined, or if a hook fails. The service records a failure, and the daemon requests another run, with a growing
+// delay.
 //
-// All is bounded in size, and has no secret: the status, which is public, has it.
+// The size of all data is limited. It contains no secrets, because it is part of the public status.
 package hook
 
 import (
@@ -28,51 +28,63 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
-// UnitDir is where image-update-agent-hook.path looks for what is due, below the root.
+// UnitDir is the directory that image-update-agent-hook.path watches, below the root.
 const UnitDir = "run/image-update-agent"
 
 const (
-	// announcementFile is in the runtime directory, for everybody.
+	// announcementFile is in the runtime directory, readable by all users.
 	announcementFile = "announcement.json"
 	// DueFile is in the runtime directory; the path unit names it.
 	DueFile = "hook.due"
-	// deliveredFile is in the state directory: the announcement that the hook was given
-	// last. It outlives a reboot, so that changes at boot are reported.
-	deliveredFile = "hook.json"
 
-	// maxSize bounds the files, in bytes. See maxImages and maxText.
+	// Programs is the name of the consumer for event and program; the others are webhooks, by name.
+	Programs = ""
+
+	// maxSize limits the files, in bytes. See maxImages and maxText.
 	maxSize = 4 << 20
 )
 
-// Outbox is where the daemon leaves announcements for hooks. Safe for concurrent use.
+// deliveredFile returns the file in the state directory with the last announcement delivered to a consumer. It survives
+// a reboot, so that changes at boot are reported.
+func deliveredFile(consumer string) string {
+	if consumer == Programs {
+		return "hook.json"
+	}
+	return "hook." + consumer + ".json"
+}
+
+// Outbox stores the daemon's announcements for hooks. Safe for concurrent use.
 type Outbox struct {
 	stateDir, runtimeDir string
+	consumers            []string // see Change
 
-	mu   sync.Mutex
-	last *Announcement // nil: not read yet
+	mu        sync.Mutex
+	last      *Announcement // nil if not read yet
+	forgotten bool          // see forget
 }
 
-// New names the directories, which are made when something is written.
-func New(stateDir, runtimeDir string) *Outbox {
-	return &Outbox{stateDir: stateDir, runtimeDir: runtimeDir}
+// New returns the outbox in these directories, which are created by the first write, for the consumers of changes.
+func New(stateDir, runtimeDir string, consumers ...string) *Outbox {
+	return &Outbox{stateDir: stateDir, runtimeDir: runtimeDir, consumers: consumers}
 }
 
-// Announce writes the announcement of a status, and requests a run of the hook. Where
-// nothing has changed, it does neither.
+// Announce writes the announcement of a status, and requests a run of the hook. If nothing has changed, it does
+// neither, unless a retry is due.
 func (d *Outbox) Announce(ctx context.Context, s status.Status) error {
-	return d.write(ctx, s, d.due)
+	return errors.Join(d.write(ctx, s, d.due), d.again(time.Now()), d.forget())
 }
 
-// Note writes the announcement and requests no run: for a node without hooks, which may
-// have some later.
+// Note writes the announcement without requesting a run: for a node without hooks, which may be configured later.
 func (d *Outbox) Note(ctx context.Context, s status.Status) error {
-	return d.write(ctx, s, func() error { return nil })
+	return errors.Join(d.write(ctx, s, func() error { return nil }), d.forget())
 }
 
 func (d *Outbox) write(ctx context.Context, s status.Status, request func() error) error {
@@ -85,7 +97,7 @@ func (d *Outbox) write(ctx context.Context, s status.Status, request func() erro
 	if last == nil {
 		kept, err := read(d.runtimeDir, announcementFile)
 		if err != nil {
-			kept = Announcement{} // what cannot be read is written anew
+			kept = Announcement{} // an unreadable file is written again
 		}
 		last = &kept
 	}
@@ -104,14 +116,16 @@ func (d *Outbox) write(ctx context.Context, s status.Status, request func() erro
 	return nil
 }
 
-// isPending reports whether the hook was not given it yet: a daemon before this one may
-// have been killed before it requested a run.
+// isPending reports whether a consumer has not received it yet: an earlier daemon may have been killed before it
+// requested a run.
 func (d *Outbox) isPending(now Announcement) bool {
-	before, _ := read(d.stateDir, deliveredFile) // as in Change
-	return !now.after(before).since(before).Empty()
+	return slices.ContainsFunc(d.consumers, func(consumer string) bool {
+		before, _ := read(d.stateDir, deliveredFile(consumer)) // as in Change
+		return !now.after(before).since(before).Empty()
+	})
 }
 
-// Due requests a run of the hook for a change elsewhere: of the grains.
+// Due requests a run of the hook for a change of the grains.
 func (d *Outbox) Due(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -131,8 +145,7 @@ func (d *Outbox) due() error {
 	return nil
 }
 
-// Take removes the due file; that there is none is no error. A later change requests
-// another run.
+// Take removes the due file; a missing file is not an error. A later change requests another run.
 func (d *Outbox) Take() error {
 	err := os.Remove(filepath.Join(d.runtimeDir, DueFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -141,27 +154,28 @@ func (d *Outbox) Take() error {
 	return nil
 }
 
-// Change is the difference between the announcement that the hook was given last and now.
-// delivered records now as given.
-func (d *Outbox) Change() (c Change, delivered func() error, err error) {
+// Change returns the difference between the last announcement delivered to a consumer and the current one. delivered
+// records the current one as delivered.
+func (d *Outbox) Change(consumer string) (c Change, delivered func() error, err error) {
 	now, err := read(d.runtimeDir, announcementFile)
 	if err != nil {
 		return Change{}, nil, fmt.Errorf("hook: %w", err)
 	}
-	before, _ := read(d.stateDir, deliveredFile) // what cannot be read was of another version, say: all is new
-	if now.SchemaVersion == 0 {                  // since the boot the daemon has not observed the node yet
+	// If the file is unreadable, perhaps of another version, everything is new.
+	before, _ := read(d.stateDir, deliveredFile(consumer))
+	if now.SchemaVersion == 0 { // the daemon has not observed the node since the boot
 		now = before
 	}
-	now = now.after(before) // what the daemon knows does not outlive a boot
+	now = now.after(before) // the daemon's knowledge does not survive a boot
 	return now.since(before), func() error {
-		if err := write(d.stateDir, deliveredFile, now.withLastRunning(before), 0o600); err != nil {
+		if err := write(d.stateDir, deliveredFile(consumer), now.withLastRunning(before), 0o600); err != nil {
 			return fmt.Errorf("hook: %w", err)
 		}
 		return nil
 	}, nil
 }
 
-// read gives the zero announcement where there is none.
+// read returns the zero announcement if there is no file.
 func read(dir, name string) (Announcement, error) {
 	d, err := nodefile.OpenDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

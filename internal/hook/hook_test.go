@@ -30,8 +30,7 @@ func release(tag string) *status.Named {
 	return &status.Named{Tag: tag, Digest: digest.FromString(tag)}
 }
 
-// running is a node that runs a release of velum, and is offered another one; "": no
-// such.
+// running returns a node that runs a release of velum, and is offered another one; "" for none.
 func running(state status.State, runs, offered string, staged bool) status.Status {
 	i := status.ImageStatus{Image: velum, Container: "velum", PodManifest: "velum.yaml", Staged: staged}
 	if runs != "" {
@@ -55,7 +54,7 @@ func failing(s status.Status, pod, image string, refused ...string) status.Statu
 	return s
 }
 
-// place of velum, as every item about it has it.
+// place1 is the place of velum, for every item about it.
 var place1 = Item{Image: velum, Container: "velum", PodManifest: "velum.yaml"}
 
 func item(change func(*Item)) Item {
@@ -72,13 +71,13 @@ func moved(from, to string) Item {
 	return item(func(i *Item) { i.From, i.To, i.Digest = from, to, digest.FromString(to).String() })
 }
 
-// away is a node whose registry does not answer.
+// away returns the node's status with an unreachable registry.
 func away(s status.Status) status.Status {
 	s.Images[0].Error = "503 Service Unavailable"
 	return s
 }
 
-// changes are two statuses and what lies between them.
+// changes are pairs of statuses and their difference.
 var changes = map[string]struct {
 	before, now                               status.Status
 	offered, staged, applied, failed, waiting []Item
@@ -119,7 +118,7 @@ var changes = map[string]struct {
 	"the node cannot be looked at": {before: running("staged", "1", "2", true), now: status.Status{State: status.StateFailed, Reason: "cri"}, waiting: []Item{offer("1", "2")}},
 }
 
-func TestWhatLiesBetweenTwoStatuses(t *testing.T) {
+func TestChangesBetweenStatuses(t *testing.T) {
 	t.Parallel()
 	none := func(items []Item) []Item { return append([]Item{}, items...) }
 	for name, c := range changes {
@@ -146,19 +145,19 @@ func TestWhatLiesBetweenTwoStatuses(t *testing.T) {
 	}
 }
 
-func TestAdoptedReleaseIsReported(t *testing.T) {
+func TestPickedUpReleaseIsReported(t *testing.T) {
 	t.Parallel()
 	s := running("current", "2", "", false)
-	s.Images[0].Adopted = true
+	s.Images[0].PickedUp = true
 	c := announce(s, Announcement{}).since(announce(running("current", "1", "", false), Announcement{}))
 	require.Len(t, c.Applied, 1)
-	assert.True(t, c.Applied[0].Adopted)
+	assert.True(t, c.Applied[0].PickedUp)
 }
 
-// What is down for a while, with a report in between, is applied when it comes up again.
+// A container that was down during a report is reported as applied when it runs another release.
 func TestApplyAcrossADownPodIsReported(t *testing.T) {
 	t.Parallel()
-	d := New(t.TempDir(), t.TempDir())
+	d := New(t.TempDir(), t.TempDir(), Programs)
 	for _, step := range []struct {
 		status  status.Status
 		applied int
@@ -169,7 +168,7 @@ func TestApplyAcrossADownPodIsReported(t *testing.T) {
 		{running("stale", "2", "", false), 0},
 	} {
 		require.NoError(t, d.Announce(t.Context(), step.status))
-		change, delivered, err := d.Change()
+		change, delivered, err := d.Change(Programs)
 		require.NoError(t, err)
 		assert.Len(t, change.Applied, step.applied)
 		require.NoError(t, delivered())
@@ -184,13 +183,13 @@ func isDue(t require.TestingT, d *Outbox) bool {
 	return err == nil
 }
 
-// Without a hook no run is requested, and one that is configured later gets no less.
-func TestNobodyIsWokenWithoutAHook(t *testing.T) {
+// Without a hook no run is requested, and a hook that is configured later gets every change.
+func TestNoRunWithoutAHook(t *testing.T) {
 	t.Parallel()
-	d := New(t.TempDir(), t.TempDir())
+	d := New(t.TempDir(), t.TempDir(), Programs)
 	require.NoError(t, d.Note(t.Context(), running("current", "1", "", false)))
 	assert.False(t, isDue(t, d))
-	d = New(d.stateDir, d.runtimeDir)
+	d = New(d.stateDir, d.runtimeDir, Programs)
 	require.NoError(t, d.Announce(t.Context(), running("current", "1", "", false)))
 	assert.True(t, isDue(t, d), "nothing has changed, and nothing was delivered")
 	ended, cancel := context.WithCancel(t.Context())
@@ -198,7 +197,7 @@ func TestNobodyIsWokenWithoutAHook(t *testing.T) {
 	require.ErrorIs(t, d.Note(ended, running("current", "3", "", false)), context.Canceled)
 }
 
-func TestNobodyIsWokenForTheSame(t *testing.T) {
+func TestNoRunWithoutAChange(t *testing.T) {
 	t.Parallel()
 	d := New(t.TempDir(), filepath.Join(t.TempDir(), "made"))
 	s := running("failed", "1", "", false)
@@ -208,10 +207,10 @@ func TestNobodyIsWokenForTheSame(t *testing.T) {
 	require.NoError(t, d.Take(), "there is none")
 	s.Written, s.Since = time.Now(), time.Now()
 	require.NoError(t, d.Announce(t.Context(), failing(s, "after 4m", "twice")))
-	_, delivered, err := d.Change()
+	_, delivered, err := d.Change(Programs)
 	require.NoError(t, err)
 	require.NoError(t, delivered())
-	again := New(d.stateDir, d.runtimeDir)
+	again := New(d.stateDir, d.runtimeDir, Programs)
 	require.NoError(t, again.Announce(t.Context(), failing(s, "after 5m", "thrice")), "the next daemon")
 	require.NoError(t, again.Announce(t.Context(), status.Status{State: status.StateFailed, Reason: "cri"}), "unseen")
 	assert.False(t, isDue(t, d))
@@ -224,22 +223,22 @@ func TestNobodyIsWokenForTheSame(t *testing.T) {
 	}
 }
 
-// What cannot be read, of another version or half, is as if it were not there.
+// Unreadable files, of another version or incomplete, are ignored.
 func TestUnreadableFilesDoNotStopReports(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{"half": `{"schemaVersion":1,"sta`, "newer": `{"schemaVersion":2,"state":"staged"}`, "empty": ""} {
-		d := New(t.TempDir(), t.TempDir())
+		d := New(t.TempDir(), t.TempDir(), Programs)
 		require.NoError(t, os.WriteFile(filepath.Join(d.runtimeDir, announcementFile), []byte(text), 0o600))
-		require.NoError(t, os.WriteFile(filepath.Join(d.stateDir, deliveredFile), []byte(text), 0o600))
-		_, _, err := d.Change()
+		require.NoError(t, os.WriteFile(filepath.Join(d.stateDir, deliveredFile(Programs)), []byte(text), 0o600))
+		_, _, err := d.Change(Programs)
 		require.Error(t, err, name)
 		require.NoError(t, d.Announce(t.Context(), running("staged", "1", "2", true)))
 		assert.True(t, isDue(t, d), name)
-		change, delivered, err := d.Change()
+		change, delivered, err := d.Change(Programs)
 		require.NoError(t, err, name)
 		assert.Len(t, change.Staged, 1, name)
 		require.NoError(t, delivered())
-		change, _, err = d.Change()
+		change, _, err = d.Change(Programs)
 		require.NoError(t, err)
 		assert.True(t, change.Empty())
 	}
@@ -247,35 +246,34 @@ func TestUnreadableFilesDoNotStopReports(t *testing.T) {
 
 func TestNoAnnouncementIsNoChange(t *testing.T) {
 	t.Parallel()
-	d := New(filepath.Join(t.TempDir(), "none"), filepath.Join(t.TempDir(), "none"))
-	change, _, err := d.Change()
+	d := New(filepath.Join(t.TempDir(), "none"), filepath.Join(t.TempDir(), "none"), Programs)
+	change, _, err := d.Change(Programs)
 	require.NoError(t, err)
 	assert.True(t, change.Empty())
 }
 
-// After a boot /run is empty, and the node may not answer yet: what the hook was given
-// before is not forgotten for that.
+// After a boot /run is empty, and the node may not be observable yet: the last delivered announcement stays.
 func TestDeliveredAnnouncementSurvivesAFailedBoot(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	d := New(dir, t.TempDir())
+	d := New(dir, t.TempDir(), Programs)
 	require.NoError(t, d.Announce(t.Context(), running("staged", "1", "2", true)))
-	_, delivered, err := d.Change()
+	_, delivered, err := d.Change(Programs)
 	require.NoError(t, err)
 	require.NoError(t, delivered())
 
-	d = New(dir, t.TempDir())
-	change, _, err := d.Change()
+	d = New(dir, t.TempDir(), Programs)
+	change, _, err := d.Change(Programs)
 	require.NoError(t, err)
 	assert.True(t, change.Empty(), "the node was not observed yet")
 	require.NoError(t, d.Announce(t.Context(), status.Status{State: status.StateFailed, Reason: "cri"}))
-	change, delivered, err = d.Change()
+	change, delivered, err = d.Change(Programs)
 	require.NoError(t, err)
 	assert.Equal(t, "failed", change.State)
 	assert.Equal(t, []Item{offer("1", "2")}, change.Waiting)
 	require.NoError(t, delivered())
 	require.NoError(t, d.Announce(t.Context(), running("staged", "2", "3", true)))
-	change, _, err = d.Change()
+	change, _, err = d.Change(Programs)
 	require.NoError(t, err)
 	assert.Equal(t, []Item{moved("1", "2")}, change.Applied)
 	assert.Equal(t, []Item{offer("2", "3")}, change.Staged)
@@ -286,7 +284,7 @@ func TestUnwritableDirectoryIsAnError(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.ErrorContains(t, New(file, file).Announce(t.Context(), running("current", "", "", false)), "hook: ")
-	d := New(t.TempDir(), t.TempDir())
+	d := New(t.TempDir(), t.TempDir(), Programs)
 	require.NoError(t, os.MkdirAll(filepath.Join(d.runtimeDir, DueFile, "x"), 0o755))
 	require.Error(t, d.Take())
 	require.Error(t, d.Announce(t.Context(), running("current", "1", "", false)), "a directory in the place of the due file")
@@ -298,9 +296,9 @@ func TestAnnouncementsAreBounded(t *testing.T) {
 	for len(s.Images) < 1000 {
 		s.Images, s.PodManifests = append(s.Images, s.Images[0]), append(s.PodManifests, s.PodManifests[0])
 	}
-	d := New(t.TempDir(), t.TempDir())
+	d := New(t.TempDir(), t.TempDir(), Programs)
 	require.NoError(t, d.Announce(t.Context(), s))
-	change, delivered, err := d.Change()
+	change, delivered, err := d.Change(Programs)
 	require.NoError(t, err)
 	require.NoError(t, delivered(), "and can be read again")
 	assert.Len(t, change.Waiting, 256)
@@ -313,15 +311,15 @@ func TestAnnouncementsAreBounded(t *testing.T) {
 	}
 }
 
-// However statuses come, hooks run or fail, and daemons start anew: who adds up what
-// he got before knows what runs and what waits.
-func TestPropertyNothingIsLeftOut(t *testing.T) {
+// For any sequence of statuses, hook runs, failures and daemon restarts, the sum of all delivered changes has the
+// running and waiting releases.
+func TestPropertyDeliveredChangesAreComplete(t *testing.T) {
 	t.Parallel()
 	all := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp(all, "") //nolint:usetesting // one for each case
+		dir, err := os.MkdirTemp(all, "") //nolint:usetesting // one per case
 		require.NoError(t, err)
-		d := New(filepath.Join(dir, "state"), filepath.Join(dir, "run"))
+		d := New(filepath.Join(dir, "state"), filepath.Join(dir, "run"), Programs)
 		var now status.Status
 		knows, staged := map[string]bool{}, map[string]bool{}
 		var wanted, wantedStaged []string
@@ -334,13 +332,13 @@ func TestPropertyNothingIsLeftOut(t *testing.T) {
 				now = running("current", runs, offered, offered != "" && rapid.Bool().Draw(t, "staged"))
 				require.NoError(t, d.Announce(t.Context(), now))
 			},
-			"new daemon": func(*rapid.T) { d = New(d.stateDir, d.runtimeDir) },
+			"new daemon": func(*rapid.T) { d = New(d.stateDir, d.runtimeDir, Programs) },
 			"hook": func(t *rapid.T) {
 				if !isDue(t, d) {
 					return
 				}
 				require.NoError(t, d.Take())
-				change, delivered, err := d.Change()
+				change, delivered, err := d.Change(Programs)
 				require.NoError(t, err)
 				if rapid.Bool().Draw(t, "fails") {
 					return
@@ -393,17 +391,16 @@ func FuzzReading(f *testing.F) {
 	})
 }
 
-// A run that could not be asked for is asked for at the next look, by this daemon or
-// by the one after it.
-func TestARunIsAskedForUntilItIs(t *testing.T) {
+// A run that could not be requested is requested by the next announcement, of this daemon or a later one.
+func TestFailedRequestOfARunIsRepeated(t *testing.T) {
 	t.Parallel()
 	for name, next := range map[string]func(d *Outbox) *Outbox{
 		"by this daemon":      func(d *Outbox) *Outbox { return d },
-		"by the one after it": func(d *Outbox) *Outbox { return New(d.stateDir, d.runtimeDir) },
+		"by the one after it": func(d *Outbox) *Outbox { return New(d.stateDir, d.runtimeDir, Programs) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := New(t.TempDir(), t.TempDir())
+			d := New(t.TempDir(), t.TempDir(), Programs)
 			due := filepath.Join(d.runtimeDir, DueFile)
 			require.NoError(t, os.Mkdir(due, 0o755))
 			s := status.Status{State: status.StateStaged}
@@ -417,10 +414,10 @@ func TestARunIsAskedForUntilItIs(t *testing.T) {
 			require.NoError(t, d.Take())
 			require.NoError(t, d.Announce(t.Context(), s))
 			assert.NoFileExists(t, due, "once is enough")
-			_, delivered, err := d.Change()
+			_, delivered, err := d.Change(Programs)
 			require.NoError(t, err)
 			require.NoError(t, delivered())
-			require.NoError(t, New(d.stateDir, d.runtimeDir).Announce(t.Context(), s))
+			require.NoError(t, New(d.stateDir, d.runtimeDir, Programs).Announce(t.Context(), s))
 			assert.NoFileExists(t, due, "and it was delivered")
 		})
 	}

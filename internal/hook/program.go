@@ -17,29 +17,27 @@ import (
 	"time"
 )
 
-// ErrUnsafe tells that another user could put another program in the place of this
-// one.
+// ErrUnsafe says that another user could replace the program.
 var ErrUnsafe = errors.New("unsafe")
 
 const (
-	// killAfter is how long a program that was asked to end has for it.
+	// killAfter is how long a program has after SIGTERM.
 	killAfter = 5 * time.Second
-	// maxLinks is how many symlinks are followed: the kernel's own limit.
+	// maxLinks limits the symlinks that are followed: the kernel's limit.
 	maxLinks = 40
 )
 
-// Program is what a hook runs.
+// Program is a hook's program.
 type Program struct {
-	Root    string // of the host: nothing above it is looked at
+	Root    string // the host's root: nothing above it is checked
 	Path    string // absolute, below Root
 	Args    []string
 	Input   []byte
-	Output  io.Writer // of both kinds
+	Output  io.Writer // stdout and stderr
 	Timeout time.Duration
 }
 
-// Run runs the program to its end, in an environment of its own. What it has
-// started ends with it.
+// Run runs the program to its end, in its own environment. Its child processes end with it.
 func (p Program) Run(ctx context.Context) error {
 	file, err := p.Check()
 	if err != nil {
@@ -56,7 +54,7 @@ func (p Program) Run(ctx context.Context) error {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = killAfter
 	if err := cmd.Start(); err != nil {
-		return err // it names the path
+		return err // the error names the path
 	}
 	err = cmd.Wait()
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // ESRCH: all have ended
@@ -65,14 +63,14 @@ func (p Program) Run(ctx context.Context) error {
 		return fmt.Errorf("%s: %w", p.Path, ctx.Err())
 	case limited.Err() != nil:
 		return fmt.Errorf("%s: did not end within %s", p.Path, p.Timeout)
-	case err != nil && !errors.Is(err, exec.ErrWaitDelay): // something that it left had its output open
+	case err != nil && !errors.Is(err, exec.ErrWaitDelay): // a remaining child had the output open
 		return fmt.Errorf("%s: %w", p.Path, err)
 	}
 	return nil
 }
 
-// Check tells why the program is not run: it is not there, not executable, or
-// ErrUnsafe. Else it gives its path without symlinks.
+// Check returns why the program cannot run: it does not exist, is not executable, or ErrUnsafe. Otherwise it returns
+// its path without symlinks.
 func (p Program) Check() (string, error) {
 	root := filepath.Clean(p.Root)
 	at, rest := root, names(strings.TrimPrefix(filepath.Clean(p.Path), root))
@@ -111,7 +109,7 @@ func names(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 }
 
-// trusted looks at one file, directory or symlink: root's, or whose we are.
+// trusted checks one file, directory or symlink: it must belong to root or to the current user.
 func trusted(path string) (fs.FileInfo, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience is more than any of these programs takes on a machine under load.
+// patience is more than any of these programs needs on a loaded machine.
 const patience = time.Minute
 
-// script makes a program of a host below a directory of the test's.
+// script creates a program of a host in a test directory.
 func script(t *testing.T, text string) (p Program, out *bytes.Buffer) {
 	t.Helper()
 	root := t.TempDir()
@@ -32,8 +32,8 @@ func script(t *testing.T, text string) (p Program, out *bytes.Buffer) {
 	return Program{Root: root, Path: path, Output: out, Timeout: patience}, out
 }
 
-// program writes a program. A process that another test starts meanwhile would have it open for writing for a moment,
-// and until then it could not be run (go.dev/issue/22315).
+// program writes a program. A process started meanwhile by another test would have it open for writing for a moment,
+// and until then it could not be executed (go.dev/issue/22315).
 func program(t *testing.T, path, text string) {
 	t.Helper()
 	syscall.ForkLock.RLock()
@@ -42,7 +42,7 @@ func program(t *testing.T, path, text string) {
 	require.NoError(t, err)
 }
 
-func TestAProgramGetsItsInputAndNothingElse(t *testing.T) {
+func TestProgramGetsOnlyItsInput(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://user:secret@proxy:3128")
 	p, out := script(t, `echo "$0 $#"; cat; env | sort; pwd; echo said >&2`)
 	p.Input = []byte("{\"a\":1}\n")
@@ -55,7 +55,7 @@ func TestAProgramGetsItsInputAndNothingElse(t *testing.T) {
 	assert.Contains(t, lines, "said")
 }
 
-func TestNoShellReadsTheArguments(t *testing.T) {
+func TestArgumentsArePassedWithoutAShell(t *testing.T) {
 	t.Parallel()
 	p, out := script(t, `printf '<%s>' "$@"`)
 	p.Args = []string{"a b", "$(id)", ";x"}
@@ -63,8 +63,8 @@ func TestNoShellReadsTheArguments(t *testing.T) {
 	assert.Equal(t, "<a b><$(id)><;x>", out.String())
 }
 
-// Who reads nothing of much, and who ends badly.
-func TestHowAProgramEnds(t *testing.T) {
+// A program that does not read its input, and one that fails.
+func TestExitOfAProgram(t *testing.T) {
 	t.Parallel()
 	p, _ := script(t, `exit 0`)
 	p.Input = bytes.Repeat([]byte("x"), 1<<20)
@@ -79,17 +79,17 @@ func TestHowAProgramEnds(t *testing.T) {
 	require.ErrorIs(t, p.Run(t.Context()), fs.ErrNotExist)
 }
 
-// gone waits for the end of a process that is not our child.
+// gone waits for the end of a process that is not a child.
 func gone(t *testing.T, pid int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-		return err != nil || strings.Contains(string(stat), ") Z ") // nobody may reap it here
+		return err != nil || strings.Contains(string(stat), ") Z ") // no process may reap it here
 	}, patience, 10*time.Millisecond)
 }
 
-// One that hangs ends, and what it has started, also what does not want to.
-func TestAProgramThatHangsEnds(t *testing.T) {
+// A program that hangs is killed, with its children, even those that ignore signals.
+func TestHangingProgramIsKilled(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"asked":        `sleep 1000 & echo $! >"$(dirname "$0")/pid"; echo up; wait`,
@@ -135,7 +135,7 @@ type writerFunc func()
 
 func (w writerFunc) Write(b []byte) (int, error) { w(); return len(b), nil }
 
-// unsafe is what somebody has made of a program, or of what it is below.
+// unsafe are changes by others of a program, or of its parent directories.
 var unsafe = map[string]struct {
 	make func(t *testing.T, p *Program)
 	want string
@@ -174,14 +174,14 @@ var unsafe = map[string]struct {
 	"nowhere":  {func(t *testing.T, p *Program) { link(t, p, "/no") }, "no such file"},
 }
 
-// link has a program be a symlink in the root.
+// link makes a program a symlink in the root.
 func link(t *testing.T, p *Program, to string) {
 	t.Helper()
 	p.Path = filepath.Join(p.Root, "link")
 	require.NoError(t, os.Symlink(to, p.Path))
 }
 
-func TestAnUnsafeProgramIsNotRun(t *testing.T) {
+func TestUnsafeProgramIsNotRun(t *testing.T) {
 	t.Parallel()
 	for name, c := range unsafe {
 		t.Run(name, func(t *testing.T) {

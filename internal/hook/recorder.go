@@ -10,8 +10,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Recorder is a record.Recorder that announces each published status, too. The daemon does not
-// fail where an announcement does.
+// Recorder is a record.Recorder that also announces each published status. A failed announcement does not fail the
+// daemon.
 type Recorder struct {
 	record.Recorder
 
@@ -19,7 +19,7 @@ type Recorder struct {
 	Log      *slog.Logger
 }
 
-// Publish publishes a status, and announces it.
+// Publish publishes a status and announces it.
 func (r Recorder) Publish(ctx context.Context, s status.Status) error {
 	err := r.Recorder.Publish(ctx, s)
 	if failed := r.Announce(ctx, s); failed != nil {

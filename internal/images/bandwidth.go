@@ -15,7 +15,7 @@ import (
 // bounds: smaller reads waste system calls, larger ones disturb the node's services.
 const (
 	minBurst = 4 << 10
-	maxBurst = 1 << 20 // what containerd's client reads at once
+	maxBurst = 1 << 20 // read size of containerd's client
 )
 
 // throttle limits the bandwidth of all pulls together; nil means no limit.
@@ -29,7 +29,7 @@ func newThrottle(bytesPerSecond int64) *throttle {
 	return &throttle{rate.NewLimiter(rate.Limit(bytesPerSecond), int(burst))}
 }
 
-// clip shortens p to what may be read at once.
+// clip shortens p to the maximum size of one read.
 func (t *throttle) clip(p []byte) []byte {
 	if t == nil {
 		return p

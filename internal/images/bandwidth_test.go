@@ -15,13 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// zeros is a registry that is as fast as one reads.
+// zeros is a registry that sends as fast as the client reads.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 func (zeros) Close() error               { return nil }
 
-// through reads size bytes of a layer, by the megabyte as containerd's client does.
+// through reads size bytes of a layer in megabytes, as containerd's client does.
 func through(ctx context.Context, t *throttle, size int64) error {
 	b := &body{
 		ReadCloser: zeros{}, ctx: ctx, source: &source{throttle: t, onFetched: func(int) {}},
@@ -31,7 +31,7 @@ func through(ctx context.Context, t *throttle, size int64) error {
 	return err
 }
 
-// All pulls together keep to the limit, after the first gust, and use all of it.
+// All pulls together keep to the limit, after the first burst, and use all of it.
 func TestBandwidth(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int64{10_000, 1 << 20, 100 << 20} {

@@ -15,12 +15,12 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
-// maxEmbedded bounds the bytes of a document embedded in the descriptor of another
-// one, which containerd does not read from the content store.
+// maxEmbedded limits the bytes of a document embedded in the descriptor of another one, which containerd does not read
+// from the content store.
 const maxEmbedded = 64 << 10
 
-// documents wraps the content store for containerd's client code, which decodes whole
-// indexes, manifests and configs: it checks their bounds first.
+// documents wraps the content store for containerd's client code, which decodes whole indexes, manifests and configs:
+// it checks their limits first.
 type documents struct{ content.Store }
 
 // ReaderAt opens a blob. It reads a document into memory.
@@ -47,7 +47,7 @@ func isDocument(mediaType string) bool {
 	return images.IsIndexType(mediaType) || images.IsManifestType(mediaType) || images.IsConfigType(mediaType)
 }
 
-// readDocument reads a document and checks its size and bounds.
+// readDocument reads a document and checks its size and limits.
 func readDocument(at content.ReaderAt, mediaType string) ([]byte, error) {
 	if at.Size() > maxDocument {
 		return nil, fmt.Errorf("%d bytes, at most %d", at.Size(), maxDocument)
@@ -65,8 +65,7 @@ func readDocument(at content.ReaderAt, mediaType string) ([]byte, error) {
 	return body, checkEmbedded(body)
 }
 
-// checkEmbedded refuses a manifest with large embedded parts: readDocument does not
-// see them.
+// checkEmbedded rejects a manifest with large embedded parts, which readDocument does not see.
 func checkEmbedded(manifest []byte) error {
 	type part struct {
 		Data []byte `json:"data"`

@@ -23,11 +23,11 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
-// list is a JSON list of empty objects.
+// list returns a JSON list of empty objects.
 func list(n int) string { return "[" + strings.TrimSuffix(strings.Repeat("{},", n), ",") + "]" }
 
-// What containerd's client decodes is counted before: each kind of document, at
-// its bound and above it, however it lies there.
+// Every document that containerd's client decodes is counted first: each kind, at its limit and above it, stored in any
+// way.
 func TestDocumentsAreCountedBeforeTheyAreDecoded(t *testing.T) {
 	t.Parallel()
 	disk, err := local.NewStore(t.TempDir())
@@ -68,7 +68,7 @@ func TestDocumentsAreCountedBeforeTheyAreDecoded(t *testing.T) {
 	}
 }
 
-// The daemon's own client reads through it.
+// The daemon's client uses it as well.
 func TestEveryClientCountsDocuments(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "containerd.sock")
@@ -106,8 +106,8 @@ func TestLayersAreBounded(t *testing.T) {
 	}
 }
 
-// A manifest that lists another one, or an index, as one of its blobs would have that fetched and decoded beside all
-// others, and be it embedded, without being counted.
+// A manifest among the blobs of another one would be fetched and decoded as well, and without being counted if it is
+// embedded.
 func TestEmbeddedManifestsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{

@@ -14,11 +14,10 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// fullDisk are the kernel's texts for a full disk or quota: containerd's API passes on
-// nothing else of an errno.
+// fullDisk are the kernel's texts for a full disk or quota: containerd's API passes on only the text of an errno.
 var fullDisk = []string{syscall.ENOSPC.Error(), syscall.EDQUOT.Error()}
 
-// registryError is an error of the registry's side, its own full disk included.
+// registryError is an error on the registry's side, including a full disk there.
 type registryError struct{ error }
 
 func (e *registryError) Error() string { return "registry: " + e.error.Error() }
@@ -40,17 +39,16 @@ func withKind(err error) error {
 	return err
 }
 
-// isResumable reports whether the next attempt can use the partial pull: not after wrong
-// bytes (containerd: failed precondition), which every attempt would begin with.
+// isResumable reports whether the next attempt can use the partial pull: not after wrong bytes (containerd: failed
+// precondition), with which every attempt would start.
 func isResumable(err error) bool {
 	return !errors.Is(err, release.ErrNoSpace) && !errors.Is(err, release.ErrPlatform) &&
 		!errors.Is(err, release.ErrNotFound) && !errdefs.IsFailedPrecondition(err)
 }
 
-// isTransient reports whether another attempt may succeed: containerd was restarted, or
-// fails on what it left behind when it was killed. Its overlayfs snapshotter renames a
-// directory before it commits the record; the next snapshot with that number fails on
-// the directory and removes it.
+// isTransient reports whether another attempt may succeed: containerd was restarted, or fails on the remains of a kill.
+// Its overlayfs snapshotter renames a directory before it commits the record; the next snapshot with that number fails
+// on the directory and removes it.
 func isTransient(err error) bool {
 	if errors.Is(err, errConnectionLost) {
 		return true

@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// A full disk is the node's only where containerd says so.
+// A full disk is the node's only if containerd says so.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	full := errors.New("write /var/lib/containerd/x: no space left on device")

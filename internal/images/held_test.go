@@ -19,8 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/node"
 )
 
-// calls are what containerd is asked, by name. What is not counted here is a
-// call of a nil interface.
+// calls counts the calls to containerd, by name. Calls that are not counted here panic on a nil interface.
 type calls map[string]int
 
 type countedRecords struct {
@@ -61,8 +60,7 @@ func (c countedSnapshots) Walk(ctx context.Context, f snapshots.WalkFunc, filter
 	return c.from.Walk(ctx, f, filters...)
 }
 
-// However many records there are, an observation costs three listings, and reads each
-// image once.
+// For any number of records, an observation costs three listings, and reads each image once.
 func TestHeldCallsOfThousands(t *testing.T) {
 	t.Parallel()
 	const many = 1200
@@ -115,7 +113,7 @@ func TestHeldReportsStagedRecords(t *testing.T) {
 		records.records[r.Name] = r
 	}
 	c, store, _ := inMemory(t, records, unpackedAll{})
-	write(t, store, "text/plain", []byte("not of these")) // the images' own content is lost
+	write(t, store, "text/plain", []byte("not of these")) // the images' content is lost
 	held, err := c.held(t.Context())
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []node.HeldImage{

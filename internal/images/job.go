@@ -17,15 +17,14 @@ import (
 )
 
 const (
-	// reconnectTimeout is how long a pull waits for a containerd that was stopped.
+	// reconnectTimeout is how long a pull waits for containerd after it stopped.
 	reconnectTimeout = 30 * time.Second
 	// reconnectInterval is the time between attempts. An update of containerd takes a
 	// second.
 	reconnectInterval = 250 * time.Millisecond
-	// readyTimeout is for a containerd that accepts a connection and is not ready yet.
+	// readyTimeout is how long to wait for a containerd that accepts connections but is not ready yet.
 	readyTimeout = 5 * time.Second
-	// maxRestarts bounds the restarts of containerd in one staging: our requests may be
-	// what makes it crash.
+	// maxRestarts limits the restarts of containerd in one staging: the agent's requests may be what makes it crash.
 	maxRestarts = 3
 )
 
@@ -39,14 +38,14 @@ type job struct {
 	resumes      bool                     // an earlier attempt left bytes
 	fetched      atomic.Int64             // bytes of layers
 	progress     status.Progress          // as last reported
-	previous     map[string]*images.Image // the records before staging; nil value: there was none
+	previous     map[string]*images.Image // the records before staging; a nil value means none
 }
 
 func newJob(r release.Release, o node.StageOptions) *job {
 	return &job{release: r, ref: digestName(r), options: o}
 }
 
-// report passes on the progress. It is called from one goroutine at a time.
+// report reports the progress. It is called from one goroutine at a time.
 func (j *job) report(p status.Progress) {
 	j.progress = p
 	if j.options.Progress != nil {
@@ -56,7 +55,7 @@ func (j *job) report(p status.Progress) {
 
 func (j *job) addFetched(n int) { j.fetched.Add(int64(n)) }
 
-var errTimeout = errors.New("not done within the time")
+var errTimeout = errors.New("timed out")
 
 // run stages within the timeout. It closes the session c.
 func (s *Store) run(ctx context.Context, c *session, j *job) error {
@@ -69,8 +68,7 @@ func (s *Store) run(ctx context.Context, c *session, j *job) error {
 	return err
 }
 
-// runAttempts stages again when containerd was restarted. Our lease has kept what was
-// fetched before.
+// runAttempts stages again after a restart of containerd. The lease has kept the fetched content.
 func (s *Store) runAttempts(ctx context.Context, c *session, j *job) error {
 	for restarts := 0; ; restarts++ {
 		err := c.attempt(ctx, j)
@@ -83,7 +81,7 @@ func (s *Store) runAttempts(ctx context.Context, c *session, j *job) error {
 			return err
 		}
 		c.close()
-		s.log.Info("containerd: waiting for its restart", "release", j.ref, "error", err)
+		s.log.Info("waiting for the restart of containerd", "release", j.ref, "error", err)
 		if c, err = s.reconnect(ctx); err != nil {
 			return err
 		}
@@ -123,7 +121,7 @@ func (c *session) finish(ctx context.Context, j *job, err error) error {
 	return err
 }
 
-// reconnect waits for a containerd that was stopped.
+// reconnect waits for containerd after it stopped.
 func (s *Store) reconnect(ctx context.Context) (*session, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.reconnectTimeout, errAway)
 	defer cancel()
@@ -135,7 +133,7 @@ func (s *Store) reconnect(ctx context.Context) (*session, error) {
 		switch {
 		case err == nil:
 			return c, nil
-		case cause == nil || !errors.Is(err, context.DeadlineExceeded): // the deadline explains nothing
+		case cause == nil || !errors.Is(err, context.DeadlineExceeded): // the deadline is not the cause
 			cause = err
 		}
 		select {
@@ -146,7 +144,7 @@ func (s *Store) reconnect(ctx context.Context) (*session, error) {
 	}
 }
 
-var errAway = fmt.Errorf("stopped during a pull, not back after %s", reconnectTimeout)
+var errAway = fmt.Errorf("stopped during a pull, and did not restart within %s", reconnectTimeout)
 
 // openReady opens a session with a containerd that answers.
 func (s *Store) openReady(ctx context.Context) (*session, error) {

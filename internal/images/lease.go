@@ -16,11 +16,10 @@ import (
 )
 
 const (
-	// leaseLife is how long a partial pull waits for the next attempt. Cycles are 12 h
-	// apart by default.
+	// leaseLife is how long a partial pull is kept for the next attempt. Cycles are 12 h apart by default.
 	leaseLife = 24 * time.Hour
-	// cleanupTimeout bounds the work after the caller's context has ended. containerd
-	// needs seconds to delete some gigabytes.
+	// cleanupTimeout limits the work after the end of the caller's context. containerd needs seconds to delete some
+	// gigabytes.
 	cleanupTimeout = 30 * time.Second
 	// labelExpire is containerd's label of a lease.
 	labelExpire = "containerd.io/gc.expire"
@@ -31,9 +30,9 @@ func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 }
 
-// lease protects fetched content until a record names it. It takes the lease of an
-// earlier attempt, with the bytes to resume from, if that does not expire too early,
-// else a new one. Older leases stay until the end: they hold bytes, too.
+// lease protects fetched content until a record names it. It reuses the lease of an earlier attempt, with the bytes to
+// resume from, if that does not expire too early, else it creates one. Older leases stay until the end, because they
+// also hold bytes.
 func (c *session) lease(ctx context.Context, j *job) (context.Context, error) {
 	ours, err := c.leasesOf(ctx, j.ref)
 	if err != nil {
@@ -59,19 +58,18 @@ func (c *session) leasesOf(ctx context.Context, ref string) ([]leases.Lease, err
 	return c.client.LeasesService().List(ctx, "labels."+strconv.Quote(labelStage)+"=="+strconv.Quote(ref))
 }
 
-// endLeases deletes the leases of a job that ended with err, unless the next attempt
-// can resume from what they hold.
+// endLeases deletes the leases of a job that ended with err, unless the next attempt can resume from their content.
 func (c *session) endLeases(ctx context.Context, j *job, err error) {
 	if err != nil && j.keepsLease(err) {
 		return
 	}
 	var opts []leases.DeleteOpt
 	if errors.Is(err, release.ErrNoSpace) {
-		// The space must be free again when the caller learns of the full disk.
+		// The space must be free again when the caller handles the full disk.
 		opts = append(opts, leases.SynchronousDelete)
 	}
 	if err := c.deleteLeases(ctx, j.ref, opts...); err != nil {
-		c.log.Warn("containerd: lease not deleted, it will expire", "release", j.ref, "error", err)
+		c.log.Warn("cannot delete the lease in containerd, it will expire", "release", j.ref, "error", err)
 	}
 }
 
@@ -83,8 +81,8 @@ func (j *job) keepsLease(err error) bool {
 	return isResumable(err) && (j.resumes || j.fetched.Load() > 0)
 }
 
-// deleteLeases deletes the leases of a release, with the blobs, partial blobs and
-// snapshots that nothing else points to.
+// deleteLeases deletes the leases of a release, with the blobs, partial blobs and snapshots that nothing else refers
+// to.
 func (c *session) deleteLeases(ctx context.Context, ref string, opts ...leases.DeleteOpt) error {
 	ours, err := c.leasesOf(ctx, ref)
 	if err != nil {
@@ -107,8 +105,8 @@ func (c *session) deleteLease(ctx context.Context, lease leases.Lease, opts ...l
 	return err
 }
 
-// pruneLeases deletes our leases of releases that are neither wanted nor being staged:
-// no pull would resume from what they hold.
+// pruneLeases deletes the agent's leases of releases that are neither wanted nor being staged: no pull would resume
+// from their content.
 func (c *session) pruneLeases(ctx context.Context, want []release.Pin) error {
 	ours, err := c.client.LeasesService().List(ctx, "labels."+strconv.Quote(labelStage))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// leftLeases lists leases as containerd does, by the one filter that is used.
+// leftLeases lists leases as containerd does, with the only filter that is used.
 type leftLeases struct {
 	*fakeLeases
 	answer  error              // of List and Delete
@@ -44,8 +44,7 @@ func (l *leftLeases) Delete(ctx context.Context, lease leases.Lease, opts ...lea
 	return l.fakeLeases.Delete(ctx, lease, opts...)
 }
 
-// leasing is a session on leases by id, each with the release that it is for;
-// "": it is not ours.
+// leasing returns a session with leases by id, each with its release; "" for a lease that is not the agent's.
 func leasing(t *testing.T, refs map[string]string) (*session, *leftLeases) {
 	t.Helper()
 	l := &leftLeases{fakeLeases: &fakeLeases{live: map[string]leases.Lease{}}}
@@ -90,7 +89,7 @@ func TestPruneLeases(t *testing.T) {
 	assert.Empty(t, c.staging, "all can be staged again")
 }
 
-// A staging takes up the leases that it finds: none goes under its hands.
+// A staging reuses the leases that it finds, so none may be deleted meanwhile.
 func TestPruneLeasesBlocksStaging(t *testing.T) {
 	t.Parallel()
 	ref := refOf("suse.com/a", someDigest)

@@ -17,8 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// A second attempt goes on under the lease of the first, unless that would end
-// before the attempt may.
+// A second attempt reuses the lease of the first, unless that would expire too early.
 func TestLeaseOfAnEarlierAttemptIsReused(t *testing.T) {
 	t.Parallel()
 	r := release.Release{Repository: "suse.com/a", Long: "1-rev1-build1", Digest: someDigest}
@@ -26,7 +25,7 @@ func TestLeaseOfAnEarlierAttemptIsReused(t *testing.T) {
 		return map[string]string{labelStage: digestName(r), labelExpire: time.Now().Add(d).UTC().Format(time.RFC3339)}
 	}
 	for name, is := range map[string]struct {
-		labels map[string]string // nil: there is none
+		labels map[string]string // nil if there is none
 		taken  bool
 	}{
 		"none":                 {nil, false},
@@ -59,7 +58,7 @@ func TestLeaseOfAnEarlierAttemptIsReused(t *testing.T) {
 	}
 }
 
-// What is of no use goes at once.
+// A useless lease is deleted at once.
 func TestUselessLeaseIsDeleted(t *testing.T) {
 	t.Parallel()
 	for _, end := range []error{nil, fmt.Errorf("x: %w", release.ErrNoSpace), release.ErrNotFound, release.ErrPlatform} {

@@ -19,10 +19,10 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
-// BenchmarkMemory is the peak of containerd's client code for the worst document
-// at each limit, and for one above it that was 560 MB when nothing was counted.
+// BenchmarkMemory measures the peak of containerd's client code for the worst document at each limit, and for one above
+// it, which took 560 MB before entries were counted.
 func BenchmarkMemory(b *testing.B) {
-	named := func(n int) string { // members of an object, each with another name
+	named := func(n int) string { // members of an object with different names
 		var all strings.Builder
 		for i := range n {
 			fmt.Fprintf(&all, `,"%x":"x"`, i)
@@ -59,7 +59,7 @@ func BenchmarkMemory(b *testing.B) {
 				if title == "ListRefused" {
 					require.ErrorIs(b, err, ocimanifest.ErrTooMany)
 				} else {
-					require.NotErrorIs(b, err, ocimanifest.ErrTooMany) // an index of nothing leads nowhere
+					require.NotErrorIs(b, err, ocimanifest.ErrTooMany) // the entries of the index do not exist
 				}
 			})
 		})

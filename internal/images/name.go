@@ -12,13 +12,12 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Name gives a complete digest the name repository@digest. CRI then finds what a pod
-// manifest asks for as repository:tag@digest, with any tag, without a registry. CRI
-// learns of the name by an event, a moment after Name has returned.
+// Name gives a complete digest the name repository@digest. CRI then finds an image that a pod manifest names as
+// repository:tag@digest, with any tag, without a registry. CRI learns of the name from an event, a moment after Name
+// has returned.
 //
-// The error is release.ErrNotFound if the digest is not complete for the node's
-// platform: a container would not start from it. The record is pruned like those of
-// staging, unless a CRI pull has written it over.
+// It returns release.ErrNotFound if the digest is not complete for the node's platform: a container would not start
+// from it. The record is pruned like those of staging, unless a CRI pull has overwritten it.
 func (s *Store) Name(ctx context.Context, p release.Pin) error {
 	r := release.Release{Repository: p.Repository, Digest: p.Digest}
 	if err := checkRelease(r); err != nil {
@@ -56,7 +55,7 @@ func (c *session) incomplete() error {
 	return fmt.Errorf("%w: not complete for %s", release.ErrNotFound, platforms.Format(c.platform))
 }
 
-// removeName removes the name if it is ours.
+// removeName removes the name if it is the agent's.
 func (c *session) removeName(ctx context.Context, r release.Release) {
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
@@ -65,6 +64,6 @@ func (c *session) removeName(ctx context.Context, r release.Release) {
 		err = c.client.ImageService().Delete(ctx, record.Name, images.DeleteTarget(&record.Target))
 	}
 	if err != nil {
-		c.log.Warn("containerd: image record not removed", "name", digestName(r), "error", err)
+		c.log.Warn("cannot remove the image record from containerd", "name", digestName(r), "error", err)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// naming is a session, a store that holds an image by its pin, and the release of it.
+// naming returns a session, a store with a pinned image, and the image's release.
 func naming(t *testing.T) (*session, *fakeRecords, content.Store, release.Release) {
 	t.Helper()
 	records := &fakeRecords{records: map[string]images.Image{}}
@@ -54,7 +54,7 @@ func TestNameDigestRepairs(t *testing.T) {
 	assert.Equal(t, r.Digest, records.records[digestName(r)].Target.Digest)
 }
 
-// What a pull by CRI wrote stays as it is.
+// A record written by a pull through CRI is not changed.
 func TestNameDigestKeepsRecordsOfCRI(t *testing.T) {
 	t.Parallel()
 	c, records, _, r := naming(t)
@@ -68,7 +68,7 @@ func TestNameDigestKeepsRecordsOfCRI(t *testing.T) {
 	assert.Equal(t, cris, records.records[cris.Name])
 }
 
-// with is the session on another image store and snapshotter.
+// with returns the session on another image store and snapshotter.
 func with(t *testing.T, c *session, records images.Store, snapshotter snapshots.Snapshotter) *session {
 	t.Helper()
 	client, err := containerd.New("", containerd.WithServices(
@@ -98,8 +98,8 @@ func TestNameDigestIncomplete(t *testing.T) {
 	}
 }
 
-// collected is an image store whose content goes when a name is written: it was
-// not pinned, and the garbage collector was quicker.
+// collected is an image store whose content is deleted when a name is written: it was not pinned, and the garbage
+// collector was faster.
 type collected struct {
 	*fakeRecords
 	collect func()
@@ -130,8 +130,7 @@ func TestNameDigestCollected(t *testing.T) {
 	}
 }
 
-// A containerd that stumbles over the last question does not cost a name that
-// may have been there for long.
+// A containerd that fails the last query must not cost an existing name.
 func TestNameDigestReadErrors(t *testing.T) {
 	t.Parallel()
 	c, records, _, r := naming(t)

@@ -18,20 +18,20 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
-// contents is what containerd has stored: two listings, however many images there are.
-// Requests for single blobs took half of a poll's CPU.
+// contents is the content of containerd: two listings, for any number of images. Requests for single blobs took half of
+// a poll's CPU.
 type contents struct {
 	blobs     map[digest.Digest]bool
 	snapshots map[string]bool // committed ones, by chain id
 }
 
-// parts is what an image consists of for the node's platform. A digest always has the
-// same parts, so the Store caches them.
+// parts are the parts of an image for the node's platform. A digest always has the same parts, so the Store caches
+// them.
 type parts struct {
 	config   digest.Digest
 	origin   string          // of its label, see ocimanifest.Build
 	blobs    []digest.Digest // of index, manifest, config and layers
-	snapshot string          // of the last layer, which implies those below it; "" for another platform
+	snapshot string          // of the last layer, which implies the others; "" for another platform
 }
 
 // listContent lists blobs and snapshots.
@@ -104,8 +104,7 @@ func (c *session) partsOf(ctx context.Context, stored contents, target ocispec.D
 	return p, nil
 }
 
-// readError returns the errors that are containerd's, and none for content that is
-// missing or no image.
+// readError returns containerd's own errors, and nil for content that is missing or not an image.
 func (c *session) readError(ctx context.Context, target ocispec.Descriptor, err error) error {
 	switch {
 	case errdefs.IsNotFound(err):
@@ -115,7 +114,7 @@ func (c *session) readError(ctx context.Context, target ocispec.Descriptor, err 
 	case errdefs.IsUnavailable(err):
 		return err
 	}
-	c.log.Debug("image content: not readable", "digest", target.Digest, "error", err)
+	c.log.Debug("cannot read the image content", "digest", target.Digest, "error", err)
 	return nil
 }
 

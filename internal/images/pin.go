@@ -12,12 +12,11 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// pinHost is the registry host in the names of pins. CRI lists every record, so a pin
-// must parse as a reference; no registry can own a name in ".local".
+// pinHost is the registry host in the names of pins. CRI lists every record, so a pin must parse as a reference; no
+// registry can own a name in ".local".
 const pinHost = "pin.image-update-agent.local"
 
-// maxHex is how much of a digest goes into a pin's name: all of a SHA-256. A SHA-512
-// would fill the 128 characters of a tag.
+// maxHex is the length of a digest in a pin's name: all of a SHA-256. A SHA-512 would fill the 128 characters of a tag.
 const maxHex = 64
 
 const (
@@ -28,10 +27,10 @@ const (
 	labelPinned, pinned = "io.cri-containerd.pinned", "pinned"
 	// labelRepository holds the repository of a pin.
 	labelRepository = "org.opensuse.image-update-agent/repository"
-	// labelStaged holds the repository of a record that staging wrote and pruning may
-	// remove. A CRI pull of the same name wipes it: then the record is CRI's.
+	// labelStaged has the repository of a record that staging wrote and pruning may remove. A CRI pull of the same name
+	// removes the label: then the record is CRI's.
 	labelStaged = "org.opensuse.image-update-agent/staged"
-	// labelStage holds the release that a lease of ours is for.
+	// labelStage has the release of a lease of the agent.
 	labelStage = "org.opensuse.image-update-agent/stage"
 )
 
@@ -40,10 +39,9 @@ func pinName(repository string, d digest.Digest) string {
 	return pinHost + "/" + pinPath(repository) + ":" + pinTag(d)
 }
 
-// pinPath turns a repository into a path. The colon of a port becomes "_", which paths
-// may contain and host names do not. What a path cannot hold (upper case, an IPv6
-// address, a long name) is hashed, and so is a "host" with a "_". No host is called
-// "hashed": the host of a normalised repository has a dot or a port, or is "localhost".
+// pinPath converts a repository to a path. The colon of a port becomes "_", which paths may contain and host names do
+// not. Names that are not valid paths (upper case, an IPv6 address, a long name) are hashed, and so is a "host" with a
+// "_". No host is called "hashed": the host of a normalised repository has a dot or a port, or is "localhost".
 func pinPath(repository string) string {
 	host, _, _ := strings.Cut(repository, "/")
 	path := strings.Replace(repository, ":", "_", 1)
@@ -70,8 +68,7 @@ func pinRecord(repository string, target images.Image) images.Image {
 	}
 }
 
-// pinOf reads a record. It is a pin of ours only if name, label and target agree:
-// labels can be copied.
+// pinOf reads a record. It is a pin only if name, label and target agree, because labels can be copied.
 func pinOf(record images.Image) (release.Pin, bool) {
 	repository, ok := record.Labels[labelRepository]
 	d := record.Target.Digest
@@ -81,8 +78,7 @@ func pinOf(record images.Image) (release.Pin, bool) {
 	return release.Pin{Repository: repository, Digest: d}, true
 }
 
-// stagedOf reads a record. Staging wrote it only if label and name agree: labels can be
-// copied.
+// stagedOf reads a record. It was written by staging only if label and name agree, because labels can be copied.
 func stagedOf(record images.Image) (repository string, ok bool) {
 	repository, ok = record.Labels[labelStaged]
 	if !ok {

@@ -19,9 +19,9 @@ import (
 
 var someDigest = digest.FromString("some image")
 
-// pinNames are repositories and the path that their pins have.
+// pinNames are repositories and the paths of their pins.
 var pinNames = map[string]string{
-	// Short enough for a repository, too long behind the name of our host.
+	// Short enough for a repository, too long after the host of pins.
 	"suse.com/" + strings.Repeat("l/", 115) + "x":       "hashed/" + digest.FromString("suse.com/"+strings.Repeat("l/", 115)+"x").Encoded(),
 	"registry.suse.com/caasp/v4/velum":                  "registry.suse.com/caasp/v4/velum",
 	"docker.io/library/nginx":                           "docker.io/library/nginx",
@@ -49,7 +49,7 @@ func TestPinNameOfLongDigest(t *testing.T) {
 	assertReference(t, name)
 }
 
-// assertReference holds what CRI does with a record's name.
+// assertReference parses a record's name as CRI does.
 func assertReference(t assert.TestingT, name string) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if !assert.NoError(t, err, name) {
@@ -62,7 +62,7 @@ func assertReference(t assert.TestingT, name string) {
 	assert.LessOrEqual(t, len(named.Name()), reference.RepositoryNameTotalLengthMax)
 }
 
-// repositories are normalised names, the odd ones among them often.
+// repositories draws normalised names, often odd ones.
 func repositories() *rapid.Generator[string] {
 	host := rapid.SampledFrom([]string{
 		"registry.suse.com", "docker.io", "r:5000", "r:50", "a.b_50", "a.b:50", "localhost", "localhost:1", "[::1]:5000", "[::1]", "UP.per", "10.0.0.1:5000", "r-1:5", "r:1",
@@ -124,8 +124,7 @@ func TestPinOfForeignRecords(t *testing.T) {
 	}
 }
 
-// stagedNames are records with our label, and whether the name is one that
-// staging gives.
+// stagedNames are records with the agent's label, and whether staging gives that name.
 var stagedNames = map[string]struct {
 	name, label string
 	ours        bool
@@ -165,7 +164,7 @@ func TestStagedOf(t *testing.T) {
 	}
 }
 
-// What staging names is read back as what staging named.
+// A name given by staging is recognised as such.
 func TestStagedOfProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -13,16 +13,16 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Pins makes our pins those of want: it adds the missing ones and removes the others. A
-// wanted digest that no record names has to be staged first and is left out. Pins also
-// deletes what interrupted stagings left of releases that are not wanted.
+// Pins sets the agent's pins to want: it adds missing ones and removes the others. A wanted digest without a record
+// must be staged first and is left out. Pins also deletes the remains of interrupted stagings of releases that are not
+// wanted.
 func (s *Store) Pins(ctx context.Context, want []release.Pin) error {
 	return s.with(ctx, func(ctx context.Context, c *session) error {
 		if err := c.pins(ctx, want); err != nil {
 			return err
 		}
 		if err := c.pruneLeases(ctx, want); err != nil {
-			c.log.Warn("containerd: leases not deleted, they will expire", "error", err)
+			c.log.Warn("cannot delete the leases in containerd, they will expire", "error", err)
 		}
 		return nil
 	})
@@ -35,7 +35,7 @@ func (c *session) pins(ctx context.Context, want []release.Pin) error {
 		return fmt.Errorf("list images: %w", err)
 	}
 	add, drop := planPins(records, want)
-	// First add, then drop: a digest that changes its repository stays pinned.
+	// Add before dropping: a digest that changes its repository stays pinned.
 	for _, record := range add {
 		if err := c.writeRecord(ctx, record); err != nil {
 			return fmt.Errorf("pin %s: %w", record.Name, err)

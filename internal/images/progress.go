@@ -17,8 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// watchInterval is how often the watcher asks the content store: enough for a progress
-// bar, at no cost worth measuring.
+// watchInterval is the time between two queries of the content store: enough for a progress bar, at negligible cost.
 const watchInterval = 500 * time.Millisecond
 
 // ingests is the part of the content store that the watcher uses.
@@ -33,7 +32,7 @@ type watcher struct {
 	store    ingests
 	report   func(status.Progress)
 	last     status.Progress
-	complete map[digest.Digest]bool // blobs not asked for again
+	complete map[digest.Digest]bool // blobs that need no further query
 
 	mu    sync.Mutex
 	blobs []ocispec.Descriptor
@@ -53,8 +52,7 @@ func (w *watcher) expect(blobs []ocispec.Descriptor) {
 	w.blobs = blobs
 }
 
-// start reports at once, and then each change until stop is called, which waits for the
-// last report.
+// start reports at once, and then each change until stop is called, which waits for the last report.
 func (w *watcher) start(ctx context.Context) (stop func()) {
 	w.report(w.last)
 	ctx, cancel := context.WithCancel(ctx)
@@ -87,7 +85,7 @@ func (w *watcher) poll(ctx context.Context) {
 	}
 	partial, err := partialBlobs(ctx, w.store)
 	if err != nil {
-		return // the pull itself reports what is wrong
+		return // the pull itself reports errors
 	}
 	now := w.last
 	now.Done, now.Total = sumBlobs(blobs, func(blob ocispec.Descriptor) int64 {
@@ -104,7 +102,7 @@ func (w *watcher) poll(ctx context.Context) {
 	}
 }
 
-// bytes returns how much of a blob is stored.
+// bytes returns the stored bytes of a blob.
 func (w *watcher) bytes(ctx context.Context, blob ocispec.Descriptor, partial map[string]int64) int64 {
 	if w.complete[blob.Digest] {
 		return blob.Size
@@ -119,9 +117,8 @@ func (w *watcher) bytes(ctx context.Context, blob ocispec.Descriptor, partial ma
 	return blob.Size
 }
 
-// sumBlobs adds up what is stored of the blobs, and their sizes. A blob that is listed
-// twice counts once, a negative size as 0, and sums stop at the largest number: the
-// manifest may be anybody's.
+// sumBlobs sums up the stored bytes of the blobs, and their sizes. A blob that is listed twice counts once, a negative
+// size as 0, and sums saturate, because a manifest may have any content.
 func sumBlobs(blobs []ocispec.Descriptor, bytes func(ocispec.Descriptor) int64) (done, total int64) {
 	counted := map[digest.Digest]bool{}
 	for _, blob := range blobs {

@@ -56,7 +56,7 @@ func TestSumBlobs(t *testing.T) {
 	assert.EqualValues(t, math.MaxInt64, total)
 }
 
-// fakeStore is a content store that a test fills.
+// fakeStore is a content store filled by the test.
 type fakeStore struct {
 	mu      sync.Mutex
 	offsets map[string]int64
@@ -106,7 +106,7 @@ func TestWatcher(t *testing.T) {
 		stop := w.start(t.Context())
 		tick := func(want ...status.Progress) {
 			t.Helper()
-			<-time.After(watchInterval) // of the bubble's clock
+			<-time.After(watchInterval) // the bubble's time
 			synctest.Wait()
 			assert.Equal(t, want, seen)
 			seen = nil
@@ -128,7 +128,7 @@ func TestWatcher(t *testing.T) {
 	})
 }
 
-// A containerd that hangs must not keep the end of a pull waiting.
+// A containerd that hangs must not delay the end of a pull.
 func TestWatcherStopsWhileAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatcher(hungStore{}, "suse.com/a:1", func(status.Progress) {})
@@ -140,7 +140,7 @@ func TestWatcherStopsWhileAsking(t *testing.T) {
 	})
 }
 
-// Nothing is reported after the end: stop waits for a report that is under way.
+// Nothing is reported after the end: stop waits for a running report.
 func TestWatcherStopWaitsForTheReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})

@@ -12,12 +12,11 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/node"
 )
 
-// Prune removes image records, each only while it still names the given digest: a tag
-// that was pulled since then stays. It returns when containerd has freed the blobs and
-// snapshots that nothing else points to.
+// Prune removes image records, each only if it still has the given digest: a tag that was pulled since stays. It
+// returns when containerd has freed the blobs and snapshots that nothing else refers to.
 //
-// A container that runs from a pruned image continues to run, but can only be restarted
-// with a registry: callers must not pass images that a container uses.
+// A container that runs from a pruned image continues to run, but can only be restarted with a registry: callers must
+// not pass images that a container uses.
 func (s *Store) Prune(ctx context.Context, gone []node.HeldImage) error {
 	return s.with(ctx, func(ctx context.Context, c *session) error { return c.prune(ctx, gone) })
 }
@@ -28,7 +27,7 @@ func (c *session) prune(ctx context.Context, gone []node.HeldImage) error {
 		return err
 	}
 	for n, record := range records {
-		// Servers before 2.0 ignore the condition; there, unchanged has to do.
+		// Servers before 2.0 ignore the condition; there, unchanged must suffice.
 		opts := []images.DeleteOpt{images.DeleteTarget(&record.Target)}
 		if n == len(records)-1 {
 			opts = append(opts, images.SynchronousDelete())
@@ -41,7 +40,7 @@ func (c *session) prune(ctx context.Context, gone []node.HeldImage) error {
 	return nil
 }
 
-// unchanged returns the records that still name what was seen.
+// unchanged returns the records that still have the observed digest.
 func (c *session) unchanged(ctx context.Context, seen []node.HeldImage) ([]images.Image, error) {
 	var records []images.Image
 	for _, h := range seen {

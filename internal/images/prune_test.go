@@ -18,12 +18,12 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/node"
 )
 
-// deletions is an image store that notes how it is asked to delete.
+// deletions is an image store that records deletions.
 type deletions struct {
 	*fakeRecords
 	asked  []images.DeleteOptions
 	unread error
-	before func(name string) // what others do between check and deletion
+	before func(name string) // changes by others between check and deletion
 }
 
 func (d *deletions) Get(ctx context.Context, name string) (images.Image, error) {
@@ -91,8 +91,7 @@ func TestPruneRemovesWhatWasSeen(t *testing.T) {
 	assert.Len(t, d.asked, 2)
 }
 
-// A pull may come between check and deletion: servers that know
-// conditions tell the difference.
+// A pull may come between check and deletion: servers that support conditions detect it.
 func TestPruneKeepsNewlyPulledTags(t *testing.T) {
 	t.Parallel()
 	a, b := record("suse.com/a:1", someDigest), record("suse.com/b:1", someDigest)

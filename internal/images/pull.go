@@ -17,8 +17,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
-// maxDocument bounds an index, manifest or config, which are read into memory: twice
-// what registries must accept (OCI distribution spec, 4 MiB).
+// maxDocument limits an index, manifest or config, which are read into memory: twice what registries must accept (OCI
+// distribution spec, 4 MiB).
 const maxDocument = 8 << 20
 
 // pull fetches and unpacks a release and writes its first record.
@@ -41,12 +41,12 @@ func (c *session) pull(ctx context.Context, j *job) (ocispec.Descriptor, error) 
 		containerd.WithPullUnpack,
 		containerd.WithPullSnapshotter(snapshotter),
 		containerd.WithUnpackOpts([]containerd.UnpackOpt{
-			// A snapshot may outlive its blob (CRI's discard_unpacked_layers); without
-			// this, the pull would never become complete.
+			// A snapshot may exist without its blob (CRI's discard_unpacked_layers); without this option, the pull
+			// would never be complete.
 			containerd.WithUnpackFetchAllContent(),
 			containerd.WithUnpackDuplicationSuppressor(c.locks),
-			// With a limit, containerd 2.2 and later unpack layers in parallel if the
-			// snapshotter has the capability rebase.
+			// With a limiter, containerd 2.2 and later unpack layers in parallel if the snapshotter has the capability
+			// rebase.
 			containerd.WithUnpackLimiter(c.unpacks),
 		}))
 	if err != nil {
@@ -93,9 +93,9 @@ func (g *guard) wrap(next images.Handler) images.Handler {
 	})
 }
 
-// layer fetches a layer when a slot is free: containerd's client has no limit. It skips
-// a layer that is stored and held by the manifest's labels: containerd's fetcher would
-// open a transfer and write a label first, with two syncs of its database.
+// layer fetches a layer when a slot is free, because containerd's client has no limit. It skips a layer that is stored
+// and referenced by the manifest's labels: containerd's fetcher would first open a transfer and write a label, with two
+// syncs of its database.
 func (g *guard) layer(ctx context.Context, next images.Handler, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 	if info, err := g.client.ContentStore().Info(ctx, desc.Digest); err == nil && info.Size == desc.Size {
 		return nil, nil
@@ -109,8 +109,8 @@ func (g *guard) layer(ctx context.Context, next images.Handler, desc ocispec.Des
 	}
 }
 
-// indexError returns release.ErrPlatform for an index without the node's platform:
-// containerd says "not found", as for an index that does not exist.
+// indexError returns release.ErrPlatform for an index without the node's platform: containerd returns "not found", as
+// for an index that does not exist.
 func (g *guard) indexError(ctx context.Context, index ocispec.Descriptor, err error) error {
 	if !errdefs.IsNotFound(err) || errors.Is(err, release.ErrNotFound) {
 		return err

@@ -24,7 +24,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// fakeRecords is an image store in memory; writing what is in broken fails.
+// fakeRecords is an image store in memory; writing names in broken fails.
 type fakeRecords struct {
 	images.Store
 	records map[string]images.Image
@@ -151,7 +151,7 @@ func TestNoSocket(t *testing.T) {
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Every call ends its connection, in an error too; TestMain sees one that is left.
+// Every call closes its connection, even after an error; TestMain detects one that is left.
 func TestNotContainerd(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "other.sock")
@@ -172,7 +172,7 @@ func TestNotContainerd(t *testing.T) {
 	assert.ErrorContains(t, store.Stage(t.Context(), rel, node.StageOptions{}), place+digestName(rel)+": leases: unknown service")
 }
 
-// badReleases never reach containerd: their parts would become names.
+// badReleases never reach containerd, because their parts would become names.
 var badReleases = map[string]release.Release{
 	"no digest":        {Repository: "suse.com/a"},
 	"half a digest":    {Repository: "suse.com/a", Digest: "sha256:12"},

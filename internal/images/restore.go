@@ -16,8 +16,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// notImage returns the media type of what is neither manifest nor index; empty: it is one. CRI's pull writes the record
-// of the tag before it looks at what it got: a login page stays there, on all versions.
+// notImage returns the media type of a target that is neither manifest nor index; empty if it is one. CRI's pull writes
+// the record of the tag before it checks the content, so a login page stays there, on all versions.
 func notImage(target ocispec.Descriptor) string {
 	kind := target.MediaType
 	if images.IsManifestType(kind) || images.IsIndexType(kind) || kind == images.MediaTypeDockerSchema1Manifest {
@@ -29,10 +29,10 @@ func notImage(target ocispec.Descriptor) string {
 	return outside.Text(kind)
 }
 
-// Restore makes a record that names no image name a complete digest. Its labels stay. CRI learns of it by an event, a
-// moment after Restore has returned.
+// Restore points a broken record at a complete digest. Its labels stay. CRI learns of it from an event, a moment after
+// Restore has returned.
 //
-// The error is release.ErrConflict if the record was changed since was, and release.ErrNotFound if the digest is not
+// It returns release.ErrConflict if the record has changed since was, and release.ErrNotFound if the digest is not
 // complete for the node's platform.
 func (s *Store) Restore(ctx context.Context, was node.HeldImage, d digest.Digest) error {
 	return s.with(ctx, func(ctx context.Context, c *session) error {

@@ -15,11 +15,11 @@ type Server struct {
 	// Snapshotters are the loaded ones, by name, with their capabilities: "rebase" (2.2
 	// and later) accepts the layers of an image in any order.
 	Snapshotters map[string][]string
-	// ConfigPath is the config_path that CRI uses; empty: before 2.4 containerd does not say.
+	// ConfigPath is the config_path that CRI uses; empty: containerd before 2.4 does not report it.
 	ConfigPath string
 }
 
-// AskServer asks the containerd behind a socket what it is.
+// AskServer queries the containerd behind a socket.
 func AskServer(ctx context.Context, socket, namespace string) (Server, error) {
 	store, err := New(Options{Socket: socket, Namespace: namespace, Source: struct{ Source }{}})
 	if err != nil {

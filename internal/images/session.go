@@ -30,12 +30,12 @@ type session struct {
 
 	snap struct {
 		sync.Mutex
-		name string // "": not known yet
+		name string // "" if not known yet
 	}
 }
 
-// open connects. It probes the socket first, for the kernel's own error (no such file,
-// connection refused), which gRPC would wrap three times.
+// open connects. It first dials the socket without gRPC, for the kernel's own error (no such file, connection refused),
+// which gRPC would wrap three times.
 func (s *Store) open(ctx context.Context) (*session, error) {
 	probe, err := s.dial(ctx, "")
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *Store) open(ctx context.Context) (*session, error) {
 		containerd.WithServices(containerd.WithContentStore(store)),
 		containerd.WithDialOpts([]grpc.DialOption{
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
-			// containerd's own dialer waits 10 s for a socket that is not there.
+			// containerd's dialer waits 10 s for a socket that does not exist.
 			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 				return l.dial(ctx, address, s.dial)
 			}),
@@ -65,7 +65,7 @@ func (s *Store) open(ctx context.Context) (*session, error) {
 	return &session{Store: s, client: client, matcher: matcher, link: l}, nil
 }
 
-// with runs a short call in a session of its own.
+// with runs a short call on a new session.
 func (s *Store) with(ctx context.Context, call func(context.Context, *session) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -91,7 +91,7 @@ func (c *session) close() {
 	}
 }
 
-// wrapError adds the socket: a node may have more than one.
+// wrapError adds the socket, because a node may have more than one.
 func (s *Store) wrapError(err error) error {
 	if err == nil {
 		return nil
@@ -99,9 +99,8 @@ func (s *Store) wrapError(err error) error {
 	return outside.Error(fmt.Errorf("containerd %s: %w", s.socket, err)) // it may quote a registry
 }
 
-// link is the one connection of a session. gRPC would reconnect by itself, to a
-// containerd that does not know our open transfers, and some calls of containerd's
-// client would wait for those without end.
+// link is the only connection of a session. gRPC would reconnect to a restarted containerd, which does not know the
+// open transfers, and some calls of containerd's client would wait for those forever.
 type link struct {
 	context.Context //nolint:containedctx // it ends with the connection
 	cut             context.CancelFunc
@@ -156,8 +155,7 @@ func (c linkConn) cutOn(n int, err error) (int, error) {
 	return n, err
 }
 
-// snapshotterName returns the caller's choice, else the namespace's default, else
-// containerd's.
+// snapshotterName returns the caller's choice, else the namespace's default, else containerd's.
 func (c *session) snapshotterName(ctx context.Context) (string, error) {
 	c.snap.Lock()
 	defer c.snap.Unlock()

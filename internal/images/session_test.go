@@ -19,8 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// A containerd that stops during a pull and does not restart is waited for
-// until the timeout.
+// The agent waits until the timeout for a containerd that stops during a pull and does not restart.
 func TestStageWaitsForContainerdToRestart(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "dies.sock")
@@ -51,7 +50,7 @@ func TestStageWaitsForContainerdToRestart(t *testing.T) {
 	assert.Empty(t, store.staging)
 }
 
-// A session does not reconnect: that would be another containerd.
+// A session does not reconnect, because that could be another containerd.
 func TestLinkIsOneConnection(t *testing.T) {
 	t.Parallel()
 	l := newLink()
@@ -93,7 +92,7 @@ func TestSnapshotterIsAskedOnce(t *testing.T) {
 	assert.EqualError(t, err, "snapshotter: has no name")
 }
 
-// What is kept for the next attempt, by what ended this one.
+// Whether the content is kept for the next attempt, by the error.
 func TestKeepsLease(t *testing.T) {
 	t.Parallel()
 	broken := fromRegistry(errors.New("connection reset"))
@@ -119,7 +118,7 @@ func TestKeepsLease(t *testing.T) {
 	}
 }
 
-// containerd quotes what a registry has sent, of any length.
+// containerd quotes registries, in texts of any length.
 func TestErrorsOfContainerdAreOneLine(t *testing.T) {
 	t.Parallel()
 	c := sessionOn(t, &fakeRecords{})

@@ -17,8 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Source fetches content by digest. For an unknown digest the error is
-// release.ErrNotFound.
+// Source fetches content by digest. For an unknown digest it returns release.ErrNotFound.
 type Source interface {
 	// Locate returns media type and size of a manifest or index.
 	Locate(ctx context.Context, repository string, d digest.Digest) (ocispec.Descriptor, error)
@@ -43,8 +42,8 @@ func (s *source) Resolve(ctx context.Context, _ string) (string, ocispec.Descrip
 	return s.release.StagedName(), desc, fromRegistry(err)
 }
 
-// Fetcher fetches from the Source only. containerd would ask the URLs of a descriptor
-// first (foreign layers), with a client that has none of our limits, budgets and proxies.
+// Fetcher fetches only from the Source. containerd would first ask the URLs of a descriptor (foreign layers), with a
+// client without the agent's limits, budgets and proxies.
 func (s *source) Fetcher(context.Context, string) (remotes.Fetcher, error) {
 	return remotes.FetcherFunc(func(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
 		desc.URLs = nil
@@ -92,7 +91,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, fromRegistry(fmt.Errorf("%s: after %d of %d bytes: %w", b.desc.Digest, b.at, b.desc.Size, err))
 }
 
-// seekableBody can continue in the middle.
+// seekableBody can resume in the middle.
 type seekableBody struct {
 	*body
 	seeker io.Seeker

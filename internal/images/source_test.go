@@ -34,7 +34,7 @@ func (b breaking) Read(p []byte) (int, error) {
 
 func (breaking) Close() error { return nil }
 
-// from is a source with one blob.
+// from returns a source with one blob.
 type from struct {
 	fetch func(desc ocispec.Descriptor) io.ReadCloser
 }
@@ -49,8 +49,7 @@ func (f from) Fetch(_ context.Context, _ string, desc ocispec.Descriptor) (io.Re
 	return f.fetch(desc), nil
 }
 
-// Where a body ends is said, counted from the beginning of the layer, and its
-// bytes count only as those of a layer.
+// An error gives the position within the layer, and only the bytes of layers are counted.
 func TestBody(t *testing.T) {
 	t.Parallel()
 	const text = "0123456789"
@@ -95,9 +94,8 @@ func TestBody(t *testing.T) {
 	assert.Equal(t, text, string(data))
 }
 
-// A manifest may say that a layer lies elsewhere. Whoever wrote it does not send a
-// node of ours there.
-func TestForeignLayersAreAskedOfTheRegistry(t *testing.T) {
+// A manifest may name another location for a layer. The node does not follow it.
+func TestForeignLayersComeFromTheRegistry(t *testing.T) {
 	t.Parallel()
 	const text = "0123456789"
 	var asked ocispec.Descriptor
@@ -118,7 +116,7 @@ func TestForeignLayersAreAskedOfTheRegistry(t *testing.T) {
 	assert.NotEmpty(t, layer.URLs, "the caller's descriptor is the caller's")
 }
 
-// The record gets its name, and a digest that is not there is the registry's answer.
+// The record gets its name, and a missing digest is the registry's error.
 func TestSourceIsAResolver(t *testing.T) {
 	t.Parallel()
 	s := &source{from: from{}, release: release.Release{Repository: "r.io/app", Long: "1", Digest: digest.FromString("x")}}

@@ -15,20 +15,17 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 )
 
-// unpackedRatio estimates the size of an unpacked layer, by compression. Base images and
-// Go programs have 2 to 2.8 with gzip; files are rounded up to blocks, and an
-// underestimate fills the disk. zstd compresses a fifth better than gzip.
+// unpackedRatio estimates the size of an unpacked layer, by compression. Base images and Go programs have 2 to 2.8 with
+// gzip; files are rounded up to blocks, and an underestimate fills the disk. zstd compresses a fifth better than gzip.
 var unpackedRatio = map[string]int64{"": 1, "gzip": 3, "zstd": 4}
 
 // worstRatio is for an unknown compression.
 const worstRatio = 4
 
-// maxNeeded is more than any disk has: sums of sizes from a manifest of unknown origin
-// must not overflow.
+// maxNeeded exceeds any disk: sums of sizes from an untrusted manifest must not overflow.
 const maxNeeded = 1 << 58
 
-// checkSpace calls CheckSpace with what the pull would add, until it once succeeds in
-// this staging.
+// checkSpace calls CheckSpace with the size of the pull, until it succeeds once in this staging.
 func (g *guard) checkSpace(ctx context.Context, blobs []ocispec.Descriptor) error {
 	if g.job.options.CheckSpace == nil || g.job.spaceGranted {
 		return nil
@@ -49,7 +46,7 @@ type spaceError struct{ error }
 
 func (e *spaceError) Unwrap() error { return e.error }
 
-// spaceNeeded estimates what the missing part of a manifest's config and layers takes.
+// spaceNeeded estimates the size of the missing part of a manifest's config and layers.
 func (c *session) spaceNeeded(ctx context.Context, blobs []ocispec.Descriptor) (policy.SpaceNeeded, error) {
 	stored, err := c.listContent(ctx)
 	if err != nil {
@@ -75,8 +72,7 @@ func (c *session) spaceNeeded(ctx context.Context, blobs []ocispec.Descriptor) (
 	}, nil
 }
 
-// partialBlobs returns the bytes of blobs that are there in part, by containerd's name
-// for the transfer.
+// partialBlobs returns the stored bytes of partial blobs, by containerd's name for the transfer.
 func partialBlobs(ctx context.Context, store ingests) (map[string]int64, error) {
 	statuses, err := store.ListStatuses(ctx)
 	if err != nil {

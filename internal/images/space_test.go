@@ -26,7 +26,7 @@ func TestUnpackedLayer(t *testing.T) {
 		ocispec.MediaTypeImageLayerGzip:                   300,
 		ocispec.MediaTypeImageLayerZstd:                   400,
 		images.MediaTypeDockerSchema2LayerGzip:            300,
-		images.MediaTypeDockerSchema2Layer:                400, // may be compressed all the same
+		images.MediaTypeDockerSchema2Layer:                400, // may still be compressed
 		"application/vnd.oci.image.layer.v1.tar+squeezed": 100,
 		"application/unknown":                             400,
 	} {
@@ -61,7 +61,7 @@ func TestUnpackedSize(t *testing.T) {
 	assert.EqualValues(t, 3300, unpackedSize(t.Context(), layers, chain[:1], all), "a config that knows less than the manifest")
 }
 
-// Whatever a manifest claims, some needs can be added up.
+// For any manifest, some needs can be added without overflow.
 func TestSpaceNeededProperties(t *testing.T) {
 	t.Parallel()
 	c, store, _ := inMemory(t, &fakeRecords{records: map[string]images.Image{}}, unpackedAll{})
@@ -86,7 +86,7 @@ func TestSpaceNeededProperties(t *testing.T) {
 	})
 }
 
-// A pull that broke off and goes on has been granted its room.
+// The space of a resumed pull was already granted.
 func TestSpaceIsCheckedOnce(t *testing.T) {
 	t.Parallel()
 	c, store, _ := inMemory(t, &fakeRecords{records: map[string]images.Image{}}, unpackedAll{})

@@ -17,16 +17,15 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// errStaging: the same release is being staged by another goroutine.
-var errStaging = errors.New("is being staged already")
+// errStaging: another goroutine is staging the same release.
+var errStaging = errors.New("is already being staged")
 
-// Stage makes a release ready: complete for the node's platform, unpacked, named and
-// pinned. It fetches only what is missing, and asks no registry if nothing is. Stage
-// calls Progress from one goroutine at a time, a few times a second at most, and never
-// after it has returned.
+// Stage makes a release ready: complete for the node's platform, unpacked, named and pinned. It fetches only missing
+// content, and asks no registry if nothing is missing. Stage calls Progress from one goroutine at a time, a few times a
+// second at most, and never after it has returned.
 //
-// The error is release.ErrPlatform for an image of another platform, before any layer is
-// fetched, and release.ErrNotFound if the registry does not have the digest.
+// It returns release.ErrPlatform for an image of another platform, before any layer is fetched, and release.ErrNotFound
+// if the registry does not have the digest.
 func (s *Store) Stage(ctx context.Context, r release.Release, o node.StageOptions) error {
 	if err := checkRelease(r); err != nil {
 		return fmt.Errorf("stage: %w", err)
@@ -62,7 +61,7 @@ func (s *Store) release(ref string) {
 	delete(s.staging, ref)
 }
 
-// checkRelease checks what becomes the name of a record.
+// checkRelease checks the parts of a record's name.
 func checkRelease(r release.Release) error {
 	if err := r.Digest.Validate(); err != nil {
 		return fmt.Errorf("%s: digest %q: %w", r.Repository, r.Digest, err)
@@ -72,7 +71,7 @@ func checkRelease(r release.Release) error {
 		return err
 	}
 	if name != r.Repository {
-		return fmt.Errorf("repository %q: not normalised, want %q", r.Repository, name)
+		return fmt.Errorf("repository %q: not normalized, want %q", r.Repository, name)
 	}
 	if r.Long == "" {
 		return nil
@@ -86,7 +85,7 @@ func checkRelease(r release.Release) error {
 
 func digestName(r release.Release) string { return r.Repository + "@" + r.Digest.String() }
 
-// stage fetches what is missing, and writes the records.
+// stage fetches missing content and writes the records.
 func (c *session) stage(ctx context.Context, j *job) error {
 	target, ok, err := c.find(ctx, j.release)
 	if err != nil {
@@ -107,8 +106,7 @@ func (c *session) stage(ctx context.Context, j *job) error {
 	return err
 }
 
-// find looks for the release under any name, complete: the pin of an earlier
-// staging, or what kubelet has pulled by itself.
+// find returns the complete release under any name: the pin of an earlier staging, or an image pulled by kubelet.
 func (c *session) find(ctx context.Context, r release.Release) (ocispec.Descriptor, bool, error) {
 	records, err := c.client.ImageService().List(ctx, "target.digest=="+r.Digest.String())
 	if err != nil {
@@ -129,8 +127,8 @@ func (c *session) name(ctx context.Context, r release.Release, target ocispec.De
 	if err := c.ensureRecord(ctx, named); err != nil {
 		return err
 	}
-	// The first record protects the content. The lease is deleted before the pin is
-	// written: an agent killed in between stages again and deletes it then.
+	// The first record protects the content. The lease is deleted before the pin is written: if the agent is killed in
+	// between, it stages again and deletes it then.
 	if err := c.deleteLeases(ctx, digestName(r)); err != nil {
 		return fmt.Errorf("lease: %w", err)
 	}
@@ -144,9 +142,8 @@ func (c *session) name(ctx context.Context, r release.Release, target ocispec.De
 	return err
 }
 
-// ensureRecord writes a record unless the existing one has the same target and at least
-// our labels. labelStaged may be missing: then CRI has pulled that name, and the record
-// stays CRI's.
+// ensureRecord writes a record unless the existing one has the same target and at least the agent's labels. labelStaged
+// may be missing: then CRI has pulled that name, and the record stays CRI's.
 func (c *session) ensureRecord(ctx context.Context, want images.Image) error {
 	service := c.client.ImageService()
 	_, err := service.Create(ctx, want)
@@ -181,8 +178,8 @@ func sameRecord(a, b images.Image) bool {
 	return a.Target.Digest == b.Target.Digest && maps.Equal(a.Labels, b.Labels)
 }
 
-// saveRecords saves the records that staging may write, for restoreRecords. Only the
-// first attempt of a job does so: a second one finds what the first one wrote.
+// saveRecords saves the records that staging may write, for restoreRecords. Only the first attempt of a job does so: a
+// second one would find those of the first.
 func (c *session) saveRecords(ctx context.Context, j *job) error {
 	if j.previous != nil {
 		return nil
@@ -206,7 +203,7 @@ func (c *session) saveRecords(ctx context.Context, j *job) error {
 func (c *session) restoreRecords(ctx context.Context, j *job) {
 	for name, previous := range j.previous {
 		if err := c.restoreRecord(ctx, name, previous); err != nil && !errdefs.IsNotFound(err) {
-			c.log.Warn("containerd: image record not restored", "name", name, "error", err)
+			c.log.Warn("cannot restore the image record in containerd", "name", name, "error", err)
 		}
 	}
 }

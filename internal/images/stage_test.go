@@ -27,7 +27,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// fakeLeases counts the leases that live.
+// fakeLeases counts the existing leases.
 type fakeLeases struct {
 	leases.Manager
 	live map[string]leases.Lease
@@ -56,8 +56,7 @@ func (f *fakeLeases) Delete(_ context.Context, l leases.Lease, _ ...leases.Delet
 	return nil
 }
 
-// unpackedAll is a snapshotter that has the snapshot of heldImage's layer, or
-// has it only in the making, or does not answer.
+// unpackedAll is a snapshotter that has the snapshot of heldImage's layer, or has only started it, or does not answer.
 type unpackedAll struct {
 	snapshots.Snapshotter
 	not bool
@@ -108,7 +107,7 @@ func labelledImage(
 	}))
 }
 
-// inMemory is a session on a containerd that is not there.
+// inMemory returns a session without a containerd.
 func inMemory(t *testing.T, records *fakeRecords, snapshotter unpackedAll) (*session, content.Store, *fakeLeases) {
 	t.Helper()
 	store, err := local.NewStore(t.TempDir())
@@ -123,7 +122,7 @@ func inMemory(t *testing.T, records *fakeRecords, snapshotter unpackedAll) (*ses
 	return c, store, held
 }
 
-// The second of the two records cannot be written: the first one goes again.
+// The second of the two records cannot be written: the first one is removed.
 func TestStageUndoesOnAnError(t *testing.T) {
 	t.Parallel()
 	records := &fakeRecords{records: map[string]images.Image{}}
@@ -185,7 +184,7 @@ func TestComplete(t *testing.T) {
 	assert.ErrorContains(t, err, `list snapshots of "fake"`)
 }
 
-// A record of an image that cannot be read is listed all the same.
+// A record of an unreadable image is still listed.
 func TestHeldOddRecords(t *testing.T) {
 	t.Parallel()
 	records := &fakeRecords{records: map[string]images.Image{"suse.com/lost:1": record("suse.com/lost:1", someDigest)}}
@@ -214,7 +213,7 @@ func TestHeldOddRecords(t *testing.T) {
 	assert.ErrorIs(t, err, context.Canceled)
 }
 
-// What a digest consists of is read once, and forgotten with its last record.
+// The parts of a digest are read once, and dropped with its last record.
 func TestPartsAreCached(t *testing.T) {
 	t.Parallel()
 	records := &fakeRecords{records: map[string]images.Image{}}
@@ -241,7 +240,7 @@ func TestPartsAreCached(t *testing.T) {
 	assert.Empty(t, c.partsCache)
 }
 
-// inCancelled makes a content store that notices its context, as a remote one does.
+// inCancelled wraps a content store so that it checks its context, as a remote one does.
 func inCancelled(c *session) *session {
 	client, err := containerd.New("", containerd.WithServices(
 		containerd.WithImageStore(c.client.ImageService()), containerd.WithContentStore(awayStore{})))
@@ -277,7 +276,7 @@ func TestLayersWaitForSlots(t *testing.T) {
 				_, err := handler.Handle(ctx, blob("layer", 1))
 				ended <- err
 			}()
-			synctest.Wait() // one after the other, so that running needs no lock
+			synctest.Wait() // one after another, so that running needs no lock
 		}
 		assert.Equal(t, downloads, running)
 		turn <- struct{}{}
@@ -292,7 +291,7 @@ func TestLayersWaitForSlots(t *testing.T) {
 	})
 }
 
-// The config is fetched before it gets a slot, past the check of the size that all others get.
+// The config is fetched without a slot, and so without the size check of all others.
 func TestConfigsAreBounded(t *testing.T) {
 	t.Parallel()
 	config := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageConfig, Size: maxDocument + 1}

@@ -24,9 +24,8 @@ import (
 // DefaultNamespace is where CRI keeps its images.
 const DefaultNamespace = "k8s.io"
 
-// callTimeout bounds every short call: a containerd that accepts connections and does
-// not answer must not stop the agent's loop. Listing 1,000 records takes well under a
-// second.
+// callTimeout limits every short call: a containerd that accepts connections and does not answer must not stop the
+// agent's loop. Listing 1,000 records takes well under a second.
 const callTimeout = time.Minute
 
 // Defaults of Options.
@@ -35,9 +34,8 @@ const (
 	stageTimeout = time.Hour
 )
 
-// How many layers of all images containerd unpacks at once: one for each processor. On a
-// single processor, a second layer is ready while the first one waits for the network;
-// more than four only fill containerd's memory.
+// How many layers of all images containerd unpacks at once: one per processor. On a single processor, a second layer is
+// ready while the first one waits for the network; more than four only fill containerd's memory.
 const (
 	minUnpacks = 2
 	maxUnpacks = 4
@@ -49,9 +47,9 @@ type Options struct {
 	Socket string
 	// Namespace is containerd's; empty means DefaultNamespace.
 	Namespace string
-	// Snapshotter returns the one that CRI uses; with another one, containers would
-	// unpack their image again. A session calls it once. nil means containerd's default:
-	// the namespace's label containerd.io/defaults/snapshotter, else overlayfs.
+	// Snapshotter returns CRI's snapshotter; with another one, containers would unpack their image again. A session
+	// calls it once. nil means containerd's default: the namespace's label containerd.io/defaults/snapshotter, else
+	// overlayfs.
 	Snapshotter func(ctx context.Context) (string, error)
 	// Source fetches releases through the hosts that kubelet's pulls use.
 	Source Source
@@ -81,7 +79,7 @@ type Store struct {
 	reconnectTimeout time.Duration
 
 	// All pulls share these.
-	slots    chan struct{} // one for each layer that is being fetched
+	slots    chan struct{} // one per layer being fetched
 	throttle *throttle
 	// locks are for containerd's unpacker: of concurrent pulls with the same layer, the
 	// first one fetches and unpacks it. Without them a second pull polls the layer's lock
@@ -99,7 +97,7 @@ var _ node.Images = (*Store)(nil)
 // New checks the options. It does not connect: containerd may start later.
 func New(o Options) (*Store, error) {
 	if !filepath.IsAbs(o.Socket) {
-		// gRPC takes a relative path for an authority.
+		// gRPC parses a relative path as an authority.
 		return nil, fmt.Errorf("containerd %q: not an absolute path", o.Socket)
 	}
 	if o.Source == nil {

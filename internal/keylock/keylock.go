@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keylock has locks by key that a bounded number of callers hold at a time.
+// Package keylock has locks by key with a limited number of holders.
 package keylock
 
 import (
@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Locks are locks by key. Nothing is kept for a key that no caller holds or waits for.
+// Locks are locks by key. A key without holders and waiters uses no memory.
 type Locks struct {
 	holders int
 	mu      sync.Mutex
@@ -16,14 +16,14 @@ type Locks struct {
 }
 
 type lock struct {
-	held  chan struct{} // one element for each holder
-	users int           // that hold it or wait for it
+	held  chan struct{} // one element per holder
+	users int           // holders and waiters
 }
 
-// New makes locks that so many callers may hold at a time for each key.
+// New returns locks with that many holders per key.
 func New(holders int) *Locks { return &Locks{holders: holders, byKey: map[string]*lock{}} }
 
-// Lock waits until the key is free or ctx ends; then it returns the cause of ctx.
+// Lock waits until the key is free. If ctx ends before, it returns the cause.
 func (l *Locks) Lock(ctx context.Context, key string) error {
 	l.mu.Lock()
 	at := l.byKey[key]
@@ -42,7 +42,7 @@ func (l *Locks) Lock(ctx context.Context, key string) error {
 	}
 }
 
-// Unlock frees a key that was locked.
+// Unlock releases a key.
 func (l *Locks) Unlock(key string) {
 	l.mu.Lock()
 	at := l.byKey[key]

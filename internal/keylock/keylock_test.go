@@ -34,7 +34,7 @@ func TestOneHolder(t *testing.T) {
 	})
 }
 
-// Whoever gives up waiting takes nothing with it.
+// A caller that stops waiting takes no slot.
 func TestSeveralHolders(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -16,8 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// archive is a place in an uncompressed tar file, with a table of its members made in one
-// pass over the headers.
+// archive is a place in an uncompressed tar file, with a table of its members from one pass over the headers.
 type archive struct {
 	file    *os.File
 	members map[string]member
@@ -51,9 +50,9 @@ func openArchive(file *os.File) (*archive, error) {
 	}
 }
 
-// add records the offset of a member: the tar reader has read nothing but its header.
-// Members that are no plain file (links, devices, sparse files) are left out. A second
-// member of one name is refused, because tar would extract the last one.
+// add records the offset of a member; the tar reader has read only its header. It skips members that are not regular
+// files (links, devices, sparse files). It rejects a second member of the same name, because tar would extract the last
+// one.
 func (a *archive) add(header *tar.Header) error {
 	name := path.Clean(header.Name)
 	if header.Typeflag != tar.TypeReg || !fs.ValidPath(name) || !isOfLayout(name) {
@@ -64,7 +63,7 @@ func (a *archive) add(header *tar.Header) error {
 		return nodefile.Plain(err)
 	}
 	if _, twice := a.members[name]; twice {
-		return errors.New("stands there twice")
+		return errors.New("appears twice")
 	}
 	a.members[name] = member{offset, header.Size}
 	return nil

@@ -28,7 +28,7 @@ func (l *Layout) Describe(ctx context.Context, repository string, d digest.Diges
 	build, err := l.describe(at, desc)
 	switch {
 	case errors.Is(err, release.ErrPlatform):
-		return release.Build{}, fmt.Errorf("layout: %s@%s: %w", repository, d, err) // an answer
+		return release.Build{}, fmt.Errorf("layout: %s@%s: %w", repository, d, err) // a valid answer
 	case err != nil:
 		return release.Build{}, l.failed(repository, err)
 	}

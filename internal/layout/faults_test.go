@@ -34,7 +34,7 @@ func write(t *testing.T, path, content string) {
 	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
-// padded is an index of so many bytes.
+// padded writes an index of that many bytes.
 func padded(t *testing.T, dir string, size int) {
 	t.Helper()
 	path := filepath.Join(dir, "index.json")
@@ -106,7 +106,7 @@ func TestOpenRefuses(t *testing.T) {
 		"nobody's index": {func(t *testing.T, dir string) {
 			t.Helper()
 			edit(t, dir, func(i *ocispec.Index) { i.Manifests = nil })
-		}, layout.ErrUnnamed, "no image has a whole name"},
+		}, layout.ErrUnnamed, "no image has a full name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -122,7 +122,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// The names of a stick do not act on the terminal that shows them.
+// Names on removable media cannot affect the terminal that shows them.
 func TestNamesAreShownQuoted(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
@@ -131,7 +131,7 @@ func TestNamesAreShownQuoted(t *testing.T) {
 	require.ErrorContains(t, err, `"\x1b[2J/index.json": no such file`)
 }
 
-// The largest index is read, and so is one at the deepest place.
+// The largest index is accepted, and so is one at the maximum depth.
 func TestOpenAcceptsTheLimit(t *testing.T) {
 	t.Parallel()
 	dir, _ := one(t)
@@ -151,7 +151,7 @@ func TestOpenAcceptsTheLimit(t *testing.T) {
 	}
 }
 
-// A tar file has room for a thousand images, and no more members are looked at.
+// A tar file may have a thousand images, and no more members are read.
 func TestMembersAreBounded(t *testing.T) {
 	t.Parallel()
 	const most = 100_000
@@ -165,7 +165,7 @@ func TestMembersAreBounded(t *testing.T) {
 	require.ErrorContains(t, err, "over 100000 members")
 }
 
-// Five indexes of almost 4 MiB are more than all may have together.
+// Five indexes of almost 4 MiB exceed the limit for all of them together.
 func TestIndexesAreBoundedTogether(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
@@ -204,7 +204,7 @@ func TestTarFileRefused(t *testing.T) {
 		"bzip2":            {"BZh9" + string(good), layout.ErrCompressed, "with bzip2"},
 		"torn":             {string(good[:len(good)-2000]), nil, "unexpected EOF"},
 		"empty":            {"", layout.ErrNotLayout, "no file oci-layout"},
-		"an index twice":   {string(doubled), nil, "index.json: stands there twice"},
+		"an index twice":   {string(doubled), nil, "index.json: appears twice"},
 		"docker's archive": {dockerArchive(t), layout.ErrNotLayout, "no file oci-layout"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -229,7 +229,7 @@ func dockerArchive(t *testing.T) string {
 	return out.String()
 }
 
-// What is damaged has no answer, and is not "not found".
+// A damaged layout returns errors other than "not found".
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -240,7 +240,7 @@ func TestDamage(t *testing.T) {
 		"manifest missing": {func(t *testing.T, dir string, d digest.Digest) {
 			t.Helper()
 			require.NoError(t, os.Remove(blobPath(dir, d)))
-		}, "blob is missing: the layout is not complete", false},
+		}, "blob is missing: the layout is incomplete", false},
 		"manifest torn": {func(t *testing.T, dir string, d digest.Digest) {
 			t.Helper()
 			require.NoError(t, os.Truncate(blobPath(dir, d), 100))
@@ -307,7 +307,7 @@ func noAnswer(t *testing.T, err error, said string) {
 	require.NotErrorIs(t, err, release.ErrPlatform)
 }
 
-// flip changes one bit and leaves the size.
+// flip changes one bit and keeps the size.
 func flip(t *testing.T, path string) {
 	t.Helper()
 	data, err := os.ReadFile(path)

@@ -15,8 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/layout"
 )
 
-// ask asks a layout for all it has: nothing may panic, and what is named must
-// be a reference that parses to itself.
+// ask calls all functions of a layout: none may panic, and each name must be a reference that parses to itself.
 func ask(t *testing.T, path, repository string) {
 	t.Helper()
 	l, err := layout.Open(path, layout.Options{Platform: node})

@@ -111,7 +111,7 @@ func (l *Layout) addIndex(dir string, index []ocispec.Descriptor) (unnamed int) 
 	return unnamed
 }
 
-// addName names a digest. A name of two digests is ambiguous: an index has no order.
+// addName names a digest. A name with two digests is ambiguous, because an index has no order.
 func (l *Layout) addName(ref release.Reference, d digest.Digest) {
 	n, exists := l.names[ref]
 	switch {
@@ -124,7 +124,7 @@ func (l *Layout) addName(ref release.Reference, d digest.Digest) {
 	}
 }
 
-// namesOf returns the names of an entry; own is the repository of bare tags, or empty.
+// namesOf returns the names of an entry; own is the repository for bare tags, or empty.
 func namesOf(entry ocispec.Descriptor, own string) []release.Reference {
 	var names []release.Reference
 	for _, key := range []string{images.AnnotationImageName, ocispec.AnnotationRefName} {
@@ -135,7 +135,7 @@ func namesOf(entry ocispec.Descriptor, own string) []release.Reference {
 	return names
 }
 
-// nameOf reads a whole name or a bare tag, which has none of the marks of a whole name.
+// nameOf parses a whole name or a bare tag, which has none of the separators of a whole name.
 func nameOf(text, own string) (release.Reference, bool) {
 	if !strings.ContainsAny(text, ":/@") {
 		return release.Reference{Repository: own, Tag: text}, own != "" && tags.Classify(text) != tags.ClassInvalid

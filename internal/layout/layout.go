@@ -64,7 +64,7 @@ func Open(path string, o Options) (*Layout, error) {
 		return nil, errors.Join(fmt.Errorf("oci:%s: %w", path, err), p.Close())
 	}
 	if unnamed > 0 {
-		o.Log.Warn("layout has images without a usable name", "source", l.host, "count", unnamed)
+		o.Log.Warn("images without a usable name in the layout", "source", l.host, "count", unnamed)
 	}
 	return l, nil
 }
@@ -115,8 +115,7 @@ func (l *Layout) Tags(ctx context.Context, repository string) ([]string, error) 
 	return slices.Sorted(slices.Values(list)), nil
 }
 
-// failed adds repository and place to an error. A place is always a copy of a registry,
-// so it counts as a mirror.
+// failed adds repository and place to an error. A place is always a copy of a registry, so it counts as a mirror.
 func (l *Layout) failed(repository string, err error) *release.SourceError {
 	return &release.SourceError{Repository: repository, Host: l.host, Mirror: true, Err: outside.Error(err)}
 }

@@ -33,12 +33,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const velum = "registry.suse.com/caasp/v4/velum"
 
-// node is the platform of all tests, whatever machine runs them.
+// node is the platform of all tests, on any machine.
 var node = platforms.OnlyStrict(ocispec.Platform{OS: "linux", Architecture: "amd64"})
 
 func ref(tag string) release.Reference { return release.Reference{Repository: velum, Tag: tag} }
 
-// opened opens a path and closes it at the end.
+// opened opens a path and closes it at the end of the test.
 func opened(t *testing.T, path string) *layout.Layout {
 	t.Helper()
 	l, err := layout.Open(path, layout.Options{Platform: node})
@@ -47,8 +47,7 @@ func opened(t *testing.T, path string) *layout.Layout {
 	return l
 }
 
-// image is a random image for a platform such as "linux/amd64", with docker's
-// media types or OCI's.
+// image returns a random image for a platform such as "linux/amd64", with docker's media types or OCI's.
 func image(t *testing.T, platform string, oci bool) v1.Image {
 	t.Helper()
 	img, err := random.Image(300, 2)
@@ -70,7 +69,7 @@ func image(t *testing.T, platform string, oci bool) v1.Image {
 	return img
 }
 
-// index is one image for each platform. What has no slash is not written down.
+// index returns an index with one image per platform. An image whose platform has no slash is added without a platform.
 func index[I mutate.Appendable](t *testing.T, images map[string]I) v1.ImageIndex {
 	t.Helper()
 	var idx v1.ImageIndex = empty.Index
@@ -90,8 +89,8 @@ func index[I mutate.Appendable](t *testing.T, images map[string]I) v1.ImageIndex
 	return idx
 }
 
-// add writes an image or index into the layout in a directory, which it makes
-// where there is none, with a name in the annotation.
+// add writes an image or index into the layout in a directory, which it creates if needed, with a name in the
+// annotation.
 func add(t *testing.T, dir, annotation, name string, what mutate.Appendable) digest.Digest {
 	t.Helper()
 	path, err := ggcr.FromPath(dir)
@@ -116,7 +115,7 @@ func add(t *testing.T, dir, annotation, name string, what mutate.Appendable) dig
 	return digest.Digest(hash.String())
 }
 
-// one is a layout with one image.
+// one returns a layout with one image.
 func one(t *testing.T) (dir string, d digest.Digest) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "layout")
@@ -151,7 +150,7 @@ func manifestOf(t *testing.T, dir string, d digest.Digest) ocispec.Manifest {
 	return m
 }
 
-// raw writes a manifest of any content into a layout, under a name.
+// raw writes a manifest with any content into a layout, under a name.
 func raw(t *testing.T, dir, mediaType, content string) digest.Digest {
 	t.Helper()
 	d := digest.FromString(content)
@@ -165,8 +164,7 @@ func raw(t *testing.T, dir, mediaType, content string) digest.Digest {
 	return d
 }
 
-// packed is a tar file of a directory, as tar writes it; more changes it at
-// its end.
+// packed returns a tar file of a directory, as tar writes it; more changes it at its end.
 func packed(t *testing.T, dir string, more ...func(*tar.Writer)) string {
 	t.Helper()
 	var out bytes.Buffer

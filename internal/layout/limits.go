@@ -10,8 +10,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// Sizes in bytes. A manifest may have what registries must accept (OCI distribution
-// specification), an index.json as much, and all of a tree together four times that.
+// Sizes in bytes. A manifest may have the size that registries must accept (OCI distribution specification), an
+// index.json the same, and all indexes of a tree together four times that.
 const (
 	maxIndex    = 4 << 20
 	maxIndexes  = 16 << 20
@@ -22,7 +22,7 @@ const (
 // Counts: a thousand images of a hundred blobs each; repositories in use have at most a
 // dozen components.
 const (
-	maxEntries = 100_000 // members of a tar file, or files and directories beside the blobs
+	maxEntries = 100_000 // members of a tar file, or files and directories outside the blobs
 	maxDepth   = 16      // directories above an oci-layout
 )
 

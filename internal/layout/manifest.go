@@ -16,9 +16,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// errBlob is a missing blob: neither the fs.ErrNotExist of the place nor the
-// release.ErrNotFound of a source.
-var errBlob = errors.New("blob is missing: the layout is not complete")
+// errBlob is a missing blob. It is neither the fs.ErrNotExist of the place nor the release.ErrNotFound of a source.
+var errBlob = errors.New("blob is missing: the layout is incomplete")
 
 // firstOf reads a blob from the first layout of the repository that has it.
 func firstOf[T any](l *Layout, repository string, d digest.Digest, read func(home) (T, error)) (T, error) {

@@ -19,10 +19,10 @@ import (
 var (
 	// ErrNotLayout: the path has no valid oci-layout.
 	ErrNotLayout = errors.New("not an OCI image layout")
-	// ErrCompressed: the tar file is compressed, which allows no access to single layers.
+	// ErrCompressed: the tar file is compressed, so single layers cannot be accessed.
 	ErrCompressed = errors.New("compressed")
 	// ErrUnnamed: no image has a name with a repository.
-	ErrUnnamed = errors.New("no image has a whole name")
+	ErrUnnamed = errors.New("no image has a full name")
 )
 
 // The files of a layout (OCI image specification, image-layout.md).
@@ -47,8 +47,7 @@ var magics = map[string]string{
 	"gzip": "\x1f\x8b", "bzip2": "BZh", "xz": "\xfd7zXZ\x00", "zstd": "\x28\xb5\x2f\xfd",
 }
 
-// openPlace opens a directory or a tar file, and nothing else: opening a FIFO or a device
-// may block or have effects.
+// openPlace opens only a directory or a tar file: opening a FIFO or a device may block or have side effects.
 func openPlace(name string) (place, error) {
 	info, err := os.Stat(name)
 	switch {
@@ -75,7 +74,7 @@ func openPlace(name string) (place, error) {
 	return archive, nil
 }
 
-// compression returns the kind of compression by the first bytes; empty: none.
+// compression returns the kind of compression by the first bytes; empty if there is none.
 func compression(file io.ReaderAt) string {
 	head := make([]byte, 8)
 	n, err := file.ReadAt(head, 0)

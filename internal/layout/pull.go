@@ -36,8 +36,8 @@ func (l *Layout) Fetch(ctx context.Context, repository string, desc ocispec.Desc
 	}, nil
 }
 
-// verified is a blob that ends with an error unless its digest is right. It cannot seek: a
-// resumed pull reads from the start, for the digest.
+// verified is a blob whose reader returns an error at the end unless the digest is right. It cannot seek: a resumed
+// pull reads from the start, to compute the digest.
 type verified struct {
 	io.ReadCloser
 

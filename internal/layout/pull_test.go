@@ -72,7 +72,7 @@ func TestLocateMisses(t *testing.T) {
 	}
 }
 
-// A layer that is damaged ends the pull; it does not look as if it had vanished.
+// A damaged layer ends the pull with an error other than "not found".
 func TestDamagedLayer(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -86,8 +86,8 @@ func (l *Layout) Blob(ctx context.Context, repository string, desc ocispec.Descr
 	})
 }
 
-// Referrers lists the entries that refer to a digest. They have an artifact type, as oras
-// writes it. The error is release.ErrNotFound if there is none.
+// Referrers lists the entries that refer to a digest. They have an artifact type, as oras writes it. It returns
+// release.ErrNotFound if there are none.
 func (l *Layout) Referrers(ctx context.Context, repository string, d digest.Digest) ([]ocispec.Descriptor, error) {
 	var list []ocispec.Descriptor
 	for _, at := range l.homes[repository] {

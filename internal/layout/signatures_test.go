@@ -18,8 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
-// artifact writes a manifest with one blob; subject: what it refers to. It gives
-// the digest and the blob.
+// artifact writes a manifest with one blob that refers to subject. It returns the digest and the blob.
 func artifact(t *testing.T, dir string, subject digest.Digest, content string) (digest.Digest, ocispec.Descriptor) {
 	t.Helper()
 	blob := ocispec.Descriptor{MediaType: "a/b", Digest: digest.FromString(content), Size: int64(len(content))}
@@ -85,8 +84,7 @@ func TestManifestAndBlob(t *testing.T) {
 	require.Error(t, err)
 }
 
-// The children of an index stand in no index.json, and OCI lets a manifest leave
-// out what it is.
+// The children of an index are in no index.json, and OCI lets a manifest omit its media type.
 func TestManifestOfAChild(t *testing.T) {
 	t.Parallel()
 	dir, _ := one(t)
@@ -157,7 +155,7 @@ func TestSignaturesEndWithTheContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// A manifest of a stick is counted before it is decoded, as one of a registry is.
+// The contents of a manifest on removable media are counted before decoding, as for a registry's.
 func TestArtifactsAreCounted(t *testing.T) {
 	t.Parallel()
 	dir, image := one(t)

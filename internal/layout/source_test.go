@@ -19,8 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/layout"
 )
 
-// anew opens the layout for each question, as each `run --once` does: the suite
-// changes what is there between two of them.
+// anew opens the layout for each call, as each `run --once` does: the suite changes it between calls.
 type anew struct {
 	t   *testing.T
 	dir string
@@ -79,8 +78,7 @@ func TestLayoutIsASource(t *testing.T) {
 	})
 }
 
-// unname takes a name from its entry and leaves the entry, as skopeo does when
-// a name moves.
+// unname removes the name of an entry and keeps the entry, as skopeo does when a name moves.
 func unname(t *testing.T, dir, name string) {
 	t.Helper()
 	edit(t, dir, func(idx *ocispec.Index) {
@@ -99,7 +97,7 @@ func digestOf(t *testing.T, img v1.Image) digest.Digest {
 	return digest.Digest(hash.String())
 }
 
-// build is what Describe must say of an image.
+// build returns the expected result of Describe for an image.
 func build(t *testing.T, img v1.Image) release.Build {
 	t.Helper()
 	m, err := img.Manifest()
@@ -108,7 +106,7 @@ func build(t *testing.T, img v1.Image) release.Build {
 	require.NoError(t, err)
 	b := release.Build{
 		Config: digest.Digest(m.Config.Digest.String()), Created: config.Created.Time, Size: m.Config.Size,
-		Version: "4.0.0 [2J", // the escape character is gone
+		Version: "4.0.0 [2J", // without the escape character
 		Origin:  "caasp/v4/velum",
 	}
 	for _, layer := range m.Layers {
@@ -123,7 +121,7 @@ func TestNames(t *testing.T) {
 	want := digestOf(t, img)
 	for name, c := range map[string]struct {
 		dir, annotation, name string
-		ref                   string // empty: none
+		ref                   string // empty if there is none
 	}{
 		"skopeo, whole":             {".", ocispec.AnnotationRefName, velum + ":4.0.0-rev1", velum + ":4.0.0-rev1"},
 		"ctr, whole":                {".", "io.containerd.image.name", velum + ":4.0.0", velum + ":4.0.0"},
@@ -196,7 +194,7 @@ func TestPlatforms(t *testing.T) {
 	amd64, arm64 := image(t, "linux/amd64", true), image(t, "linux/arm64", true)
 	for name, c := range map[string]struct {
 		index v1.ImageIndex
-		want  v1.Image // nil: none
+		want  v1.Image // nil if there is none
 	}{
 		"ours of two":           {index(t, map[string]v1.Image{"linux/amd64": amd64, "linux/arm64": arm64}), amd64},
 		"only a foreign one":    {index(t, map[string]v1.Image{"linux/arm64": arm64}), nil},
@@ -219,13 +217,13 @@ func TestPlatforms(t *testing.T) {
 			}
 			require.NoError(t, err)
 			want := build(t, c.want)
-			want.Manifest = digestOf(t, c.want) // a signature may be over that alone
+			want.Manifest = digestOf(t, c.want) // a signature may cover only this digest
 			assert.Equal(t, want, got)
 		})
 	}
 }
 
-// A name that two images claim has no answer; its neighbour has.
+// A name of two images is an error; other names are not affected.
 func TestAmbiguousNames(t *testing.T) {
 	t.Parallel()
 	dir, _ := one(t)
@@ -239,7 +237,7 @@ func TestAmbiguousNames(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A stick that is pulled out says nothing of tags.
+// Removed media say nothing about the existence of tags.
 func TestRemovedPlace(t *testing.T) {
 	t.Parallel()
 	dir, d := one(t)

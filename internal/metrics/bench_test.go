@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// BenchmarkScrape is what one scrape of a small node costs the daemon.
+// BenchmarkScrape measures a scrape of a small node.
 func BenchmarkScrape(b *testing.B) {
 	h := Handler(full(), busy())
 	var size int

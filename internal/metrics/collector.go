@@ -16,48 +16,92 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// descriptions are of the metrics that are made of several values at a scrape; a field of the status has its own in its
-// tags.
+// descriptions describe the metrics computed from several values at a scrape; a field of the status has its description
+// in its tags.
 var descriptions = []struct {
 	name, help string
 	labels     []string
 }{
-	{"build_info", "Always 1, with the agent's version and the Go it was built with.", []string{"version", "goversion"}},
-	{"state", "1 for the state that the node is in, 0 for the others.", []string{"state"}},
+	{"build_info", "Always 1, with the versions of the agent and of Go.", []string{"version", "goversion"}},
+	{"state", "1 for the state of the node, 0 for the other states.", []string{"state"}},
 	{
 		"last_success_timestamp_seconds",
-		"The oldest of the repositories' last answers; not there while one has never answered.", nil,
+		"Oldest of the last answers for each repository; absent until each has an answer.", nil,
 	},
-	{"last_success_age_seconds", "How long ago that was: what is known of the repositories is no older.", nil},
-	{"source_last_success_age_seconds", "How long ago that was.", []string{"repository"}},
-	{"offers", "Images of containers that an update is offered for, by what it changes.", []string{"change"}},
-	{"waiting_for_approval", "Pod manifests for which a person's approval is all that is missing, in any state.", nil},
-	{"staged_bytes", "Compressed size of the offers that are on the node and wait to be applied.", nil},
-	{"holds", "Pod manifests and images that something holds back, by its name.", []string{"hold"}},
-	{"withdrawn", "Containers that run a release which the catalog has withdrawn.", []string{"repository"}},
-	{"own_host_tags", "Tags that the node's own host answers.", []string{"registry", "position"}},
+	{"last_success_age_seconds", "Age of the oldest of the last answers for each repository.", nil},
+	{"source_last_success_age_seconds", "Age of the last answer for the repository.", []string{"repository"}},
 	{
-		"own_host_lost", "1 where the node's own host was enabled, and containerd does not ask it there any more.",
+		"offers",
+		"Containers with an available update, by its size: convert, rebuild, revision, patch, minor or major; " +
+			"remove counts pod manifests.",
+		[]string{"change"},
+	},
+	{"waiting_for_approval", "Pod manifests that only wait for a person's approval, in any state.", nil},
+	{"staged_bytes", "Compressed size of the staged updates; shared layers count each time.", nil},
+	{"holds", "Pod manifests and images that a hold blocks, by the hold.", []string{"hold"}},
+	{
+		"release_info",
+		"Always 1, with the state of a release on the node: failed, held, offered (not staged), staged, starting or " +
+			"running. A release is listed once, catalog is REPOSITORY:CHANNEL.",
+		[]string{"catalog", "repository", "tag", "digest", "state"},
+	},
+	{"withdrawn", "Containers that run a release that the catalog has withdrawn.", []string{"repository"}},
+	{
+		"local_registry_tags",
+		"Tags that the local registry serves, by registry and position (fallback or gate); absent if it is not " +
+			"enabled.",
+		[]string{"registry", "position"},
+	},
+	{
+		"local_registry_lost",
+		"1 if the local registry was enabled for the registry, but containerd no longer asks it there.",
 		[]string{"registry", "wanted"},
 	},
-	{"own_host_wanted_known", "1 if it is known for which registries it was enabled, else 0.", nil},
-	{"own_host_tags_unanswered", "Followed tags that the own host does not answer.", []string{"registry", "position"}},
-	{"own_host_answers_total", "Answers of the node's own host since the boot.", []string{"result"}},
-	{"own_host_up", "1 if the node's own host answers the agent, else 0.", nil},
 	{
-		"own_host_table_saved",
-		"1 if what the node's own host answers is up to date, 0 if its table could not be saved.", nil,
+		"local_registry_wanted_known",
+		"1 if the agent knows for which registries the local registry was enabled, else 0.",
+		nil,
 	},
 	{
-		"lock_state", "1 for what the node knows of its lock of the fleet, 0 for the others; not there without a lock.",
+		"local_registry_tags_unanswered",
+		"Followed tags that the local registry does not serve.",
+		[]string{"registry", "position"},
+	},
+	{
+		"local_registry_answers_total",
+		"Answers of the local registry since the boot: served, unknown (containerd asks the next host) or " +
+			"refused.",
+		[]string{"result"},
+	},
+	{"local_registry_up", "1 if the local registry answers the agent, else 0.", nil},
+	{
+		"local_registry_table_saved",
+		"1 if the table of the local registry is up to date, 0 if it could not be saved.", nil,
+	},
+	{
+		"lock_state",
+		"1 for the state of the lock of the fleet (free, waiting, held or releasing), else 0; absent without a " +
+			"lock.",
 		[]string{"state"},
 	},
-	{"lock_refused", "1 where the lock server does not take the lock back, so that the fleet stops.", nil},
-	{"registry_requests_total", "Requests sent to registries and token servers.", []string{"kind"}},
-	{"registry_received_bytes_total", "Bytes that came from registries and token servers, TLS and headers included.", nil},
-	{"registry_request_budget", "Requests that this node may send to registries in an hour.", nil},
-	{"registry_request_budget_remaining", "Requests that remain of the budget.", nil},
-	{"registry_wait_seconds", "For how long a host still wants to be left alone.", []string{"host"}},
+	{"lock_refused", "1 if the lock server does not take the lock back, so that the fleet stops.", nil},
+	{
+		"registry_requests_total",
+		"Requests sent to registries and token servers, by kind: metadata, token or pull.",
+		[]string{"kind"},
+	},
+	{"registry_received_bytes_total", "Bytes received from registries and token servers, with TLS and headers.", nil},
+	{
+		"registry_request_budget",
+		"Requests that this node may send to registries in an hour; absent without a budget.",
+		nil,
+	},
+	{"registry_request_budget_remaining", "Requests that remain of the hourly budget.", nil},
+	{
+		"registry_wait_seconds",
+		"How long a host still asks the agent to wait (429 or 5xx with Retry-After).",
+		[]string{"host"},
+	},
 }
 
 // collector reads all numbers at each scrape.
@@ -80,12 +124,13 @@ func newCollector(r Readings) *collector {
 	return c
 }
 
-// states returns all states, in the order of their precedence.
+// states returns all states, by precedence.
 func states() []status.State {
-	return []status.State{
-		status.StateApplying, status.StateFailed, status.StateHeld, status.StateStale,
-		status.StateUnchecked, status.StateStaged, status.StateCurrent,
+	var out []status.State
+	for _, kind := range status.StateKinds() {
+		out = append(out, kind.State)
 	}
+	return out
 }
 
 // changes returns all changes of offers.
@@ -97,7 +142,7 @@ func changes() []string {
 	return out
 }
 
-// Describe names all readings.
+// Describe sends all descriptions.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range c.descs {
 		ch <- d
@@ -125,12 +170,13 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.sources(s.Sources, c.tagged(s, gauge), gauge)
 	c.offers(s, gauge)
 	c.holds(s, gauge)
+	c.releases(s, gauge)
 	c.withdrawn(s, gauge)
-	c.ownHost(s.OwnHost, gauge, counter)
+	c.localRegistry(s.LocalRegistry, gauge, counter)
 	c.lock(s.Lock, gauge)
 }
 
-// lock has no series on a node without a lock of the fleet.
+// lock has no series on a node without a fleet lock.
 func (c *collector) lock(l *fleet.LockStatus, gauge setGauge) {
 	if l == nil {
 		return
@@ -139,6 +185,17 @@ func (c *collector) lock(l *fleet.LockStatus, gauge setGauge) {
 		gauge("lock_state", number(l.State == state), string(state))
 	}
 	gauge("lock_refused", number(l.IsStuck()))
+}
+
+// releases omits those beyond maxSeries, which cannot be combined.
+func (c *collector) releases(s status.Status, gauge setGauge) {
+	catalog := ""
+	if s.Catalog != nil {
+		catalog = label(s.Catalog.Catalog)
+	}
+	for _, is := range s.Releases[:min(len(s.Releases), maxSeries)] {
+		gauge("release_info", 1, catalog, label(is.Image), label(is.Tag), label(is.Digest.String()), string(is.State))
+	}
 }
 
 // withdrawn has no series on a node without a catalog.
@@ -164,7 +221,7 @@ func (c *collector) pace(gauge setGauge) {
 	if perHour := c.from.PerHour(); perHour > 0 {
 		left := p.Budget.Remaining
 		if p.Budget.PerHour == 0 {
-			left = perHour // Pace leaves out a full budget
+			left = perHour // Pace omits a full budget
 		}
 		gauge("registry_request_budget", float64(perHour))
 		gauge("registry_request_budget_remaining", float64(left))
@@ -178,7 +235,7 @@ func (c *collector) pace(gauge setGauge) {
 	}
 }
 
-// sources are how long ago each was answered, and the oldest of them.
+// sources reports how long ago each source answered, and the oldest answer.
 func (c *collector) sources(sources []status.SourceStatus, all valuesOf, gauge setGauge) {
 	successes, now := all["source_last_success_timestamp_seconds"], seconds(c.from.Now())
 	for repository, at := range successes {
@@ -243,7 +300,7 @@ func (c *collector) holds(s status.Status, gauge setGauge) {
 		count(p.Holds)
 	}
 	for _, i := range s.Images {
-		if i.PodManifest == "" { // an image of the configuration; others share their pod manifest's holds
+		if i.PodManifest == "" { // an image of the configuration; others have their pod manifest's holds
 			count(i.Holds)
 		}
 	}

@@ -14,14 +14,12 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// restartBuckets fit measured restarts (docs/dev/performance.md, Downtime): a rebuild
-// takes 1 s, a revision 2, a rollback 2 to 3, a pod with init containers 4 to 6, one that
-// loses its registry 4 to 7, a manifest that kubelet reads too early 10 to 15. The agent
-// observes a pod twice a second, so finer buckets would be wrong.
+// restartBuckets fit measured restarts (docs/dev/performance.md, Downtime): a rebuild takes 1 s, a revision 2, a
+// rollback 2 to 3, a pod with init containers 4 to 6, one that loses its registry 4 to 7, a manifest that kubelet reads
+// too early 10 to 15. The agent observes a pod twice a second, so finer buckets would be wrong.
 var restartBuckets = []float64{0.5, 1, 1.5, 2, 2.5, 3, 5, 7.5, 10, 15, 20, 30, 60, 120, 300}
 
-// applyBuckets are of the whole apply, mostly the proof: a settle time of 30 s by
-// default, or a timeout of 5 m.
+// applyBuckets are for the whole apply, mostly the health check: a settle time of 30 s by default, or a timeout of 5 m.
 var applyBuckets = []float64{1, 2.5, 5, 10, 20, 30, 32.5, 35, 40, 60, 120, 300, 330, 360, 600}
 
 // noHost is the label of a failure before any host was asked: the budget was spent, or a
@@ -37,7 +35,7 @@ type Counts struct {
 	restarts                             *prometheus.HistogramVec
 
 	mu    sync.Mutex
-	hosts map[string]bool // that have a series
+	hosts map[string]bool // hosts with a series
 }
 
 var _ agent.Meter = (*Counts)(nil)
@@ -49,19 +47,23 @@ func NewCounts() *Counts {
 	}
 	c := &Counts{
 		cycles: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: namespace + "loop_turns_total", Help: "Cycles that were done.",
+			Name: namespace + "loop_turns_total",
+			Help: "Cycles, at least one in ten minutes unless a pull or an apply takes longer.",
 		}),
-		failures:  vec("poll_failures_total", "Polls that had no answer, by the host asked last.", "host", "cause"),
-		stages:    vec("stages_total", "Pulls of releases ahead of time, by how they ended.", "result"),
-		applies:   vec("applies_total", "Applies that were carried to their end, by how they ended.", "result"),
-		rollbacks: vec("rollbacks_total", "Rollbacks that were carried to their end, by who wanted them.", "result", "by"),
+		failures: vec("poll_failures_total",
+			"Failed polls, by the host that was asked last (none: no host was reached) and the cause.", "host", "cause"),
+		stages:  vec("stages_total", "Pulls that have ended: staged, held (no space) or failed.", "result"),
+		applies: vec("applies_total", "Applies that have ended: applied, held or failed (also if rolled back).", "result"),
+		rollbacks: vec("rollbacks_total",
+			"Rollbacks that have ended: rolled back, held or failed; automatic or by a person.", "result", "by"),
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: namespace + "apply_duration_seconds", Buckets: applyBuckets,
-			Help: "Time of an apply that was not held: preparation, restart, proof with its settle time.",
+			Help: "Duration of applies that were not held, mostly of the health check.",
 		}),
 		restarts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: namespace + "pod_restart_seconds", Buckets: restartBuckets,
-			Help: "Time from the beginning of a restart until the pod was seen to be up for good; looked at twice a second.",
+			Help: "Time from the start of a restart, of an apply or a rollback, until the pod was up for good; " +
+				"up to 0.5 s too long.",
 		}, []string{"of"}),
 		hosts: map[string]bool{},
 	}
@@ -69,8 +71,7 @@ func NewCounts() *Counts {
 	return c
 }
 
-// initSeries creates the series at zero: Prometheus would miss the first event of a
-// series that starts with it.
+// initSeries creates the series at zero: Prometheus would miss the first event of a new series.
 func (c *Counts) initSeries() {
 	for _, result := range []status.Result{status.ResultHeld, status.ResultFailed} {
 		c.stages.WithLabelValues(string(result))
@@ -89,7 +90,7 @@ func (c *Counts) initSeries() {
 	}
 }
 
-// Values of labels. Results are those of `apply`; a pull that worked is staged.
+// Values of labels. Results are those of `apply`; a successful pull is staged.
 const (
 	staged     = "staged"
 	byItself   = "itself"

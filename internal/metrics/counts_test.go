@@ -19,7 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// value is the number in a line of what is served.
+// value returns the number of a series in the output.
 func value(t *testing.T, text, series string) string {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -35,8 +35,7 @@ func served(t *testing.T, c *Counts) string {
 	return scrape(t, Handler(readings(func(*status.Status, *record.Pace) {}), c))
 }
 
-// What has not happened is zero, and not missing: Prometheus does not see that a
-// counter rises whose first value is one.
+// Counters start at zero, not absent: Prometheus does not detect the increase of a counter whose first value is one.
 func TestCountsBeginAtZero(t *testing.T) {
 	t.Parallel()
 	text := served(t, NewCounts())
@@ -84,10 +83,10 @@ func TestCounts(t *testing.T) {
 		`rollbacks_total{by="itself",result="rolled back"}`:   "1",
 		`rollbacks_total{by="person",result="failed"}`:        "1",
 		`rollbacks_total{by="person",result="rolled back"}`:   "0",
-		"apply_duration_seconds_count":                        "2", // what was held has not begun
+		"apply_duration_seconds_count":                        "2", // a held apply has not begun
 		"apply_duration_seconds_sum":                          "361",
 		`apply_duration_seconds_bucket{le="32.5"}`:            "1",
-		`pod_restart_seconds_count{of="apply"}`:               "1", // the other did not come up
+		`pod_restart_seconds_count{of="apply"}`:               "1", // the other pod did not come up
 		`pod_restart_seconds_bucket{of="rollback",le="2"}`:    "0",
 		`pod_restart_seconds_bucket{of="rollback",le="2.5"}`:  "1",
 	} {
@@ -95,7 +94,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// A name server or a mirror that makes up hosts must not fill Prometheus.
+// A name server or a mirror that invents hosts must not fill Prometheus.
 func TestHostsOfFailuresAreBounded(t *testing.T) {
 	t.Parallel()
 	c := NewCounts()
@@ -118,8 +117,8 @@ func TestHostsOfFailuresAreBounded(t *testing.T) {
 	}
 }
 
-// A fleet is as stale as the repository that has been silent for the longest.
-func TestTheOldestAnswerCounts(t *testing.T) {
+// The age of a fleet's data is that of the repository that has not answered for longest.
+func TestOldestAnswerCounts(t *testing.T) {
 	t.Parallel()
 	for title, c := range map[string]struct {
 		ages []time.Duration // -1: it has never answered

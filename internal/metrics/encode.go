@@ -12,10 +12,9 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Fields of the status that have the tag metric are gauges of that name, with the text of their tag help: a number, 1
-// or 0 for a bool, seconds since 1970 for a time, which is not there while it is none. Fields with the tag label tell
-// the elements of a list apart. What lies beyond maxSeries elements is one element, other: numbers are added, of times
-// it is the oldest.
+// Fields of the status with the tag metric are gauges of that name, described by their tag help: a number, 1 or 0 for a
+// bool, seconds since 1970 for a time, absent if the time is zero. Fields with the tag label distinguish the elements
+// of a list. Elements beyond maxSeries are combined into one, other: numbers are added, for times the oldest counts.
 
 // field is a tagged field of the status.
 type field struct {
@@ -49,8 +48,8 @@ func labelsOf(of reflect.Type) []string {
 	return out
 }
 
-// isOurs reports whether a field of the document is a struct of the status, or of the package of a feature beside it,
-// or a list of them, and sets t to that.
+// isOurs reports whether a field of the document is a struct of the status, or of a feature's package, or a list of
+// them, and sets t to that type.
 func isOurs(f reflect.StructField, t *reflect.Type) bool {
 	for (*t).Kind() == reflect.Pointer || (*t).Kind() == reflect.Slice {
 		*t = (*t).Elem()
@@ -59,10 +58,10 @@ func isOurs(f reflect.StructField, t *reflect.Type) bool {
 	return f.Tag.Get("json") != "-" && (*t).Kind() == reflect.Struct && path.Dir((*t).PkgPath()) == ours
 }
 
-// valuesOf are the values of tagged fields, by the name of the metric and its labels.
+// valuesOf has the values of tagged fields, by the metric's name and labels.
 type valuesOf map[string]map[string]float64
 
-const between = "\xff" // of labels in a key; label drops it
+const between = "\xff" // separates labels in a key; label removes it
 
 func (r valuesOf) read(of reflect.Value, labels []string) {
 	if of.Kind() == reflect.Slice {
@@ -103,7 +102,7 @@ func (r valuesOf) add(name, labels string, value float64, combine func(a, b floa
 	r[name][labels] = value
 }
 
-// numberOf is the value of a field; false: it is a time that is none, or no number.
+// numberOf returns the value of a field; false for a zero time, or if it is not a number.
 func numberOf(value any) (float64, bool) {
 	switch v := value.(type) {
 	case bool:

@@ -4,18 +4,18 @@
 //
 // # Words
 //
-// A reading is computed at a scrape. A count is of events since the start of the daemon;
-// [Counts] survive a reload of the configuration.
+// A reading is computed at a scrape. A count counts events since the start of the daemon; [Counts] survive a reload of
+// the configuration.
 //
 // # Promises
 //
-//   - Readings are computed at a scrape only: a node without scrapes pays for some
+//   - Readings are computed only at a scrape: a node without scrapes pays for some
 //     counters.
 //   - Released names and labels do not change. Units are seconds and bytes; times are
 //     seconds since 1970.
-//   - The number of series is bounded: 256 repositories and 256 hosts, in alphabetical
+//   - The number of series is limited: 256 repositories and 256 hosts, in alphabetical
 //     order, of counts the first ones; the series "other" sums up the rest.
-//   - No metrics of the Go runtime or of the process: systemd and its cgroup have better
+//   - There are no metrics of the Go runtime or of the process: systemd and its cgroup have better
 //     ones, and these cost more than all the rest.
 package metrics
 
@@ -34,31 +34,31 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Bounds of what may come from outside.
+// Limits of data from outside.
 const (
 	maxSeries = 256 // of one metric, by repository or by host
 	maxLabel  = 256 // bytes; a repository has at most 255
-	maxScrape = 2   // at once; others are refused
+	maxScrape = 2   // at once; more are refused
 )
 
-// other is the label of the series beyond maxSeries. No repository has that name, since
-// each has a slash, and no host with a dot or a port.
+// other is the label of the series beyond maxSeries. No repository has that name, because each has a slash, and no host
+// with a dot or a port.
 const other = "other"
 
 // namespace is the prefix of each name.
 const namespace = "image_update_agent_"
 
-// Readings are the sources of the numbers. The handler calls all functions at each
-// scrape, from any goroutine; none may be nil.
+// Readings are the sources of the numbers. The handler calls all functions at each scrape, from any goroutine; none may
+// be nil.
 type Readings struct {
 	Version string // the agent's
 	// Requests counts the requests to registries, by kind.
 	Requests func() map[string]uint64
 	// Received counts the bytes from registries.
 	Received func() uint64
-	// Pace returns the waits that hosts asked for, and what is left of the budget.
+	// Pace returns the waits that hosts asked for, and the rest of the budget.
 	Pace func() record.Pace
-	// PerHour returns the budget of requests; 0: there is none.
+	// PerHour returns the budget of requests; 0 if there is none.
 	PerHour func() int
 	// Status returns the status of the last cycle.
 	Status func() status.Status
@@ -74,11 +74,11 @@ func Handler(r Readings, c *Counts) http.Handler {
 	own.MustRegister(c.collectors()...)
 	return promhttp.HandlerFor(own, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrape,
-		DisableCompression:  true, // on the same machine it only costs
+		DisableCompression:  true, // compression on the same machine only costs time
 	})
 }
 
-// bounded keeps maxSeries values, and combines the rest into one of the name other.
+// bounded keeps maxSeries values, and combines the rest under the name other.
 func bounded(values map[string]float64, sum func(a, b float64) float64) map[string]float64 {
 	if len(values) <= maxSeries {
 		return values
@@ -95,7 +95,7 @@ func bounded(values map[string]float64, sum func(a, b float64) float64) map[stri
 	return values
 }
 
-// label makes a name from outside acceptable to Prometheus.
+// label makes a name from outside valid for Prometheus.
 func label(name string) string {
 	return strings.ToValidUTF8(name[:min(len(name), maxLabel)], "")
 }

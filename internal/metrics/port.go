@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// Bounds of the port, which each process of the node can reach.
+// Limits of the port, which each process of the node can reach.
 const (
 	maxClients   = 8                // connections; more wait in the kernel's queue
 	maxHeader    = 4 << 10          // bytes; a scrape has some hundred
@@ -25,7 +25,7 @@ const (
 // retryPort is the time between attempts to listen.
 const retryPort = time.Minute
 
-// Port serves metrics at a TCP address. It logs an error to listen, and tries again.
+// Port serves metrics at a TCP address. If it cannot listen it logs an error and retries.
 type Port struct {
 	handler http.Handler
 	log     *slog.Logger
@@ -34,7 +34,7 @@ type Port struct {
 	listen  func(ctx context.Context, network, address string) (net.Listener, error)
 }
 
-// NewPort makes a port that serves h at GET /metrics, and nothing else.
+// NewPort returns a port that serves only h, at GET /metrics.
 func NewPort(h http.Handler, log *slog.Logger) *Port {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", h)
@@ -43,11 +43,11 @@ func NewPort(h http.Handler, log *slog.Logger) *Port {
 	}
 }
 
-// Listen sets the address, host:port; empty: none. It must be a loopback address, since
-// there is no authentication. Listen does not wait. Call it from one goroutine.
+// Listen sets the address, host:port; empty: none. It must be a loopback address, because there is no authentication.
+// Listen does not wait. Call it from one goroutine.
 func (p *Port) Listen(address string) {
 	select {
-	case <-p.wanted: // Run has not read that one yet
+	case <-p.wanted: // replaces an address that Run has not read yet
 	default:
 	}
 	p.wanted <- address
@@ -55,7 +55,7 @@ func (p *Port) Listen(address string) {
 
 // Run serves until ctx ends.
 func (p *Port) Run(ctx context.Context) {
-	var open *serving // nil: not listening
+	var open *serving // nil if not listening
 	address, logged := "", ""
 	tick := time.NewTimer(p.retry)
 	tick.Stop()
@@ -84,14 +84,14 @@ func (p *Port) Run(ctx context.Context) {
 		}
 		var err error
 		if open, err = p.serve(ctx, address); err != nil {
-			if err.Error() != logged { // once, not each minute
+			if err.Error() != logged { // logged once, not each minute
 				logged = err.Error()
-				p.log.Warn("metrics are not served at the port", "address", address, "err", err)
+				p.log.Warn("cannot serve metrics at the port", "address", address, "err", err)
 			}
 			tick.Reset(p.retry)
 			continue
 		}
-		p.log.Info("metrics are served", "address", address)
+		p.log.Info("serving metrics", "address", address)
 	}
 }
 
@@ -108,7 +108,7 @@ func (p *Port) serve(ctx context.Context, address string) (*serving, error) {
 	go func() {
 		defer close(s.ended)
 		if err := s.server.Serve(netutil.LimitListener(l, maxClients)); !errors.Is(err, http.ErrServerClosed) {
-			p.log.Warn("metrics port ended", "address", address, "err", err)
+			p.log.Warn("metrics port closed", "address", address, "err", err)
 		}
 	}()
 	return s, nil
@@ -130,7 +130,7 @@ func (s *serving) done() <-chan struct{} {
 // close ends all connections.
 func (s *serving) close() {
 	if s != nil {
-		_ = s.server.Close() // the listener may have ended before
+		_ = s.server.Close() // the listener may have ended already
 		<-s.ended
 	}
 }

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// heard is a log that tells of each line.
+// heard is a log that reports each line.
 type heard struct {
 	mu    sync.Mutex
 	lines []string
@@ -46,7 +46,7 @@ func (h *heard) all() string {
 	return strings.Join(h.lines, "")
 }
 
-// wait is until the log has said a word.
+// wait waits until the log contains a word.
 func (h *heard) wait(word string) {
 	for line := range h.each {
 		if strings.Contains(line, word) {
@@ -67,7 +67,7 @@ func runPort(t *testing.T, h http.Handler) (*Port, *heard) {
 	return p, log
 }
 
-// free is an address that nobody listens at.
+// free returns an address without a listener.
 func free(t *testing.T, host string) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(host, "0"))
@@ -98,7 +98,7 @@ func TestPortServesMetricsAndNothingElse(t *testing.T) {
 		p, log := runPort(t, up)
 		address := free(t, host)
 		p.Listen(address)
-		log.wait("metrics are served")
+		log.wait("serving metrics")
 		for request, want := range map[string]int{
 			"GET /metrics": 200, "HEAD /metrics": 200, "GET /": 404, "GET /v1/status": 404, "GET /debug/pprof/": 404,
 			"POST /metrics": 405, "DELETE /metrics": 405, "GET /metrics/": 404, "POST /v1/apply": 404,
@@ -115,8 +115,7 @@ func TestPortServesMetricsAndNothingElse(t *testing.T) {
 	}
 }
 
-// What a reload changes is in force when the log says so; what it does not change
-// is not touched.
+// A reload changes the address before the log reports it, and does not touch an unchanged one.
 func TestPortMoves(t *testing.T) {
 	t.Parallel()
 	p, log := runPort(t, up)
@@ -130,7 +129,7 @@ func TestPortMoves(t *testing.T) {
 	assert.Zero(t, code, "closed")
 	code, _ = get(t, "GET", second, "/metrics")
 	assert.Equal(t, 200, code)
-	assert.Equal(t, 2, strings.Count(log.all(), "metrics are served"))
+	assert.Equal(t, 2, strings.Count(log.all(), "serving metrics"))
 	p.Listen("")
 	p.Listen(first)
 	log.wait(first)
@@ -138,8 +137,8 @@ func TestPortMoves(t *testing.T) {
 	assert.Zero(t, code)
 }
 
-// A port in use is logged once, and taken when it is free.
-func TestATakenPort(t *testing.T) {
+// A port in use is logged once, and used when it is free.
+func TestPortInUse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log := &heard{}
@@ -157,15 +156,15 @@ func TestATakenPort(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { defer close(ended); p.Run(ctx) }()
 		p.Listen("127.0.0.1:9547")
-		<-time.After(5*retryPort + time.Second) // of the bubble
+		<-time.After(5*retryPort + time.Second) // the bubble's time
 		synctest.Wait()
 		assert.Equal(t, int32(6), tries.Load())
-		assert.Equal(t, 1, strings.Count(log.all(), "not served"), log.all())
+		assert.Equal(t, 1, strings.Count(log.all(), "cannot serve metrics"), log.all())
 		assert.Contains(t, log.all(), "address already in use")
 		free.Store(true)
 		<-time.After(retryPort)
 		synctest.Wait()
-		assert.Contains(t, log.all(), "metrics are served")
+		assert.Contains(t, log.all(), "serving metrics")
 		<-time.After(5 * retryPort)
 		synctest.Wait()
 		assert.Equal(t, int32(7), tries.Load())
@@ -174,8 +173,8 @@ func TestATakenPort(t *testing.T) {
 	})
 }
 
-// A server that has ended by itself, as when the kernel has no memory for a
-// connection, is begun anew like a port that was taken.
+// A server that has ended on its own, for example because the kernel had no memory for a connection, is restarted like
+// one whose port was in use.
 func TestPortListensAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -196,7 +195,7 @@ func TestPortListensAgain(t *testing.T) {
 		synctest.Wait()
 		second := listeners[0]
 		require.NoError(t, first.Close())
-		<-time.After(retryPort) // of the bubble
+		<-time.After(retryPort) // the bubble's time
 		synctest.Wait()
 		require.Empty(t, listeners, log.all())
 		c := second.dial()
@@ -204,11 +203,11 @@ func TestPortListensAgain(t *testing.T) {
 		answer, err := io.ReadAll(c)
 		require.NoError(t, err)
 		assert.Contains(t, string(answer), "up 1")
-		assert.Equal(t, 1, strings.Count(log.all(), "ended"), log.all())
+		assert.Equal(t, 1, strings.Count(log.all(), "metrics port closed"), log.all())
 	})
 }
 
-// Somebody who opens connections and says nothing has so many, for so long.
+// A client that opens connections and sends nothing gets a limited number, for a limited time.
 func TestPortIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -247,7 +246,7 @@ func TestPortIsBounded(t *testing.T) {
 	})
 }
 
-// A client that does not read its answer makes room for others.
+// A client that does not read its answer is disconnected in favour of others.
 func TestPortEndsConnectionsWithoutAReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -264,7 +263,7 @@ func TestPortEndsConnectionsWithoutAReader(t *testing.T) {
 			require.NoError(t, err)
 		}
 		began, next := time.Now(), l.dial()
-		hangUp := time.AfterFunc(time.Hour, func() { _ = next.Close() }) // of the bubble
+		hangUp := time.AfterFunc(time.Hour, func() { _ = next.Close() }) // the bubble's time
 		defer hangUp.Stop()
 		_, err := io.WriteString(next, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 		require.NoError(t, err, "one more than there is room for")
@@ -300,7 +299,7 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error {
 	p.once.Do(func() {
 		close(p.closed)
-		for { // the kernel ends what nobody has accepted
+		for { // the kernel closes connections that were not accepted
 			select {
 			case c := <-p.waiting:
 				_ = c.Close()

@@ -13,21 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asideEnd ends the dot-name of a file that is set aside: `.NAME` and this. It
-// is none of the temporary names, so Sweep leaves it.
+// asideEnd is the suffix of the dot-name of a file that is set aside: `.NAME` and this. It does not match temporary
+// names, so Sweep leaves it.
 const asideEnd = ".image-update-agent-aside"
 
-// asidePatience is how long a lock of another process keeps SetAside and PutBack waiting.
+// asidePatience limits how long SetAside and PutBack wait for a lock of another process.
 const asidePatience = 10 * time.Second
 
-// SetAside hides the file under a dot-name of the same directory, if it still
-// is that one, else ErrConflict. It is renamed, so mode, owner, labels and
-// times stay; the directory is synced. An older copy that was set aside before
-// the file was written anew is replaced. A name that leaves the dot-name no
-// room (more than 229 bytes) is ErrName; something else than a safe file under
-// the dot-name is ErrUnsafe.
+// SetAside hides the file under a dot-name in the same directory if it is still expect, else it returns ErrConflict. It
+// renames the file, so mode, owner, labels and times stay, and syncs the directory. It replaces an older copy, left
+// from before the file was last written. It returns ErrName for a name that is too long for its dot-name (more than 229
+// bytes), and ErrUnsafe if the dot-name exists and is not a safe file.
 //
-// After an error of the sync the file is aside: PutBack ends that as well.
+// After an error of the sync the file is set aside: PutBack also restores it.
 func (d *Dir) SetAside(name string, expect File) error {
 	if err := d.setAside(name, expect); err != nil {
 		return fmt.Errorf("set aside %s: %w", d.path(name), err)
@@ -48,8 +46,7 @@ func (d *Dir) setAside(name string, expect File) error {
 		return fmt.Errorf("%s: %w", hidden, err)
 	}
 	err := d.ifUnchanged(name, &expect, func() error {
-		// A rename onto a second link to the same file does nothing, says POSIX;
-		// renameNew may leave one.
+		// By POSIX, a rename onto a second link to the same file does nothing; renameNew may leave one.
 		if err := d.root.Remove(hidden); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -61,18 +58,14 @@ func (d *Dir) setAside(name string, expect File) error {
 	return d.self.Sync()
 }
 
-// PutBack ends every setting-aside in the directory and returns the names that
-// came back, sorted. Where something has the name again, it stays as it is: a
-// regular file there makes the copy superfluous, and it is removed; beside
-// anything else (a directory, a symlink) the copy is kept, for it may be the
-// only one, and that is an error, as is a dot-name that is no safe file. An
-// error with one name keeps no other from being put back. The directory is
-// synced.
+// PutBack restores all files in the directory that were set aside and returns their names, sorted. If the name exists
+// again, it is not touched: if it is a regular file, the copy is superfluous and removed; otherwise (a directory, a
+// symlink) the copy may be the only one, so it is kept and an error is returned, as for a dot-name that is not a safe
+// file. An error with one name does not affect the others. The directory is synced.
 //
-// It may be called again, and by several processes, also beside SetAside:
-// every step is one rename that succeeds for one of them. Killed anywhere, it
-// leaves the whole file under its name or its dot-name, or, beside a file that
-// has the name, a temporary file for Sweep.
+// It is idempotent, and may be called by several processes, also concurrently with SetAside: every step is one rename
+// that succeeds for only one of them. Killed at any point, it leaves the complete file under its name or its dot-name,
+// or, if the name exists again, a temporary file for Sweep.
 func (d *Dir) PutBack() (back []string, err error) {
 	aside, err := d.names(func(hidden string) bool { return SetAsideName(hidden) != "" })
 	if err != nil {
@@ -98,11 +91,9 @@ func (d *Dir) PutBack() (back []string, err error) {
 	return back, errors.Join(errs...)
 }
 
-// lockAside keeps other processes from setting aside and putting back in this
-// directory until unlock is called: a copy that one of them is about to put back may
-// have become the older one of two. Whoever can read the directory can take the lock,
-// so no caller waits for it longer than asidePatience. A file system without locks has
-// none.
+// lockAside prevents other processes from setting aside and putting back in this directory until unlock is called:
+// otherwise a copy that one of them is about to put back could have become the older one of two. Any process that can
+// read the directory can take the lock, so callers wait at most asidePatience. A filesystem without locks gives none.
 func (d *Dir) lockAside() (unlock func()) {
 	d.aside.Lock()
 	flock := func(how int) error {
@@ -125,8 +116,7 @@ func (d *Dir) lockAside() (unlock func()) {
 	}
 }
 
-// putBack tells whether the file has come back. A dot-name that is gone was
-// another process's.
+// putBack reports whether the file was restored. A missing dot-name was restored by another process.
 func (d *Dir) putBack(hidden, name string) (bool, error) {
 	err := d.safe(hidden)
 	if err == nil {
@@ -143,8 +133,7 @@ func (d *Dir) putBack(hidden, name string) (bool, error) {
 	return err == nil, err
 }
 
-// discard removes the copy of a file whose name is in use again, or puts it
-// back if that has ended meanwhile.
+// discard removes the copy of a file whose name exists again, or puts it back if the name is gone meanwhile.
 func (d *Dir) discard(hidden, name string) (bool, error) {
 	info, err := d.root.Lstat(name)
 	if err == nil {
@@ -153,8 +142,8 @@ func (d *Dir) discard(hidden, name string) (bool, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, fmt.Errorf("in its place: %w", Plain(err))
 	}
-	// Under a name of our own first: the dot-name may become that of the only
-	// copy at any moment, since the file may be set aside anew.
+	// Rename it first: at any moment the dot-name may become that of the only copy, because the file may be set aside
+	// again.
 	own := temporaryName(name)
 	if err := d.root.Rename(hidden, own); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -168,14 +157,13 @@ func (d *Dir) discard(hidden, name string) (bool, error) {
 	return err == nil, err
 }
 
-// renameNew renames a file to a name that nothing has, else fs.ErrExist. A file
-// system that cannot do that in one step gets a second link; killed before the
-// first one is gone, the file has both names, and is whole under each.
+// renameNew renames a file to a new name, or returns fs.ErrExist. On a filesystem without that operation it creates a
+// second link; if it is killed before removing the first one, the file has both names and is complete under each.
 func (d *Dir) renameNew(from, to string) error {
 	_, err := control(d.self, func(dir int) (int, error) {
 		return 0, unix.Renameat2(dir, from, dir, to, unix.RENAME_NOREPLACE)
 	})
-	// EINVAL is the file system's word, ENOSYS that of a kernel before 3.15.
+	// EINVAL comes from the filesystem, ENOSYS from a kernel before 3.15.
 	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
 		return err
 	}
@@ -188,8 +176,7 @@ func (d *Dir) renameNew(from, to string) error {
 	return nil
 }
 
-// safe refuses a name that is not a file as the package accepts it. Nothing is
-// opened.
+// safe rejects a name that is not a file accepted by the package. It opens nothing.
 func (d *Dir) safe(name string) error {
 	info, err := d.root.Lstat(name)
 	if err != nil {
@@ -203,8 +190,7 @@ func (d *Dir) safe(name string) error {
 
 func asideName(name string) string { return "." + name + asideEnd }
 
-// SetAsideName returns the name of the file that was set aside under this dot-name,
-// empty if it is not one that SetAside gives.
+// SetAsideName returns the name of the file set aside under this dot-name, empty if it is not one of SetAside's.
 func SetAsideName(hidden string) string {
 	name, dot := strings.CutPrefix(hidden, ".")
 	name, end := strings.CutSuffix(name, asideEnd)

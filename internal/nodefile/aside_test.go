@@ -31,7 +31,7 @@ func setAside(d *Dir, name string) error {
 	return d.SetAside(name, was)
 }
 
-// contents is what a directory holds, dot-names as well.
+// contents returns the files of a directory, including dot-names.
 func contents(t require.TestingT, dir string) map[string]string {
 	found := map[string]string{}
 	for _, name := range names(t, dir) {
@@ -42,7 +42,7 @@ func contents(t require.TestingT, dir string) map[string]string {
 	return found
 }
 
-func TestAFileSetAsideComesBackAsItWas(t *testing.T) {
+func TestPutBackRestoresTheFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := openDir(t, dir)
@@ -62,11 +62,11 @@ func TestAFileSetAsideComesBackAsItWas(t *testing.T) {
 	require.Equal(t, before, tree(t, dir))
 }
 
-// interrupted are the states that a process killed in SetAside, in PutBack or
-// between them leaves, and what others make of them; each ends in one file.
+// interrupted are states left by processes killed in SetAside, in PutBack or between them, and changed by others; each
+// ends with one file.
 var interrupted = map[string]struct {
 	found map[string]string
-	links bool // the two names are one file
+	links bool // both names are the same file
 	want  string
 	back  []string
 }{
@@ -80,7 +80,7 @@ var interrupted = map[string]struct {
 	"the copy was about to be removed": {found: map[string]string{"file": "new", temporaryName("file"): "old"}, want: "new"},
 }
 
-func TestWhatAnInterruptionLeavesEndsInOneFile(t *testing.T) {
+func TestInterruptedSetAsideEndsInOneFile(t *testing.T) {
 	t.Parallel()
 	for name, state := range interrupted {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestWhatAnInterruptionLeavesEndsInOneFile(t *testing.T) {
 	}
 }
 
-func TestADotNameThatIsNoSafeFileIsLeftAlone(t *testing.T) {
+func TestUnsafeDotNameIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	for name, thing := range unsafeFiles {
 		t.Run(name, func(t *testing.T) {
@@ -137,8 +137,7 @@ func TestADotNameThatIsNoSafeFileIsLeftAlone(t *testing.T) {
 	}
 }
 
-// What has the name and is no regular file may be nothing that a reader of the
-// directory takes: the copy stays.
+// Something with the name that is not a regular file may be ignored by readers of the directory: the copy stays.
 func TestTheOnlyCopyIsKept(t *testing.T) {
 	t.Parallel()
 	for name, occupy := range map[string]func(string) error{
@@ -165,9 +164,9 @@ func TestTheOnlyCopyIsKept(t *testing.T) {
 	}
 }
 
-// Between the look at the name and the removal of the copy, the file was set
-// aside anew: the copy is the only one now.
-func TestACopyThatBecameTheOnlyOneComesBack(t *testing.T) {
+// Between the check of the name and the removal of the copy, the file was set aside again: the copy is the only one
+// now.
+func TestCopyThatBecameTheOnlyOneIsRestored(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := openDir(t, dir)
@@ -199,7 +198,7 @@ func TestOnlyOurDotNamesArePutBack(t *testing.T) {
 	require.Equal(t, before, tree(t, dir))
 }
 
-func TestEveryNameIsToldFromItsDotName(t *testing.T) {
+func TestSetAsideName(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := openDir(t, dir)
@@ -228,7 +227,7 @@ func TestEveryNameIsToldFromItsDotName(t *testing.T) {
 	}
 }
 
-func TestAFullDiskHindersNoSettingAside(t *testing.T) {
+func TestSetAsideOnAFullDisk(t *testing.T) {
 	dir := smallDisk(t)
 	d, err := OpenDir(dir)
 	require.NoError(t, err)
@@ -245,7 +244,7 @@ func TestAFullDiskHindersNoSettingAside(t *testing.T) {
 	require.Equal(t, before, tree(t, dir))
 }
 
-func TestAReadOnlyDiskStaysAsItIs(t *testing.T) {
+func TestSetAsideOnAReadOnlyDisk(t *testing.T) {
 	dir := smallDisk(t)
 	put(t, filepath.Join(dir, "file"), "content")
 	put(t, filepath.Join(dir, ".other.image-update-agent-aside"), "aside")
@@ -264,15 +263,15 @@ func TestAReadOnlyDiskStaysAsItIs(t *testing.T) {
 	require.Equal(t, before, tree(t, dir))
 }
 
-// withoutRenameat2 has the file system know no renameat2(2).
+// withoutRenameat2 makes the filesystem reject renameat2(2).
 func withoutRenameat2(t *testing.T, errno syscall.Errno) {
 	t.Helper()
-	// Go's os package renames by renameat(2).
+	// Go's os package uses renameat(2).
 	refused(t, unix.SYS_RENAMEAT2, errno)
 }
 
-// refused makes the kernel answer a system call with that error, on the calling
-// goroutine's thread only, which ends with the test.
+// refused makes the kernel answer a system call with that error, only on the calling goroutine's thread, which ends
+// with the test.
 func refused(t *testing.T, number uint32, errno syscall.Errno) {
 	t.Helper()
 	runtime.LockOSThread() // never unlocked: the thread must not be used again
@@ -289,7 +288,7 @@ func refused(t *testing.T, number uint32, errno syscall.Errno) {
 	runtime.KeepAlive(filter)
 }
 
-func TestAFileSystemThatOnlyLinksKeepsWhatIsThere(t *testing.T) {
+func TestFilesystemWithoutRenameat2(t *testing.T) {
 	for _, errno := range []syscall.Errno{unix.EINVAL, unix.ENOSYS} {
 		t.Run(errno.Error(), func(t *testing.T) {
 			withoutRenameat2(t, errno)
@@ -320,9 +319,9 @@ func TestAFileSystemThatOnlyLinksKeepsWhatIsThere(t *testing.T) {
 	})
 }
 
-// Who puts back waits for another process that does, as the older of two copies might come back, and not for ever: any
-// reader of the directory may hold its lock.
-func TestPuttingBackWaitsForAnother(t *testing.T) {
+// PutBack waits for another process that is putting back, because the older of two copies could be restored; but not
+// forever, because any reader of the directory may hold its lock.
+func TestPutBackWaitsForAnotherProcess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -335,7 +334,7 @@ func TestPuttingBackWaitsForAnother(t *testing.T) {
 			back <- names
 		}
 		go putBack()
-		<-time.After(asidePatience / 2) // of the bubble
+		<-time.After(asidePatience / 2) // the bubble's time
 		assert.Empty(t, back)
 		unlock()
 		assert.Equal(t, []string{"file"}, <-back)
@@ -349,9 +348,9 @@ func TestPuttingBackWaitsForAnother(t *testing.T) {
 	})
 }
 
-// Several processes put back while another sets aside and writes anew: whoever
-// is first, the file is never lost, and never an older one.
-func TestManyMayPutBackAtOnce(t *testing.T) {
+// Several processes put back while another sets aside and writes: in any order, the file is never lost, and never an
+// older one.
+func TestConcurrentPutBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "file"), "0")
@@ -377,7 +376,7 @@ func TestManyMayPutBackAtOnce(t *testing.T) {
 	for i := range 300 {
 		err := setAside(d, "file")
 		if err != nil {
-			// Not back yet, or it just changed its name: try again.
+			// Not restored yet, or just renamed: try again.
 			require.True(t, errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrConflict), "%v", err)
 			continue
 		}

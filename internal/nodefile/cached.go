@@ -11,21 +11,21 @@ import (
 	"syscall"
 )
 
-// Cached is a trusted file that is read and parsed again when it changes. A file that does not exist is the zero value
-// of T and no error. It is safe for concurrent use.
+// Cached is a trusted file that is read and parsed again when it changes. For a missing file it returns the zero value
+// of T without an error. It is safe for concurrent use.
 type Cached[T any] struct {
 	Path     string
 	Limit    int64 // bytes
-	AnyOwner bool  // for what is public and settles nothing by itself
+	AnyOwner bool  // for public data that decides nothing on its own
 	Parse    func([]byte) (T, error)
 
 	mu    sync.Mutex
-	stamp string // of the file that value or err came from; empty: none
+	stamp string // of the file that was the source of value or err; empty: none
 	value T
 	err   error
 }
 
-// Get returns the value of the file now, or why it cannot be used. changed is true once for each change.
+// Get returns the current value of the file, or why it cannot be used. changed is true once for each change.
 func (f *Cached[T]) Get() (value T, changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,7 +42,7 @@ func (f *Cached[T]) Get() (value T, changed bool, err error) {
 	return f.value, changed, f.err
 }
 
-// load reads the file. What was read has the stamp of the file that was opened, so a later change is seen.
+// load reads the file. The stamp is of the opened file, so a later change is detected.
 func (f *Cached[T]) load(info fs.FileInfo) {
 	data, opened, err := read(f.Path, f.Limit, f.AnyOwner)
 	if opened != nil {

@@ -14,7 +14,7 @@ import (
 
 var errBad = errors.New("bad content")
 
-// text is a file whose value is its text.
+// text returns a file whose value is its content.
 func text(path string) *Cached[string] {
 	return &Cached[string]{Path: path, Limit: limit, Parse: func(data []byte) (string, error) {
 		if string(data) == "bad" {
@@ -24,8 +24,8 @@ func text(path string) *Cached[string] {
 	}}
 }
 
-// Each change is reported once, and a file that cannot be used has no value.
-func TestAFileIsReadAgainWhenItChanges(t *testing.T) {
+// Each change is reported once, and an unusable file has no value.
+func TestCachedReadsAChangedFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
@@ -50,7 +50,7 @@ func TestAFileIsReadAgainWhenItChanges(t *testing.T) {
 	require.NoError(t, err)
 	put(t, path, "two")
 	require.NoError(t, os.Chtimes(path, info.ModTime(), info.ModTime()))
-	get("two", nil) // the same size and time of modification
+	get("two", nil) // the same size and modification time
 	put(t, path, "bad")
 	get("", errBad)
 	require.NoError(t, os.Rename(path, filepath.Join(dir, "away")))
@@ -62,8 +62,8 @@ func TestAFileIsReadAgainWhenItChanges(t *testing.T) {
 	get("four", nil)
 }
 
-// A path whose directory is a file does not exist either.
-func TestAFileBelowAFileDoesNotExist(t *testing.T) {
+// A path below a file does not exist either.
+func TestPathBelowAFileDoesNotExist(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
 	put(t, path, "x")

@@ -16,8 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// crashDir makes the test binary a child that rewrites a file in this
-// directory until it is killed.
+// crashDir makes the test binary a child that rewrites a file in this directory until it is killed.
 const crashDir = "NODEFILE_TEST_CRASH_DIR"
 
 func TestMain(m *testing.M) {
@@ -32,8 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// version is the n-th content of the file: its length changes, and its last
-// line repeats the first.
+// version returns the n-th content of the file: lengths differ, and the last line repeats the first.
 func version(n int) []byte {
 	return fmt.Appendf(nil, "%d\n%s%d\n", n, strings.Repeat("x", n*7919%20000)+"\n", n)
 }
@@ -69,7 +67,7 @@ func rewriteForever(dir string) error {
 	}
 }
 
-func TestAKilledWriterLeavesAWholeVersion(t *testing.T) {
+func TestKilledWriterLeavesACompleteVersion(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := openDir(t, dir)
@@ -90,8 +88,8 @@ func TestAKilledWriterLeavesAWholeVersion(t *testing.T) {
 	t.Logf("%d of 40 kills left a temporary file", leftOvers)
 }
 
-// killAtRandom starts a child, kills it some writes later, wherever it then
-// is, and returns the last version that it said to have written.
+// killAtRandom starts a child, kills it after some writes at a random point, and returns the last version that it
+// reported.
 func killAtRandom(t *testing.T, dir string) (said int) {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), os.Args[0])

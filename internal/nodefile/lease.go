@@ -10,18 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lease is a read lease on an open file. The kernel grants it only while
-// no process has the file open for writing, and makes whoever opens it for writing
-// wait until the lease ends (at most /proc/sys/fs/lease-break-time seconds; we
-// hold it for a comparison and a rename). The SIGIO that tells of a waiting
-// writer is ignored by Go's runtime; check asks instead.
+// lease is a read lease on an open file. The kernel grants it only while no process has the file open for writing, and
+// blocks processes that open it for writing until the lease ends (at most /proc/sys/fs/lease-break-time seconds; it is
+// held for a comparison and a rename). Go's runtime ignores the SIGIO that announces a waiting writer; check queries
+// the lease instead.
 type lease struct {
 	handle *os.File
 	held   bool
 }
 
-// takeLease is ErrConflict if a process has the file open for writing. A file
-// system without leases (NFS, FUSE) gives one that holds nothing.
+// takeLease returns ErrConflict if a process has the file open for writing. On a filesystem without leases (NFS, FUSE)
+// it returns a lease without effect.
 func takeLease(handle *os.File) (lease, error) {
 	_, err := control(handle, func(fd int) (int, error) {
 		return unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK)
@@ -35,7 +34,7 @@ func takeLease(handle *os.File) (lease, error) {
 	return lease{handle: handle}, nil
 }
 
-// check is ErrConflict if a writer has come and waits for the lease to end.
+// check returns ErrConflict if a writer waits for the end of the lease.
 func (l lease) check() error {
 	if !l.held {
 		return nil

@@ -1,37 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodefile reads small files of the node, and replaces those in directories that other programs watch or edit:
-// kubelet's pod manifests, Salt's grains, the agent's own record.
+// Package nodefile reads small files of the node, and replaces files in directories that other programs watch or edit:
+// kubelet's pod manifests, Salt's grains, the agent's record.
 //
 // # Directories
 //
-// A file of a Dir is whole or not there: new content goes to a dot-named temporary file in the same directory (kubelet
-// and this package ignore dot-names), gets mode, owner and labels of the file it replaces, is synced, renamed over it,
-// and the directory is synced. Whatever fails before the rename leaves the old file as it was and no temporary file;
-// what a crash leaves, Sweep removes. The modification time is never carried over: transactional-update compares whole
-// seconds, and would lose an edit that kept it.
+// A file of a Dir is complete or missing: new content is written to a dot-named temporary file in the same directory
+// (kubelet and this package ignore dot-names), which gets mode, owner and labels of the replaced file, is synced and
+// renamed over it; then the directory is synced. A failure before the rename leaves the old file unchanged and no
+// temporary file; Sweep removes those left by a crash. The modification time is never copied: transactional-update
+// compares whole seconds, and would lose an edit that kept it.
 //
-// An unsafe file (symlink, directory, device, fifo, socket, of another owner than root and the effective user, writable
-// by others) is neither read nor replaced nor removed.
+// An unsafe file (a symlink, directory, device, FIFO or socket, a file of an owner other than root and the effective
+// user, or one writable by others) is neither read nor replaced nor removed.
 //
-// A file can be set aside for a while: renamed to a dot-name from which its name can be read, and put back under it by
-// whichever process comes first.
+// A file can be set aside temporarily: renamed to a dot-name that contains its name, and put back by any process.
 //
-// A compare-and-swap replaces a file only if it still is the File that was read. It is compared right before the
-// rename, under a read lease (fcntl(2), F_SETLEASE), so that a program which has the file open for writing at that
-// moment, and may have truncated it just now, is a conflict too. What is left is the instant between the last look at
-// the lease and the rename: a program that opens the old file then writes to a file that has lost its name. Programs
-// that take no lock cannot be excluded any better; callers repeat their write each cycle. Where the file system has no
-// leases, the comparison alone guards.
+// A compare-and-swap replaces a file only if it is still the File that was read. It compares right before the rename,
+// under a read lease (fcntl(2), F_SETLEASE), so that a program which has the file open for writing at that moment, and
+// may just have truncated it, is also a conflict. The instant between the last check of the lease and the rename
+// remains: a program that opens the old file then writes to a file without a name. Programs without locks cannot be
+// excluded better; callers repeat their write each cycle. On a filesystem without leases only the comparison protects.
 //
 // # Trusted files
 //
-// Read and Cached read a file by its path, whose content the agent acts on: settings, keys, logins, certificate
-// authorities. It belongs to root or to the user of this process, and no other user may write to it.
+// Read and Cached read a file by path whose content the agent acts on: settings, keys, logins, certificate authorities.
+// It must belong to root or to the user of this process, and no other user may write to it.
 //
-//   - Only regular files are read. A FIFO does not block, and a device is not opened: that alone may act.
-//   - At most the caller's limit of bytes is read; a larger file is ErrTooLarge.
-//   - Kind and owner are those of the file that is read, although its name may lead elsewhere by then.
+//   - Only regular files are read. A FIFO does not block, and a device is not opened, because that could have side
+//     effects.
+//   - At most the caller's limit of bytes is read; a larger file returns ErrTooLarge.
+//   - Kind and owner are checked on the opened file, even if its name leads elsewhere by then.
 //   - Symlinks are followed, because admins use them.
 package nodefile
 
@@ -42,54 +41,48 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"unicode"
 
+	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 var (
-	// ErrUnsafe tells that the file or the directory is of a kind, owner or
-	// mode that is not touched; the error's text says which.
+	// ErrUnsafe says that the kind, owner or mode of the file or directory is not accepted; the text names it.
 	ErrUnsafe = errors.New("unsafe")
-	// ErrTooLarge tells that a file has more bytes than the caller reads, or a
-	// directory more names than List returns.
+	// ErrTooLarge says that a file has more bytes than the caller's limit, or a directory more names than List returns.
 	ErrTooLarge = outside.ErrTooLarge
-	// ErrConflict tells that a file is not, or not surely, the one expected:
-	// read it again and plan anew.
+	// ErrConflict says that a file is not, or not certainly, the expected one: read it again and make a new plan.
 	ErrConflict = errors.New("changed by another program or a person")
-	// ErrName tells that a file name is not accepted.
+	// ErrName says that a file name is not accepted.
 	ErrName = errors.New("bad file name")
 )
 
-// maxNames bounds List: kubelet runs a few hundred pods at most, so a
-// directory with more files is not one of ours.
+// maxNames limits List: kubelet runs a few hundred pods at most.
 const maxNames = 4096
 
-// maxName is NAME_MAX of Linux' file systems, in bytes.
+// maxName is NAME_MAX of Linux filesystems, in bytes.
 const maxName = 255
 
-// temporary matches the names that Write gives to its temporary files.
-var temporary = regexp.MustCompile(`^\..*\.image-update-agent-[0-9a-f]{16}$`)
+// temporary matches the names of Write's temporary files.
+var temporary = lazyregexp.New(`^\..*\.image-update-agent-[0-9a-f]{16}$`)
 
-// Dir is a directory whose files are read and written by name only, never
-// through a symlink. It stays with the directory that was opened, even if
-// another one takes its path: open it anew each cycle. Its methods may be
-// called by several goroutines.
+// Dir is a directory whose files are read and written only by name, never through a symlink. It stays the directory
+// that was opened, even if another one takes its path: open it again in each cycle. Its methods are safe for concurrent
+// use.
 type Dir struct {
 	root  *os.Root
 	self  *os.File   // the directory itself, for openat(2) and fsync(2)
 	aside sync.Mutex // see lockAside
-	swap  sync.Mutex // between the comparison and the rename: our own goroutines exclude each other
+	swap  sync.Mutex // between the comparison and the rename: goroutines of this process exclude each other
 }
 
-// OpenDir opens the directory at path; symlinks in path are followed. A
-// directory that others than root or the effective user own or may write to
-// is ErrUnsafe, since there every name can be swapped at any time.
+// OpenDir opens the directory at path; symlinks in path are followed. It returns ErrUnsafe for a directory that a user
+// other than root or the effective user owns or may write to, because such a user can replace any name in it.
 func OpenDir(path string) (*Dir, error) {
 	learnToFork()
 	root, err := os.OpenRoot(path)
@@ -111,8 +104,8 @@ func OpenDir(path string) (*Dir, error) {
 	return d, nil
 }
 
-// learnToFork has Go find out how it starts processes. It clones itself for that once,
-// without syscall.ForkLock: the child would have a file open that is being written.
+// learnToFork makes Go find out how to start processes. Go clones itself once for that, without syscall.ForkLock: the
+// child would inherit a file that is open for writing.
 func learnToFork() {
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Release()
@@ -124,9 +117,8 @@ func (d *Dir) Close() error {
 	return errors.Join(d.self.Close(), d.root.Close())
 }
 
-// CheckName refuses, with ErrName, what is not a plain visible file name: an
-// empty or too long one, one with a leading dot (which also covers "." and
-// ".."), a slash, a control character or invalid UTF-8.
+// CheckName returns ErrName for a name that is not a plain visible file name: empty or too long, with a leading dot
+// (which also covers "." and ".."), a slash, a control character or invalid UTF-8.
 func CheckName(name string) error {
 	var why string
 	switch {
@@ -148,9 +140,8 @@ func CheckName(name string) error {
 	return fmt.Errorf("%.64q: %w: %s", name, ErrName, why)
 }
 
-// List returns the names in the directory that have no leading dot, sorted,
-// whatever they are: Read and CheckName decide about each. More than 4096 of
-// them are ErrTooLarge.
+// List returns the names in the directory without a leading dot, sorted, of any kind: Read and CheckName decide about
+// each. It returns ErrTooLarge for more than 4096.
 func (d *Dir) List() ([]string, error) {
 	names, err := d.names(func(name string) bool { return name[0] != '.' })
 	if err != nil {
@@ -159,8 +150,8 @@ func (d *Dir) List() ([]string, error) {
 	return names, nil
 }
 
-// names collects the accepted names, sorted. It opens the directory anew,
-// since a directory handle has one read position for everybody.
+// names returns the accepted names, sorted. It opens the directory again, because a directory handle has one shared
+// read position.
 func (d *Dir) names(accept func(string) bool) ([]string, error) {
 	dir, err := d.root.Open(".")
 	if err != nil {
@@ -188,9 +179,8 @@ func (d *Dir) names(accept func(string) bool) ([]string, error) {
 	}
 }
 
-// Remove removes the file and syncs the directory. With expect it does so
-// only if the file still is that one, else ErrConflict. Without, a file that
-// is not there is no error.
+// Remove removes the file and syncs the directory. With expect it does so only if the file is still that one, else it
+// returns ErrConflict. Without expect, a missing file is not an error.
 func (d *Dir) Remove(name string, expect *File) error {
 	if err := d.remove(name, expect); err != nil {
 		return fmt.Errorf("remove %s: %w", d.path(name), err)
@@ -212,11 +202,10 @@ func (d *Dir) remove(name string, expect *File) error {
 	return d.self.Sync()
 }
 
-// Sweep removes the temporary files that a crash left, and nothing else. Call
-// it while no other process writes, that is once at the start, under the lock that
-// keeps a second agent out.
+// Sweep removes only the temporary files that a crash left. Call it while no other process writes: once at the start,
+// while holding the lock against other agents.
 func (d *Dir) Sweep() error {
-	left, err := d.names(temporary.MatchString)
+	left, err := d.names(temporary().MatchString)
 	if err != nil {
 		return fmt.Errorf("sweep %s: %w", d.root.Name(), err)
 	}
@@ -238,11 +227,11 @@ func (d *Dir) Sweep() error {
 	return d.self.Sync()
 }
 
-// path is for messages only; no file is opened by it.
+// path returns a path for messages; it is not opened.
 func (d *Dir) path(name string) string { return filepath.Join(d.root.Name(), name) }
 
-// checkOwner refuses a file that another user than root and that of this process may have written. Others may read it:
-// that is its owner's risk.
+// checkOwner rejects a file that a user other than root and this process's may have written. Others may read it, at the
+// owner's risk.
 func checkOwner(info fs.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
@@ -256,7 +245,7 @@ func checkOwner(info fs.FileInfo) error {
 	return nil
 }
 
-// safeOwner is checkOwner as a kind.
+// safeOwner is checkOwner with the error ErrUnsafe.
 func safeOwner(info fs.FileInfo) error {
 	if err := checkOwner(info); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnsafe, err)

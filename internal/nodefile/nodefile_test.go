@@ -32,8 +32,7 @@ func put(t *testing.T, path, content string) {
 	require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
 }
 
-// tree is what a directory holds: name, kind, mode, owner and content of
-// everything, temporary files as well.
+// tree returns name, kind, mode, owner and content of everything in a directory, including temporary files.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -53,8 +52,7 @@ func tree(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// unsafeFiles are the things in place of a file that are not touched: how
-// to make them, and the word of the error.
+// unsafeFiles are things in place of a file that must not be touched: how to create them, and the error's text.
 var unsafeFiles = map[string]struct {
 	make func(t *testing.T, path string)
 	why  string
@@ -113,7 +111,7 @@ func TestUnsafeFilesAreNotTouched(t *testing.T) {
 			_, writeErr := d.Write("file", []byte("new"), Options{})
 			_, swapErr := d.Write("file", []byte("new"), Options{Expect: &was})
 			_, newErr := d.Write("file", []byte("new"), Options{Expect: &File{}})
-			// Bytes that are there already are no reason to accept the file.
+			// Equal bytes are not a reason to accept the file.
 			_, equalErr := d.Write("file", []byte("old"), Options{})
 			for what, err := range map[string]error{
 				"read": readErr, "write": writeErr, "swap": swapErr, "new": newErr, "equal": equalErr,
@@ -295,7 +293,7 @@ func TestListIsBounded(t *testing.T) {
 	require.ErrorIs(t, err, ErrTooLarge)
 }
 
-func TestSweepRemovesOnlyOurLeftOvers(t *testing.T) {
+func TestSweepRemovesOnlyTemporaryFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := openDir(t, dir)
@@ -335,7 +333,7 @@ func TestBadNamesAreRefused(t *testing.T) {
 	require.Empty(t, tree(t, dir))
 }
 
-func TestPropertyANameIsRefusedOrNamesOneFileInTheDirectory(t *testing.T) {
+func TestPropertyNamesAreRejectedOrStayInTheDirectory(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "dir")

@@ -15,12 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is what was read: content, attributes, and the identity by which a
-// later write finds out whether the file is still the same. The zero File
-// stands for "there was none".
+// File is the result of reading a file: content, attributes, and the identity by which a later write detects changes.
+// The zero File means that there was none.
 type File struct {
 	Data []byte
-	// Mode holds the permission bits alone.
+	// Mode has only the permission bits.
 	Mode     fs.FileMode
 	UID, GID int
 
@@ -28,17 +27,16 @@ type File struct {
 	labels map[string]string // extended attributes that a replacement keeps
 }
 
-// identity tells one state of a file from another. The change time is left
-// out: a backup that hard-links the file would be a conflict.
+// identity distinguishes the states of a file. The change time is not part of it: a backup that hard-links the file
+// would be a conflict.
 type identity struct {
 	dev, ino uint64
 	size     int64
 	mtime    syscall.Timespec
 }
 
-// kept names the extended attributes that go over to the replacing file: its
-// SELinux label, without which Salt or kubelet may not read it, and its access
-// list, without which the mode's group bits would mean something else.
+// kept are the extended attributes copied to the replacing file: its SELinux label, without which Salt or kubelet may
+// not read it, and its access list, without which the mode's group bits would have another meaning.
 var kept = []string{labelSELinux, labelAccess}
 
 const (
@@ -46,29 +44,25 @@ const (
 	labelAccess  = "system.posix_acl_access"
 )
 
-// rereads bounds how often a file that changes while it is read is read
-// again.
+// rereads limits how often a file that changes during reading is read again.
 const rereads = 3
 
-// Exists tells whether there was a file.
+// Exists reports whether there was a file.
 func (f File) Exists() bool { return f.id.ino != 0 }
 
-// Same tells whether both are one state of one file: same inode, size,
-// modification time, mode, owner and bytes.
+// Same reports whether both are the same state of one file: inode, size, modification time, mode, owner and bytes.
 func (f File) Same(g File) bool {
 	return f.id == g.id && f.Mode == g.Mode && f.UID == g.UID && f.GID == g.GID && bytes.Equal(f.Data, g.Data)
 }
 
-// SameAccess tells whether both may be read and written by the same ones: mode, owner
-// and labels.
+// SameAccess reports whether the same users may read and write both: mode, owner and labels.
 func (f File) SameAccess(g File) bool {
 	return f.Mode == g.Mode && f.UID == g.UID && f.GID == g.GID && maps.Equal(f.labels, g.labels)
 }
 
-// Read returns the file of that name. It is ErrUnsafe or ErrTooLarge (more
-// than limit bytes) where the package says so, fs.ErrNotExist (with the zero
-// File) where there is none, and ErrConflict if it changes faster than it
-// can be read.
+// Read returns the file with that name. It returns ErrUnsafe or ErrTooLarge (more than limit bytes) as described for
+// the package, fs.ErrNotExist (with the zero File) if there is none, and ErrConflict if it changes faster than it can
+// be read.
 func (d *Dir) Read(name string, limit int64) (File, error) {
 	file, err := d.read(name, limit)
 	if err != nil {
@@ -90,11 +84,10 @@ func (d *Dir) read(name string, limit int64) (File, error) {
 	return file, err
 }
 
-// open opens a safe file and returns it with its attributes, content not yet
-// read. It uses openat(2) itself, because os.Root follows a symlink at the end
-// of a path, as long as it stays inside, even when asked not to.
+// open opens a safe file and returns it with its attributes, without reading the content. It uses openat(2) itself,
+// because os.Root follows a symlink at the end of a path that stays inside, even when asked not to.
 func (d *Dir) open(name string) (*os.File, File, error) {
-	// A device must not even be opened: that alone may act.
+	// A device must not be opened, because that could have side effects.
 	info, err := d.root.Lstat(name)
 	if err != nil {
 		return nil, File{}, Plain(err)
@@ -144,8 +137,8 @@ func attributes(handle *os.File) (File, error) {
 	}, nil
 }
 
-// load reads the content. A file that was written to meanwhile is read again,
-// so that the bytes are those of one moment as far as its times can tell.
+// load reads the content. A file that was written meanwhile is read again, so that the bytes are from one moment as far
+// as its times show.
 func (f *File) load(handle *os.File, limit int64) error {
 	for range rereads {
 		data, err := io.ReadAll(io.NewSectionReader(handle, 0, limit+1))
@@ -173,7 +166,7 @@ func (f *File) load(handle *os.File, limit int64) error {
 func readLabels(handle *os.File) (map[string]string, error) {
 	labels := map[string]string{}
 	for _, name := range kept {
-		value := make([]byte, 4096) // a label has about 50 bytes, an access list 8 an entry
+		value := make([]byte, 4096) // a label has about 50 bytes, an access list 8 per entry
 		size, err := control(handle, func(fd int) (int, error) { return unix.Fgetxattr(fd, name, value) })
 		if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
 			continue
@@ -186,7 +179,7 @@ func readLabels(handle *os.File) (map[string]string, error) {
 	return labels, nil
 }
 
-// writeLabels gives the file those labels that it did not inherit, and takes an inherited access list that is none of
+// writeLabels sets the labels that the file did not inherit, and removes an inherited access list that is not among
 // them.
 func writeLabels(handle *os.File, labels map[string]string) error {
 	has, err := readLabels(handle)
@@ -198,7 +191,7 @@ func writeLabels(handle *os.File, labels map[string]string) error {
 			return 0, unix.Fsetxattr(fd, name, []byte(value), 0)
 		})
 		if name == labelSELinux && errors.Is(err, unix.EPERM) {
-			continue // SELinux is off, and so no policy guards the label: it lets the file's owner set it, or says EACCES
+			continue // SELinux is off, so no policy protects the label: the file's owner may set it, or gets EACCES
 		}
 		if err != nil {
 			return fmt.Errorf("attribute %s: %w", name, err)
@@ -213,7 +206,7 @@ func writeLabels(handle *os.File, labels map[string]string) error {
 	return nil
 }
 
-// checkKind refuses everything but a regular file, by name.
+// checkKind rejects everything but a regular file, by name.
 func checkKind(info fs.FileInfo) error {
 	var kind string
 	switch mode := info.Mode(); {
@@ -233,8 +226,7 @@ func checkKind(info fs.FileInfo) error {
 	return fmt.Errorf("%w: %s", ErrUnsafe, kind)
 }
 
-// control calls a system call with the file's descriptor, and repeats it when
-// a signal interrupted it.
+// control calls a system call with the file's descriptor, and repeats it if a signal interrupted it.
 func control(f *os.File, call func(fd int) (int, error)) (int, error) {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -252,8 +244,7 @@ func control(f *os.File, call func(fd int) (int, error)) (int, error) {
 	return result, errors.Join(err, callErr)
 }
 
-// Plain drops the path that package os puts before the cause; the caller
-// names the file once.
+// Plain removes the path that package os puts before the cause; the caller names the file once.
 func Plain(err error) error {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err

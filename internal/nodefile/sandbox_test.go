@@ -16,8 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sandboxDir has this program replace the file of that directory, and tell how
-// it went.
+// sandboxDir makes this program replace the file in that directory and report the result.
 const sandboxDir = "NODEFILE_TEST_SANDBOX_DIR"
 
 func replaceOnce(dir string) error {
@@ -34,9 +33,8 @@ func replaceOnce(dir string) error {
 	return err
 }
 
-// inSandbox replaces the file as the hardened unit does (PrivateUsers=yes, an
-// empty CapabilityBoundingSet=): as root of a user namespace that knows no other
-// user and no other group, and without any capability.
+// inSandbox replaces the file as the hardened unit does (PrivateUsers=yes, an empty CapabilityBoundingSet=): as root of
+// a user namespace without other users and groups, and without capabilities.
 func inSandbox(t *testing.T, dir string) string {
 	t.Helper()
 	only := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}}
@@ -48,9 +46,8 @@ func inSandbox(t *testing.T, dir string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Files are root's on the systems that this is made for. What is not, the
-// hardened daemon cannot give its owner back: it stays as it is.
-func TestInTheSandboxNoFileChangesHands(t *testing.T) {
+// The files normally belong to root. The hardened daemon cannot preserve another owner: such a file stays unchanged.
+func TestSandboxKeepsTheOwnerOfFiles(t *testing.T) {
 	t.Parallel()
 	const done = "<nil>"
 	for name, c := range map[string]struct {
@@ -66,7 +63,7 @@ func TestInTheSandboxNoFileChangesHands(t *testing.T) {
 			if err := os.Chown(dir, 0, 43); err != nil {
 				return err
 			}
-			// Not by os.Chmod, whose bit for it is another.
+			// os.Chmod uses another bit for it.
 			return firstOf(syscall.Chmod(dir, 0o2755), os.Chown(path, 0, 42))
 		}, "keep owner 0:65534"},
 		"of a user":              {func(_, path string) error { return os.Chown(path, 4711, 0) }, "unsafe: owned by user 65534"},
@@ -110,15 +107,14 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-// label gives the file an SELinux label, of which a kernel without SELinux
-// makes nothing, and which only CAP_SYS_ADMIN may write there.
+// label sets an SELinux label, which a kernel without SELinux ignores, and which only CAP_SYS_ADMIN may write there.
 func label(path string) error {
 	return unix.Setxattr(path, "security.selinux", []byte("system_u:object_r:etc_t:s0\x00"), 0)
 }
 
-// Where SELinux is off, a file may have a label of the time when it was on, which
-// only CAP_SYS_ADMIN may write then. It is worth no update.
-func TestWithoutSELinuxALabelMayGetLost(t *testing.T) {
+// If SELinux is off, a file may still have an old label, which only CAP_SYS_ADMIN may write then. An update does not
+// fail because of it.
+func TestLabelMayGetLostWithoutSELinux(t *testing.T) {
 	for errno, lost := range map[syscall.Errno]bool{unix.EPERM: true, unix.EACCES: false, unix.ENOSPC: false} {
 		t.Run(errno.Error(), func(t *testing.T) {
 			dir := t.TempDir()
@@ -148,8 +144,8 @@ func TestWithoutSELinuxALabelMayGetLost(t *testing.T) {
 	})
 }
 
-// access lets a user read the file: acl(5) as an extended attribute, which is
-// struct posix_acl_xattr_header and entries of tag, permissions, id.
+// access gives a user read access to the file: acl(5) as an extended attribute, which is struct posix_acl_xattr_header
+// and entries of tag, permissions, id.
 func access(path string, user uint32) error {
 	list := []byte{2, 0, 0, 0}
 	for _, entry := range []struct {

@@ -18,7 +18,16 @@ func Read(path string, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// read returns the content, and the file as it was found; nil where it could not be opened.
+// ReadSecret is like Read for a file that only its owner may read.
+func ReadSecret(path string, limit int64) ([]byte, error) {
+	data, info, err := read(path, limit, false)
+	if err == nil && info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("mode %#o: others may read it (chmod go=)", info.Mode().Perm())
+	}
+	return data, err
+}
+
+// read returns the content, and the file's info; nil if it could not be opened.
 func read(path string, limit int64, anyOwner bool) ([]byte, fs.FileInfo, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -45,8 +54,8 @@ func read(path string, limit int64, anyOwner bool) ([]byte, fs.FileInfo, error) 
 	return data, info, Plain(err)
 }
 
-// Check returns why a file cannot be read whole: it is not regular, or larger than the limit. One that does not exist
-// is fine, and so is one of any owner.
+// Check returns why a file cannot be read completely: it is not regular, or larger than the limit. A missing file is
+// accepted, and so is any owner.
 func Check(path string, limit int64) error {
 	info, err := os.Stat(path)
 	switch {
@@ -71,8 +80,8 @@ func checkRegular(info fs.FileInfo, limit int64) error {
 	return nil
 }
 
-// Stamp is another text when a file was written, replaced, or given another mode or owner. A copy may keep the size and
-// the modification time of what it replaces; it cannot keep inode and change time.
+// Stamp returns a text that changes when a file is written, replaced, or gets another mode or owner. A copy may keep
+// the size and the modification time of the replaced file, but not inode and change time.
 func Stamp(info fs.FileInfo) string {
 	text := fmt.Sprintf("%d %d %s", info.Size(), info.ModTime().UnixNano(), info.Mode())
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {

@@ -19,7 +19,7 @@ import (
 
 const limit = 10
 
-// What is not a small regular file is refused by each way of reading, before anything blocks or is opened.
+// Anything but a small regular file is rejected by each way of reading, before it blocks or is opened.
 func TestOnlySmallRegularFilesAreRead(t *testing.T) {
 	t.Parallel()
 	for title, c := range map[string]struct {
@@ -52,7 +52,7 @@ func TestOnlySmallRegularFilesAreRead(t *testing.T) {
 			require.EqualError(t, err, c.want)
 			assert.ErrorContains(t, fileErr, c.want)
 			assert.ErrorContains(t, fileErr, path)
-			if title != "no size, endless" { // only reading shows it
+			if title != "no size, endless" { // detected only by reading
 				require.EqualError(t, checkErr, path+": "+c.want)
 			}
 		})
@@ -78,7 +78,7 @@ type owned struct {
 
 func (o owned) Sys() any { return &syscall.Stat_t{Uid: o.uid} }
 
-// Who could have written a file decides what the agent does.
+// The users who could have written a file decide whether the agent trusts it.
 func TestOwners(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")

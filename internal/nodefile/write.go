@@ -13,28 +13,25 @@ import (
 	"syscall"
 )
 
-// Options say how Write treats what is there.
+// Options control Write.
 type Options struct {
-	// Mode holds the permission bits of a file that is new, independent of the
-	// umask; 0 means 0600. An existing file keeps its own.
+	// Mode has the permission bits of a new file, independent of the umask; 0 means 0600. An existing file keeps its
+	// own.
 	Mode fs.FileMode
-	// Expect makes the write a compare-and-swap: the file must still be that
-	// one (the zero File: there must be none), else ErrConflict. nil: whatever
-	// safe file is there is replaced.
+	// Expect makes the write a compare-and-swap: the file must still be that one (the zero File: it must not exist),
+	// else Write returns ErrConflict. nil: any safe file is replaced.
 	Expect *File
-	// Like gives the file the mode, owner and labels of another one, whether it is
-	// new or replaced: a copy is read by no user who may not read what it was made
-	// from. nil: Mode counts.
+	// Like gives the file the mode, owner and labels of another one, whether it is new or replaced: only users who can
+	// read the original may read the copy. nil: Mode counts.
 	Like *File
 }
 
-// unknownGroup is how the kernel shows a group that the process's user namespace
-// does not have (user_namespaces(7), /proc/sys/kernel/overflowgid).
+// unknownGroup is how the kernel shows a group that is not mapped in the process's user namespace (user_namespaces(7),
+// /proc/sys/kernel/overflowgid).
 const unknownGroup = 65534
 
-// Write makes data the content of the file of that name. Equal bytes are not
-// written, and written is false. An error with written true means that the
-// new content is in place, but a power failure may still undo it, because the
+// Write replaces the content of the file with that name. It does not write equal bytes, and returns false for written.
+// An error with written true means that the new content is in place, but a power failure may still undo it, because the
 // directory could not be synced.
 func (d *Dir) Write(name string, data []byte, opts Options) (written bool, err error) {
 	written, err = d.write(name, data, opts)
@@ -62,17 +59,16 @@ func (d *Dir) write(name string, data []byte, opts Options) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// The order matters: content on disk before its name, or a power failure
-	// leaves an empty file under the name; the name on disk before we say so.
+	// The order matters: content on disk before its name, or a power failure leaves an empty file under the name; the
+	// name on disk before Write returns.
 	if err := d.place(temp, name, opts.Expect); err != nil {
 		return false, errors.Join(err, d.root.Remove(temp))
 	}
 	return true, d.self.Sync()
 }
 
-// replaced describes the file that data will replace, or how a new one shall
-// be. Its Data is nil if it is longer than the size bytes that are to be
-// written.
+// replaced returns the file that data will replace, or the attributes of a new one. Its Data is nil if it is longer
+// than size, the length of the new content.
 func (d *Dir) replaced(name string, size int, opts Options) (File, error) {
 	limit := int64(size)
 	if opts.Expect != nil {
@@ -96,7 +92,7 @@ func (d *Dir) replaced(name string, size int, opts Options) (File, error) {
 	return old, expected(old, opts.Expect)
 }
 
-// expected compares what is there with what the caller has planned for.
+// expected compares the current file with the expected one.
 func expected(now File, expect *File) error {
 	switch {
 	case expect == nil || now.Same(*expect):
@@ -109,16 +105,16 @@ func expected(now File, expect *File) error {
 	return ErrConflict
 }
 
-// writeTemporary writes the synced file that will take the name, with the
-// attributes of old, and returns its own name. On error it is gone again.
+// writeTemporary writes and syncs the file that will be renamed to name, with the attributes of old, and returns its
+// temporary name. On error it removes the file.
 //
-// This process does not fork meanwhile: until its exec, the child would have
-// the file open for writing, and the next lease on it would be refused.
+// This process does not fork meanwhile: until its exec, a child would have the file open for writing, and the next
+// lease on it would fail.
 func (d *Dir) writeTemporary(name string, data []byte, old File) (string, error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	temp := temporaryName(name)
-	// O_EXCL never follows a symlink; closed to others until it is whole.
+	// O_EXCL never follows a symlink; not accessible to other users until it is complete.
 	handle, err := d.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return "", Plain(err)
@@ -141,9 +137,8 @@ func fill(handle *os.File, data []byte, old File) error {
 	if err != nil {
 		return err
 	}
-	// Only where it differs: without CAP_CHOWN the call would be refused. Groups
-	// that a user namespace does not know look all the same in it, and cannot be
-	// given: there the refusal is what is wanted, or the file would change hands.
+	// Only if it differs: without CAP_CHOWN the call would fail. In a user namespace, all unmapped groups look the same
+	// and cannot be set: there the failure is wanted, because otherwise the group of the file would change.
 	if now.UID != old.UID || old.GID >= 0 && now.GID != old.GID || old.GID == unknownGroup {
 		if err := handle.Chown(old.UID, old.GID); err != nil {
 			return fmt.Errorf("keep owner %d:%d: %w", old.UID, old.GID, Plain(err))
@@ -158,7 +153,7 @@ func fill(handle *os.File, data []byte, old File) error {
 	return handle.Sync()
 }
 
-// place gives the temporary file its name.
+// place renames the temporary file to its name.
 func (d *Dir) place(temp, name string, expect *File) error {
 	if expect != nil && !expect.Exists() {
 		err := d.renameNew(temp, name)
@@ -170,8 +165,8 @@ func (d *Dir) place(temp, name string, expect *File) error {
 	return d.ifUnchanged(name, expect, func() error { return d.root.Rename(temp, name) })
 }
 
-// ifUnchanged does act if the file is safe and still the expected one (nil:
-// any, or none), and holds a lease on it meanwhile.
+// ifUnchanged calls act if the file is safe and still the expected one (nil: any, or none), while holding a lease on
+// it.
 func (d *Dir) ifUnchanged(name string, expect *File, act func() error) error {
 	d.swap.Lock()
 	defer d.swap.Unlock()
@@ -185,7 +180,7 @@ func (d *Dir) ifUnchanged(name string, expect *File, act func() error) error {
 	if err != nil {
 		return err
 	}
-	defer handle.Close() // ends the lease as well
+	defer handle.Close() // also ends the lease
 	if expect == nil {
 		return act()
 	}
@@ -207,11 +202,11 @@ func (d *Dir) ifUnchanged(name string, expect *File, act func() error) error {
 	return act()
 }
 
-// temporaryName is hidden from kubelet by its dot, and told from everybody
-// else's files by its end. A long name is cut, so that NAME_MAX holds.
+// temporaryName returns a name that kubelet ignores because of its dot, and that its suffix distinguishes from other
+// programs' files. A long name is cut to fit NAME_MAX.
 func temporaryName(name string) string {
 	var random [8]byte
-	_, _ = rand.Read(random[:]) // never fails, says its documentation
+	_, _ = rand.Read(random[:]) // never fails, according to its documentation
 	end := ".image-update-agent-" + hex.EncodeToString(random[:])
 	return "." + name[:min(len(name), maxName-1-len(end))] + end
 }

@@ -21,8 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// foreignEdits are what other programs do to a file between our reading and
-// our writing.
+// foreignEdits are changes by other programs between reading and writing.
 var foreignEdits = map[string]func(t *testing.T, path string){
 	"rewritten in place": func(t *testing.T, path string) { put(t, path, "foreign and longer") },
 	"same size": func(t *testing.T, path string) {
@@ -46,7 +45,7 @@ var foreignEdits = map[string]func(t *testing.T, path string){
 	},
 }
 
-func TestAForeignEditIsAConflict(t *testing.T) {
+func TestEditByAnotherProgramIsAConflict(t *testing.T) {
 	t.Parallel()
 	for name, edit := range foreignEdits {
 		t.Run(name, func(t *testing.T) {
@@ -69,9 +68,9 @@ func TestAForeignEditIsAConflict(t *testing.T) {
 	}
 }
 
-// The comparison right before the rename is what counts, not the first one:
-// here the foreign edit comes when the temporary file is there already.
-func TestAForeignEditAfterTheTemporaryFileIsAConflict(t *testing.T) {
+// The comparison right before the rename counts, not the first one: here the edit happens after the temporary file
+// exists.
+func TestEditAfterTheTemporaryFileIsAConflict(t *testing.T) {
 	t.Parallel()
 	for name, edit := range foreignEdits {
 		t.Run(name, func(t *testing.T) {
@@ -122,9 +121,9 @@ func TestAnUnchangedFileIsReplaced(t *testing.T) {
 	require.Len(t, tree(t, dir), 1)
 }
 
-// A writer that comes while the lease is held waits (here: is told to, being
-// non-blocking), and we give way.
-func TestALeaseTellsOfAWaitingWriter(t *testing.T) {
+// A writer that opens the file while the lease is held waits (here it is non-blocking and fails), and the agent gives
+// way.
+func TestLeaseDetectsAWaitingWriter(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
 	put(t, path, "old")
@@ -143,16 +142,16 @@ func TestALeaseTellsOfAWaitingWriter(t *testing.T) {
 	require.ErrorIs(t, lease.check(), ErrConflict)
 }
 
-func TestAFileSystemWithoutLeasesIsAccepted(t *testing.T) {
+func TestFilesystemWithoutLeases(t *testing.T) {
 	t.Parallel()
-	handle, err := os.Open("/proc/self/status") // any file that cannot be leased
+	handle, err := os.Open("/proc/self/status") // any file without leases
 	require.NoError(t, err)
 	defer handle.Close()
 	require.NoError(t, lease{handle: handle}.check())
 }
 
-// smallDisk mounts a tmpfs of 64 KiB, seen by the calling goroutine's thread
-// only, which ends with the test: nothing stays mounted if the test dies.
+// smallDisk mounts a tmpfs of 64 KiB, visible only to the calling goroutine's thread, which ends with the test: nothing
+// stays mounted if the test dies.
 func smallDisk(t *testing.T) string {
 	t.Helper()
 	runtime.LockOSThread() // never unlocked: the thread must not be used again
@@ -207,8 +206,8 @@ func TestAReadOnlyDiskLeavesTheOldFile(t *testing.T) {
 	require.Equal(t, before, tree(t, dir))
 }
 
-// A label that cannot be kept is an error, not a file that Salt cannot read.
-// The kernel refuses an access list that is none.
+// A label that cannot be kept is an error, instead of a file that Salt cannot read. The kernel rejects an invalid
+// access list.
 func TestALabelThatCannotBeKeptIsAnError(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -268,7 +267,7 @@ func TestReadersNeverSeeAPartialFile(t *testing.T) {
 			}
 		})
 	}
-	for n := range 300 {
+	for n := range 100 {
 		_, err := d.Write("file", version(n), Options{})
 		require.NoError(t, err)
 	}
@@ -277,9 +276,8 @@ func TestReadersNeverSeeAPartialFile(t *testing.T) {
 	require.Len(t, tree(t, dir), 1)
 }
 
-// Somebody swaps the file for a symlink to a secret and back, faster than a
-// check before the opening could tell.
-func TestASymlinkThatComesInBetweenIsNotFollowed(t *testing.T) {
+// Another process swaps the file for a symlink to a secret and back, faster than a check before the open could detect.
+func TestSwappedSymlinkIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := openDir(t, dir)
@@ -342,9 +340,9 @@ func TestOneOfManySwapsWins(t *testing.T) {
 	}
 }
 
-// A child between fork and exec still holds what its parent had open: a
-// temporary file it inherited would look like a writer of the finished file.
-func TestAForkMeanwhileIsNoWriter(t *testing.T) {
+// A child between fork and exec still holds its parent's open files: an inherited temporary file would look like a
+// writer of the finished file.
+func TestForkIsNotAWriter(t *testing.T) {
 	t.Parallel()
 	d := openDir(t, t.TempDir())
 	ctx, stop := context.WithCancel(t.Context())
@@ -356,7 +354,7 @@ func TestAForkMeanwhileIsNoWriter(t *testing.T) {
 			}
 		})
 	}
-	// Without the lock it takes some 20 rounds to see one. Each waits for a fork.
+	// Without the lock it takes some 20 rounds to see a failure. Each round waits for a fork.
 	for n := range 100 {
 		_, err := d.Write("file", version(n), Options{Expect: &File{}})
 		if !assert.NoError(t, err) {

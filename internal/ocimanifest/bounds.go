@@ -7,50 +7,48 @@ import (
 	"fmt"
 )
 
-// Bounds of what a document holds. Its size bounds nothing: 4 MiB of "{}," are
-// 1.4 million descriptors, which take half a gigabyte when they are decoded.
+// Limits of a document's contents. Its size is not enough: 4 MiB of "{}," are 1.4 million descriptors, which take half
+// a gigabyte when decoded.
 const (
-	// MaxEntries of one list: descriptors of an index, history of a config. A tree
-	// of layouts has some thousand images at most.
+	// MaxEntries limits one list: descriptors of an index, history of a config. A tree of layouts has some thousand
+	// images at most.
 	MaxEntries = 20_000
-	// MaxMembers of all lists and objects of a document together.
+	// MaxMembers limits all lists and objects of a document together.
 	MaxMembers = 200_000
-	// MaxLayers is what the kernel stacks in one overlay file system
-	// (OVL_MAX_STACK): more can be fetched and unpacked, and then not be mounted.
+	// MaxLayers is the kernel's limit for one overlay filesystem (OVL_MAX_STACK): more layers could be pulled and
+	// unpacked, but not mounted.
 	MaxLayers = 500
-	// maxDepth of lists and objects in one another; an index has four.
+	// maxDepth limits nested lists and objects; an index has four.
 	maxDepth = 64
 )
 
-// ErrTooMany: a document with more in it than its bounds.
+// ErrTooMany: a document exceeds its limits.
 var ErrTooMany = errors.New("too many")
 
-// Bounds counts what a JSON document holds before anybody decodes it: lists and
-// objects, and what is in them, without keeping any of it. It is written the
-// bytes, in any parts, and does not judge whether they are JSON.
+// Bounds counts the contents of a JSON document before it is decoded: lists and objects, and their elements, without
+// keeping them. The document is written to it, in any parts; it does not check whether that is valid JSON.
 type Bounds struct {
-	Entries int // of one list, at most
-	Members int // of all lists and objects, at most
+	Entries int // limit of one list
+	Members int // limit of all lists and objects
 
 	members int
 	depth   int
-	lists   [maxDepth]bool // by depth: a list, and not an object
+	lists   [maxDepth]bool // by depth: true for a list, false for an object
 	entries [maxDepth]int  // by depth
-	text    bool           // in a string
-	escaped bool           // behind a backslash in a string
+	text    bool           // inside a string
+	escaped bool           // after a backslash in a string
 }
 
-// CheckBounds is the error of a document that holds more than manifests, indexes
-// and configs may.
+// CheckBounds returns an error if a document exceeds the limits of manifests, indexes and configs.
 func CheckBounds(document []byte) error {
 	_, err := NewBounds().Write(document)
 	return err
 }
 
-// NewBounds are those of manifests, indexes and configs.
+// NewBounds returns the limits of manifests, indexes and configs.
 func NewBounds() *Bounds { return &Bounds{Entries: MaxEntries, Members: MaxMembers} }
 
-// Write counts. The error is ErrTooMany.
+// Write counts. It returns ErrTooMany.
 func (b *Bounds) Write(p []byte) (int, error) {
 	for i, c := range p {
 		if b.text {
@@ -64,7 +62,7 @@ func (b *Bounds) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// count takes a byte outside of strings.
+// count handles a byte outside of strings.
 func (b *Bounds) count(c byte) error {
 	switch c {
 	case '"':
@@ -75,7 +73,7 @@ func (b *Bounds) count(c byte) error {
 		}
 		b.lists[b.depth], b.entries[b.depth] = c == '[', 0
 		b.depth++
-		return b.another() // as if none was empty
+		return b.another() // empty ones count as one
 	case ']', '}':
 		b.depth = max(b.depth-1, 0)
 	case ',':
@@ -84,7 +82,7 @@ func (b *Bounds) count(c byte) error {
 	return nil
 }
 
-// another counts one more entry of the list or object that the document is in.
+// another counts one more element of the current list or object.
 func (b *Bounds) another() error {
 	at := max(b.depth-1, 0)
 	b.members++

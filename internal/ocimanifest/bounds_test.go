@@ -20,7 +20,7 @@ func repeated(open, entry, end string, n int) string {
 	return open + strings.TrimSuffix(strings.Repeat(entry+",", n), ",") + end
 }
 
-// What a document may hold, at its bound and above it.
+// Documents at their limit and above it.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	for title, c := range map[string]struct {
@@ -51,7 +51,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Whatever the document, and however it comes, what is counted is what is there.
+// For every document, however it is split, the counts are correct.
 func TestBoundsCountWhatIsThere(t *testing.T) {
 	t.Parallel()
 	var value func(depth int) *rapid.Generator[any]
@@ -97,8 +97,7 @@ func slicesOf(body []byte, size int) func(func([]byte) bool) {
 	}
 }
 
-// counted gives the entries of the longest list, and all members; what is empty
-// counts as one.
+// counted returns the entries of the longest list, and all members; an empty one counts as one.
 func counted(document any) (longest, members int) {
 	var parts []any
 	switch d := document.(type) {
@@ -119,9 +118,9 @@ func counted(document any) (longest, members int) {
 	return longest, members
 }
 
-// Four megabytes of nothing are refused, in each kind of document, before they
-// are decoded: what that takes is measured by BenchmarkMemory of the registry.
-func TestListsOfNothing(t *testing.T) {
+// Four megabytes of empty elements are rejected, in each kind of document, before they are decoded: BenchmarkMemory of
+// the registry measures the cost of that.
+func TestListsOfEmptyElements(t *testing.T) {
 	t.Parallel()
 	nothing := bytes.TrimSuffix(bytes.Repeat([]byte("{},"), (4<<20)/3), []byte(","))
 	for kind, key := range map[string]string{ocispec.MediaTypeImageIndex: "manifests", ocispec.MediaTypeImageManifest: "layers"} {
@@ -145,7 +144,7 @@ func TestLayersAreCounted(t *testing.T) {
 	require.EqualError(t, err, "manifest: too many layers: 10000, at most 500")
 }
 
-// What containerd would take for an image of its own within an image is refused before anything is pulled.
+// An entry that containerd would treat as an image within an image is rejected before the pull.
 func TestEmbeddedManifestsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{ocispec.MediaTypeImageManifest, ocispec.MediaTypeImageIndex} {

@@ -10,26 +10,24 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// MaxIndexes bounds the indexes that stand above one image, each in the one
-// before. No publisher has more than two: an index of releases, and one of
-// platforms.
+// MaxIndexes limits the nested indexes above one image. No publisher has more than two: an index of releases, and one
+// of platforms.
 const MaxIndexes = 4
 
-// ErrPlatform: an image, or an index with no image, for the platform asked for.
+// ErrPlatform: an image for another platform, or an index without an image for the requested one.
 var ErrPlatform = errors.New("not for this platform")
 
-// Content reads what an image consists of, from where it lies. What it gives has
-// the size and the digest of the descriptor; its errors are handed on as they are.
+// Content reads the parts of an image. Results must have the size and the digest of the descriptor; its errors are
+// returned unchanged.
 type Content struct {
-	// Document reads a manifest or an index, of the kind that the descriptor names.
+	// Document reads a manifest or an index of the descriptor's kind.
 	Document func(ocispec.Descriptor) (Document, error)
 	// Config reads an image config.
 	Config func(ocispec.Descriptor) ([]byte, error)
 }
 
-// Describe tells what a manifest is, or the one that an index has for a platform:
-// the very one that containerd would pull (docs/dev/platforms.md). The error is
-// ErrPlatform where that does not run there.
+// Describe describes a manifest, or the one in an index for a platform: the one that containerd would pull
+// (docs/dev/platforms.md). It returns ErrPlatform if that does not run on the platform.
 func (c Content) Describe(top ocispec.Descriptor, platform platforms.MatchComparer) (Build, error) {
 	desc := top
 	for range MaxIndexes + 1 {
@@ -53,7 +51,7 @@ func (c Content) Describe(top ocispec.Descriptor, platform platforms.MatchCompar
 	return Build{}, fmt.Errorf("index %s: over %d indexes in one another", top.Digest, MaxIndexes)
 }
 
-// image reads the config of a manifest and checks that it runs on a platform.
+// image reads the config of a manifest and checks its platform.
 func (c Content) image(doc Document, platform platforms.MatchComparer) (Build, error) {
 	desc, err := doc.ImageConfig()
 	if err != nil {
@@ -73,9 +71,8 @@ func (c Content) image(doc Document, platform platforms.MatchComparer) (Build, e
 	return build, nil
 }
 
-// pick chooses from an index as containerd does (images.Manifest, and
-// images.LimitManifests with 1): the best match, of equal ones the first; where
-// nothing matches, the first that names no platform. It tries no second one.
+// pick chooses from an index as containerd does (images.Manifest, and images.LimitManifests with 1): the best match, of
+// equal ones the first; without a match, the first entry without a platform. It tries no second one.
 func (d Document) pick(platform platforms.MatchComparer) (best ocispec.Descriptor, found bool) {
 	for _, m := range d.Manifests {
 		if m.Platform != nil && !platform.Match(*m.Platform) {
@@ -88,8 +85,7 @@ func (d Document) pick(platform platforms.MatchComparer) (best ocispec.Descripto
 	return best, found
 }
 
-// before tells whether a platform of an index comes before another one; nil, one
-// that is not named, comes last.
+// before reports whether a platform of an index comes before another one; nil, a missing platform, comes last.
 func before(a, b *ocispec.Platform, platform platforms.MatchComparer) bool {
 	if a == nil || b == nil {
 		return a != nil

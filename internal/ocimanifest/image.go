@@ -16,34 +16,31 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// Bounds of what is looked at and shown.
+// Limits of the data that is read and shown.
 const (
-	MaxConfig        = 4 << 20 // bytes of an image config, as much as a manifest may have
+	MaxConfig        = 4 << 20 // bytes of an image config, the same as for a manifest
 	MaxSignatureBlob = 1 << 20 // bytes of a part of a signature; bundles are the largest
 	MaxVersion       = 128     // bytes of a version label, the length of a tag
 	maxOrigin        = 512     // bytes of the label of origin: a repository may have 255, a tag 128
 )
 
-// originLabel is where SUSE's images name the reference that they were built
-// to be published as:
+// originLabel is the label with the reference under which SUSE's images are published:
 // https://en.opensuse.org/Building_derived_containers#Labels
 const originLabel = "org.opensuse.reference"
 
-// Build is what an image is, as its manifest and config say. It has the fields of
-// release.Build, and converts into it.
+// Build describes an image by its manifest and config. It has the fields of release.Build and can be converted to it.
 type Build struct {
 	Config  digest.Digest
-	Created time.Time // UTC, of the years 1 to 9998; zero: not said
+	Created time.Time // UTC, in the years 1 to 9998; zero if absent
 	Size    int64     // bytes of config and layers, compressed
 	Version string    // printable, for people only
-	Origin  string    // repository without host; empty: not said, or nonsense
-	// Manifest is the image's own digest where an index led to it.
+	Origin  string    // repository without host; empty if absent or invalid
+	// Manifest is the image's own digest if it was found through an index.
 	Manifest digest.Digest
 }
 
-// ImageConfig is the descriptor of the image config, to be fetched and compared
-// with its digest; an error where the manifest is of something else, or where the
-// config is larger than it may be.
+// ImageConfig returns the descriptor of the image config, to be fetched and verified; an error if the manifest is not
+// of an image, or if the config is too large.
 func (d Document) ImageConfig() (ocispec.Descriptor, error) {
 	if !images.IsConfigType(d.Config.MediaType) {
 		return ocispec.Descriptor{}, fmt.Errorf("manifest: config %q: not an image", outside.Text(d.Config.MediaType))
@@ -54,7 +51,7 @@ func (d Document) ImageConfig() (ocispec.Descriptor, error) {
 	return d.Config, nil
 }
 
-// imageConfig is what an ocispec.Image says that is shown or decided by.
+// imageConfig has the fields of an ocispec.Image that are shown or affect decisions.
 type imageConfig struct {
 	ocispec.Platform
 
@@ -64,8 +61,8 @@ type imageConfig struct {
 	} `json:"config"`
 }
 
-// Build reads the config of a manifest, and gives the platform that it is for:
-// the one that an index names is only what its publisher wrote there.
+// Build reads the config of a manifest, and returns its platform: the platform in an index is only the publisher's
+// claim.
 func (d Document) Build(config []byte) (Build, ocispec.Platform, error) {
 	size, err := d.Size()
 	if err != nil {
@@ -89,7 +86,7 @@ func (d Document) Build(config []byte) (Build, ocispec.Platform, error) {
 	return b, platforms.Normalize(image.Platform), nil
 }
 
-// Origin is Build.Origin of an image's config, which the node has.
+// Origin returns Build.Origin from an image's config, for an image on the node.
 func Origin(config []byte) string {
 	var image imageConfig
 	if CheckBounds(config) != nil || json.Unmarshal(config, &image) != nil {
@@ -98,13 +95,13 @@ func Origin(config []byte) string {
 	return origin(image.Config.Labels[originLabel])
 }
 
-// origin is the repository of a whole reference, without its host: images are
-// looked at in mirrors as well. What is no whole reference is nothing.
+// origin returns the repository of a complete reference, without its host, because images are also read from mirrors.
+// It returns "" for an incomplete reference.
 func origin(label string) string {
 	if len(label) > maxOrigin {
 		return ""
 	}
-	named, err := reference.ParseNamed(label) // unlike docker, it adds no docker.io
+	named, err := reference.ParseNamed(label) // unlike docker's parser, it adds no docker.io
 	if err != nil {
 		return ""
 	}

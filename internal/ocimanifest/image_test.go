@@ -50,13 +50,13 @@ func TestBuild(t *testing.T) {
 	require.ErrorContains(t, err, "overflow")
 }
 
-// What cannot be written in JSON, in whatever zone, must not come in.
+// A time that JSON cannot represent in every zone must not be accepted.
 func TestCreatedCanBeWritten(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]string{
 		"9999-12-31T23:59:59-12:00": "9998-12-31T23:59:59Z",
 		"9999-12-31T23:59:59Z":      "9998-12-31T23:59:59Z",
-		"0000-01-01T00:00:00+12:00": "0001-01-01T00:00:00Z", // as where nothing is said
+		"0000-01-01T00:00:00+12:00": "0001-01-01T00:00:00Z", // as if absent
 		"2999-01-01T00:00:00Z":      "2999-01-01T00:00:00Z",
 	} {
 		got, _, err := document().Build([]byte(`{"created": "` + said + `"}`))
@@ -88,7 +88,7 @@ func TestImageConfig(t *testing.T) {
 
 func TestOrigin(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("a", 255) // as much as a name may have
+	long := strings.Repeat("a", 255) // the maximum length of a name
 	for label, want := range map[string]string{
 		"registry.suse.com/caasp/v4/velum:4.0.0-rev1-build1.3":       "caasp/v4/velum",
 		"registry.suse.com/caasp/v4/velum":                           "caasp/v4/velum",
@@ -99,7 +99,7 @@ func TestOrigin(t *testing.T) {
 		"registry.suse.com/" + long + "a:1":                          "",
 		"registry.suse.com/app:" + strings.Repeat("t", 129):          "",
 		"":                                "",
-		"caasp/v4/velum:4.0.0":            "", // whose?
+		"caasp/v4/velum:4.0.0":            "", // without a host
 		"velum":                           "",
 		"registry.suse.com/Velum:1":       "",
 		"registry.suse.com/velum:%%TAG%%": "",
@@ -115,7 +115,7 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
-// Whatever a publisher wrote: an origin is the path of a repository, or nothing.
+// For any label, an origin is the path of a repository, or empty.
 func FuzzOrigin(f *testing.F) {
 	f.Add("registry.suse.com/caasp/v4/velum:4.0.0-rev1-build1.3")
 	f.Add("velum")

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ocimanifest reads OCI and Docker image manifests, indexes and configs
-// that come from outside, a registry or a stick, and refuses what could be read
-// in two ways. It is given bytes, bounded by its caller, and gives values that
-// may be shown to people.
+// Package ocimanifest parses OCI and Docker image manifests, indexes and configs from outside, a registry or removable
+// media, and rejects ambiguous ones. Callers limit the size of its input; its results can be shown to people.
 package ocimanifest
 
 import (
@@ -20,8 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// Document is a manifest or an index: Manifests is set in an index only, Config
-// and Layers in a manifest only.
+// Document is a manifest or an index: only an index has Manifests, only a manifest has Config and Layers.
 type Document struct {
 	SchemaVersion int                  `json:"schemaVersion"`
 	MediaType     string               `json:"mediaType"`
@@ -30,10 +27,10 @@ type Document struct {
 	Layers        []ocispec.Descriptor `json:"layers"`
 }
 
-// IsIndex tells an index from the manifest of one image.
+// IsIndex reports whether the document is an index.
 func (d Document) IsIndex() bool { return images.IsIndexType(d.MediaType) }
 
-// Size is what an image takes compressed, in bytes: config and layers.
+// Size returns the compressed size of an image in bytes: config and layers.
 func (d Document) Size() (int64, error) {
 	total := d.Config.Size
 	for _, layer := range d.Layers {
@@ -45,10 +42,8 @@ func (d Document) Size() (int64, error) {
 	return total, nil
 }
 
-// Parse reads a manifest or an index of the kind that its descriptor
-// names. What could be read as either, or as another kind, is refused: a
-// signature over it would cover one reading, and a client run the other
-// (CVE-2021-41190).
+// Parse parses a manifest or an index of its descriptor's kind. It rejects a document that could be read as either, or
+// as another kind: a signature could cover one reading, and a client run the other (CVE-2021-41190).
 func Parse(kind string, body []byte) (Document, error) {
 	if !images.IsManifestType(kind) && !images.IsIndexType(kind) {
 		return Document{}, fmt.Errorf("manifest: media type %q: not an image", outside.Text(kind))
@@ -73,9 +68,8 @@ func Parse(kind string, body []byte) (Document, error) {
 	return d, d.checkDescriptors()
 }
 
-// CheckBlobs is for what the manifest of an image lists, config and layers. The error
-// is of more layers than a node can mount, or of an image among them: containerd would
-// fetch and decode that, too, with all that is in it.
+// CheckBlobs checks the config and layers of an image's manifest. It returns an error for more layers than a node can
+// mount, and for an image among them, which containerd would fetch and decode as well, with all its contents.
 func CheckBlobs(blobs []ocispec.Descriptor) error {
 	if layers := len(blobs) - 1; layers > MaxLayers {
 		return fmt.Errorf("%w layers: %d, at most %d", ErrTooMany, layers, MaxLayers)
@@ -88,8 +82,7 @@ func CheckBlobs(blobs []ocispec.Descriptor) error {
 	return nil
 }
 
-// checkKeys refuses keys of the other kind. Go matches keys of any case, so
-// they are compared in the same way.
+// checkKeys rejects keys of the other kind. Go matches keys case-insensitively, so they are compared in the same way.
 func checkKeys(index bool, body []byte) error {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(body, &keys); err != nil {
@@ -108,14 +101,14 @@ func checkKeys(index bool, body []byte) error {
 	return nil
 }
 
-// checkDescriptors guards what becomes a path: a valid digest is an algorithm
-// that is known and as many hexadecimal digits as it has.
+// checkDescriptors checks digests before they become paths: a valid digest has a known algorithm and the right number
+// of hexadecimal digits.
 func (d Document) checkDescriptors() error {
 	all := slices.Concat(d.Manifests, d.Layers)
 	if !d.IsIndex() {
 		all = append(all, d.Config)
-		// An artifact without a config is no image, and nothing stacks its layers. CheckBlobs
-		// bounds them again before anything is pulled.
+		// An artifact without a config is not an image, and its layers are not mounted. CheckBlobs checks them again
+		// before a pull.
 		if err := CheckBlobs(all); err != nil && d.Config.MediaType != ocispec.MediaTypeEmptyJSON {
 			return fmt.Errorf("manifest: %w", err)
 		}

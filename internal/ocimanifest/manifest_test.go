@@ -21,7 +21,7 @@ func descriptor(size int64) string {
 	return `{"digest": ` + aDigest + `, "size": ` + strconv.FormatInt(size, 10) + `}`
 }
 
-func TestParseReadsOneWayOnly(t *testing.T) {
+func TestParseRejectsAmbiguousDocuments(t *testing.T) {
 	t.Parallel()
 	const kind, index = ocispec.MediaTypeImageManifest, ocispec.MediaTypeImageIndex
 	config := `"schemaVersion": 2, "config": ` + descriptor(1)
@@ -59,7 +59,7 @@ func TestSizesDoNotOverflow(t *testing.T) {
 	assert.ErrorContains(t, err, "overflow")
 }
 
-// A release catalog has a layer for each image. Nobody mounts them.
+// A release catalog has a layer for each image. They are not mounted.
 func TestLayersOfAnArtifactAreNotStacked(t *testing.T) {
 	t.Parallel()
 	layer := `{"mediaType":"application/x","digest":` + aDigest + `,"size":1}`

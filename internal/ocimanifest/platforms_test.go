@@ -34,17 +34,15 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry"
 )
 
-// child is an entry of an index: what the index says it is for, and what its
-// config says; or an index in it.
+// child is an entry of an index: the platform in the index, and the one in its config; or a nested index.
 type child struct {
 	named string // OS/ARCHITECTURE/VARIANT, as written; "-": no platform, "{}": an empty one
-	is    string // the same of the config; empty: as named
+	is    string // the config's platform; empty: the same as named
 	in    []child
-	more  func(*ocispec.Platform) // changes what the index says
+	more  func(*ocispec.Platform) // changes the platform in the index
 }
 
-// chosen are indexes, and the entry that runs on a node: its place, through the
-// indexes in it; none: none of them.
+// chosen are indexes, and the path of the entry that runs on a node, through nested indexes; empty if there is none.
 var chosen = []struct {
 	title, node string
 	index       []child
@@ -107,7 +105,7 @@ var chosen = []struct {
 func version(v string) func(*ocispec.Platform) { return func(p *ocispec.Platform) { p.OSVersion = v } }
 func features(p *ocispec.Platform)             { p.OSFeatures = []string{"sse4"} }
 
-// parts reads OS/ARCHITECTURE/VARIANT and corrects nothing.
+// parts parses OS/ARCHITECTURE/VARIANT without normalizing it.
 func parts(text string) ocispec.Platform {
 	p := strings.Split(strings.Trim(text, "{}")+"//", "/")
 	return ocispec.Platform{OS: p[0], Architecture: p[1], Variant: p[2]}
@@ -124,7 +122,7 @@ func (s store) put(t require.TestingT, mediaType string, v any) ocispec.Descript
 	return ocispec.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(data))}
 }
 
-// image puts an image whose config says a platform; where names it.
+// image adds an image whose config has a platform; where is its name.
 func (s store) image(t require.TestingT, platform, where string) ocispec.Descriptor {
 	config := s.put(t, ocispec.MediaTypeImageConfig, ocispec.Image{
 		Platform: parts(platform), Config: ocispec.ImageConfig{Labels: map[string]string{"where": where}},
@@ -134,7 +132,7 @@ func (s store) image(t require.TestingT, platform, where string) ocispec.Descrip
 	})
 }
 
-// index puts an index with all that is in it, and notes the images by their place.
+// index adds an index with all its contents, and records the images by their path.
 func (s store) index(t require.TestingT, entries []child, at []int, places map[string]digest.Digest) ocispec.Descriptor {
 	list := []ocispec.Descriptor{}
 	for i, c := range entries {
@@ -164,7 +162,7 @@ func (s store) index(t require.TestingT, entries []child, at []int, places map[s
 	})
 }
 
-// ReaderAt makes it a content.Provider.
+// ReaderAt makes store a content.Provider.
 func (s store) ReaderAt(_ context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
 	data, ok := s[desc.Digest]
 	if !ok {
@@ -177,8 +175,8 @@ type reader struct{ *bytes.Reader }
 
 func (reader) Close() error { return nil }
 
-// containerd is what containerd makes of an image: which manifest its client pulls
-// and reads, if the config of that says that it can be unpacked here.
+// containerd returns containerd's choice for an image: the manifest that its client pulls and reads, if its config says
+// that it can be unpacked here.
 func (s store) containerd(t require.TestingT, top ocispec.Descriptor, m platforms.MatchComparer) digest.Digest {
 	ctx := context.Background()
 	var pulled []ocispec.Descriptor
@@ -218,8 +216,8 @@ func (s store) content() ocimanifest.Content {
 
 const velum = "registry.suse.com/caasp/v4/velum"
 
-// registry serves the store, with the media type of the top for everything: what
-// an index leads to is of the kind that the index says.
+// registry serves the store, with the top's media type for everything: nested documents have the kind that their index
+// names.
 func (s store) registry(t *testing.T, top ocispec.Descriptor, m platforms.MatchComparer) *registry.Registry {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -262,14 +260,14 @@ func write(t *testing.T, name string, data []byte) {
 	require.NoError(t, os.WriteFile(name, data, 0o600))
 }
 
-// describers are all that describe an image, by what they read it from.
+// describers returns all implementations that describe an image, by their source.
 func (s store) describers(t *testing.T, top ocispec.Descriptor, m platforms.MatchComparer) map[string]source.Source {
 	t.Helper()
 	return map[string]source.Source{"registry": s.registry(t, top, m), "layout": s.layout(t, top, m)}
 }
 
 // Registry, layout and containerd choose the same image from an index.
-func TestPlatformIsChosenAsContainerdDoes(t *testing.T) {
+func TestPlatformChoiceMatchesContainerd(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "linux", runtime.GOOS, "the OS of an entry that names none")
 	for _, c := range chosen {
@@ -296,8 +294,7 @@ func TestPlatformIsChosenAsContainerdDoes(t *testing.T) {
 	}
 }
 
-// A manifest that stands alone: containerd takes any, and unpacks none that its
-// config says is for another platform.
+// A manifest without an index: containerd accepts any, and unpacks none whose config names another platform.
 func TestPlainManifests(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -337,7 +334,7 @@ func TestPlainManifests(t *testing.T) {
 	}
 }
 
-// Indexes in one another end somewhere. It is no answer of the platform.
+// Nested indexes are limited. Exceeding the limit is not ErrPlatform.
 func TestIndexesAreBounded(t *testing.T) {
 	t.Parallel()
 	entries := []child{{named: "linux/amd64"}}
@@ -358,8 +355,8 @@ func TestIndexesAreBounded(t *testing.T) {
 	}
 }
 
-// Whatever an index says: Describe names what containerd pulls, or nothing.
-func TestAnyIndexIsReadAsContainerdDoes(t *testing.T) {
+// For any index, Describe returns the manifest that containerd pulls, or none.
+func TestDescribeMatchesContainerd(t *testing.T) {
 	t.Parallel()
 	platform := rapid.SampledFrom([]string{
 		"linux/amd64", "linux/amd64/v1", "linux/amd64/v2", "linux/amd64/v3", "linux/386", "linux/x86_64", "linux/arm64", "linux/arm64/v8",

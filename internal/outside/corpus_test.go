@@ -20,17 +20,17 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// hiddenOfOurs are the texts of this project that look like a secret or its place, and are shown nowhere.
+// hiddenOfOurs are the texts of this project that look like a secret or its place; they are not output.
 var hiddenOfOurs = []string{
 	"%s:%s@%s\n", // of REPOSITORY:TAG@DIGEST
-	"TestNobodyIsSentAfterTheFirst429",
+	"TestNoRequestAfterFirst429",
 }
 
-// TestOurOwnTextsStay: what the agent and its pages say is no secret. Mask hides nothing of any string in the code, and
-// of any line of the pages for users, of the units and of packaging.
+// TestOurOwnTextsStay: the texts of the agent and its pages are not secrets. Mask does not change any string in the
+// code, nor any line of the users' pages, the units and the packaging.
 func TestOurOwnTextsStay(t *testing.T) {
 	t.Parallel()
-	texts := map[string]string{} // to a place where it stands
+	texts := map[string]string{} // text to one of its places
 	for _, pattern := range []string{"docs/*.md", "docs/man/*.md", "packaging/*.yaml", "packaging/*/*.yml", "systemd/*", "README.md"} {
 		pages, err := filepath.Glob("../../" + pattern)
 		require.NoError(t, err)
@@ -86,8 +86,12 @@ func TestOurOwnTextsStay(t *testing.T) {
 	}
 }
 
-// isPattern returns whether a call compiles a regular expression: nobody reads that.
+// isPattern reports whether a call compiles a regular expression, which is not output.
 func isPattern(call *ast.CallExpr) bool {
 	of, ok := call.Fun.(*ast.SelectorExpr)
-	return ok && of.Sel.Name == "MustCompile"
+	if !ok {
+		return false
+	}
+	in, ok := of.X.(*ast.Ident)
+	return of.Sel.Name == "MustCompile" || ok && in.Name == "lazyregexp"
 }

@@ -8,8 +8,8 @@ import (
 	"reflect"
 )
 
-// Hide masks all texts of a document that v points to, keys of maps excepted: the last gate before it is shown, for
-// errors of which a part came from a parser.
+// Hide masks all texts of a document that v points to, except map keys: the last protection before output, for errors
+// that include a parser's text.
 func Hide(v any) { hide(reflect.ValueOf(v)) }
 
 var text = reflect.TypeFor[string]()
@@ -21,10 +21,10 @@ func hide(v reflect.Value) {
 			hide(v.Elem())
 		}
 	case reflect.String:
-		if !v.CanSet() || v.Type() != text { // types of our own, such as kinds and digests, are words
+		if !v.CanSet() || v.Type() != text { // the agent's own types, such as kinds and digests, are plain words
 			return
 		}
-		if masked := Mask(v.String()); masked != v.String() { // a document may share what is not masked
+		if masked := Mask(v.String()); masked != v.String() { // a document may share unchanged texts
 			v.SetString(masked)
 		}
 	case reflect.Struct:
@@ -52,7 +52,7 @@ func hideMap(v reflect.Value) {
 	}
 }
 
-// HideAttr is a slog.HandlerOptions.ReplaceAttr that masks texts and errors.
+// HideAttr returns a slog.HandlerOptions.ReplaceAttr that masks texts and errors.
 func HideAttr(_ []string, a slog.Attr) slog.Attr {
 	switch v := a.Value.Any().(type) {
 	case string:

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package outside bounds texts, errors and times from registries, runtimes, signatures and
-// foreign files before they are stored, compared, logged or printed. Text and Error also hide
-// what could be a secret ([Mask]): a parser quotes the URL or the line that it cannot read.
+// Package outside sanitizes texts, errors and times from registries, runtimes, signatures and other programs' files
+// before they are stored, compared, logged or printed. Text and Error also mask possible secrets ([Mask]): a parser
+// quotes the URL or the line that it cannot read.
 //
-// The results can be stored, read again and printed on a terminal: valid UTF-8, printable,
-// of bounded length; times in the years 1 to 9998, which RFC 3339 can write in every time
-// zone.
+// The results can be stored, read again and printed on a terminal: valid UTF-8, printable, of limited length; times in
+// the years 1 to 9998, which RFC 3339 can represent in every time zone.
 package outside
 
 import (
@@ -16,25 +15,23 @@ import (
 	"unicode/utf8"
 )
 
-// MaxText is the length in bytes to which Text cuts what it gets: a sentence with
-// a URL and a digest in it. MaxError is Error's: a pull that fails names the image
-// and a layer, each with its digest, and the cause.
+// MaxText is the maximum length of Text in bytes: a sentence with a URL and a digest in it. MaxError is Error's: the
+// error of a failed pull names the image and a layer, each with its digest, and the cause.
 const (
 	MaxText  = 300
 	MaxError = 500
 )
 
-// ellipsis ends what was cut.
+// ellipsis ends a shortened text.
 const ellipsis = "…"
 
-// Text makes one printable line of at most MaxText bytes, without secrets.
+// Text returns one printable line of at most MaxText bytes, without secrets.
 func Text(s string) string { return Line(Mask(ends(s)), MaxText) }
 
-// maxMasked is how much of the beginning and of the end of a text is searched for secrets: far
-// more than is left of it.
+// maxMasked is the size of the start and the end of a text that is searched for secrets: far more than is kept.
 const maxMasked = 32 << 10
 
-// ends leaves out the middle of a text that is very long.
+// ends removes the middle of a very long text.
 func ends(s string) string {
 	if len(s) <= 2*maxMasked {
 		return s
@@ -42,9 +39,8 @@ func ends(s string) string {
 	return cut(s, maxMasked) + ellipsis + tail(s, maxMasked)
 }
 
-// Line makes one printable line of at most limit bytes: every other character
-// becomes a space, and a longer text ends with an ellipsis. A limit below the
-// ellipsis' three bytes counts as three.
+// Line returns one printable line of at most limit bytes: every other character becomes a space, and a shortened text
+// ends with an ellipsis. The limit is at least three, the length of the ellipsis.
 func Line(s string, limit int) string {
 	limit = max(limit, len(ellipsis))
 	var b strings.Builder
@@ -69,17 +65,16 @@ func cut(s string, limit int) string {
 	return s[:limit]
 }
 
-// Error returns err with a message that is one printable line of at most MaxError
-// bytes, without secrets. A longer message loses its middle, because an error names the place
-// first and the cause last. errors.Is and errors.As still see err. Error of nil is
-// nil, and an err whose message is fine already is returned as it is.
+// Error returns err with a message that is one printable line of at most MaxError bytes, without secrets. A longer
+// message loses its middle, because an error names the place first and the cause last. errors.Is and errors.As still
+// find err. Error of nil is nil, and an err with a valid message is returned unchanged.
 func Error(err error) error {
 	if err == nil {
 		return nil
 	}
 	message := err.Error()
 	text := Mask(ends(message))
-	text = Line(text, max(len(text), MaxError)) // printable, and no shorter
+	text = Line(text, max(len(text), MaxError)) // printable, but not shortened
 	if len(text) > MaxError {
 		text = cut(text, headOfError) + ellipsis + tail(text, MaxError-headOfError-len(ellipsis))
 	}
@@ -89,8 +84,8 @@ func Error(err error) error {
 	return &boundedError{text: text, cause: err}
 }
 
-// headOfError is how many bytes stay of the beginning of an error that is too
-// long: the place and the object. The rest of MaxError is for the cause.
+// headOfError is the number of bytes kept from the start of an error that is too long: the place and the object. The
+// rest of MaxError is for the cause.
 const headOfError = 190
 
 // tail returns at most the last limit bytes of s without splitting a character.
@@ -111,14 +106,14 @@ type boundedError struct {
 func (e *boundedError) Error() string { return e.text }
 func (e *boundedError) Unwrap() error { return e.cause }
 
-// The earliest and the latest time that Time returns: a year of distance on
-// either side, so that no time zone moves it out of the years 0 to 9999.
+// The earliest and the latest result of Time: a year from either end, so that no time zone moves it out of the years 0
+// to 9999.
 var (
 	earliest = time.Date(1, time.January, 1, 0, 0, 0, 0, time.UTC)
 	latest   = time.Date(9998, time.December, 31, 23, 59, 59, 0, time.UTC)
 )
 
-// Time returns t in UTC, moved into the years 1 to 9998.
+// Time returns t in UTC, limited to the years 1 to 9998.
 func Time(t time.Time) time.Time {
 	t = t.UTC()
 	switch {

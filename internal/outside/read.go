@@ -8,10 +8,10 @@ import (
 	"io"
 )
 
-// ErrTooLarge: what came from outside has more bytes or entries than the caller takes.
+// ErrTooLarge: data from outside has more bytes or entries than the caller accepts.
 var ErrTooLarge = errors.New("too large")
 
-// ReadAll reads r to its end; ErrTooLarge after limit bytes.
+// ReadAll reads r to its end; it returns ErrTooLarge after limit bytes.
 func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {

@@ -3,49 +3,49 @@
 package outside
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
 )
 
-// hidden stands where a secret was.
+// hidden replaces a secret.
 const hidden = "***"
 
-// Mask replaces what could be a secret in a text that quotes a URL, a file or an answer: the user and password of a URL
-// (also of one that does not parse), the values of its query, headers of logins, values of keys such as password and
-// token, PEM blocks, and what looks like a token. Texts for people stay as they are; a second Mask changes nothing.
-// It prefers to hide too much.
+// Mask replaces possible secrets in a text that quotes a URL, a file or an answer: user and password of a URL (even if
+// it does not parse), the values of its query, login headers, values of keys such as password and token, PEM blocks,
+// and words that look like a token. Texts for people do not change; Mask is idempotent. In doubt it masks.
 func Mask(s string) string {
 	if !mayBeSecret(s) {
 		return s
 	}
-	s = pemBlock.ReplaceAllString(s, hidden)
+	s = pemBlock().ReplaceAllString(s, hidden)
 	s = maskUserinfo(s)
-	s = noPort.ReplaceAllString(s, "${1}"+hidden)
-	s = urlPart.ReplaceAllString(s, "${1}\""+hidden+"\"")
-	s = userOnly.ReplaceAllStringFunc(s, maskUser)
-	s = encodedUser.ReplaceAllString(s, "${1}"+hidden+"${2}")
-	s = query.ReplaceAllStringFunc(s, maskQuery)
-	s = namelessQuery.ReplaceAllString(s, "${1}"+hidden+"${2}")
-	s = fragment.ReplaceAllStringFunc(s, maskFragment)
-	s = header.ReplaceAllString(s, "${1}"+hidden)
-	s = assigned.ReplaceAllStringFunc(s, maskAssigned)
-	s = quotedAfter.ReplaceAllString(s, "${1}"+hidden)
+	s = noPort().ReplaceAllString(s, "${1}"+hidden)
+	s = urlPart().ReplaceAllString(s, "${1}\""+hidden+"\"")
+	s = userOnly().ReplaceAllStringFunc(s, maskUser)
+	s = encodedUser().ReplaceAllString(s, "${1}"+hidden+"${2}")
+	s = query().ReplaceAllStringFunc(s, maskQuery)
+	s = namelessQuery().ReplaceAllString(s, "${1}"+hidden+"${2}")
+	s = fragment().ReplaceAllStringFunc(s, maskFragment)
+	s = header().ReplaceAllString(s, "${1}"+hidden)
+	s = assigned().ReplaceAllStringFunc(s, maskAssigned)
+	s = quotedAfter().ReplaceAllString(s, "${1}"+hidden)
 	s = maskCommand(s)
-	s = quotedKey.ReplaceAllString(s, "${1}"+hidden)
-	s = yamlKey.ReplaceAllString(s, "${1}"+hidden)
+	s = quotedKey().ReplaceAllString(s, "${1}"+hidden)
+	s = yamlKey().ReplaceAllString(s, "${1}"+hidden)
 	s = maskBareKeys(s)
-	s = scheme.ReplaceAllStringFunc(s, maskLogin)
-	s = wellKnown.ReplaceAllString(s, hidden)
-	return opaque.ReplaceAllStringFunc(s, maskOpaque)
+	s = scheme().ReplaceAllStringFunc(s, maskLogin)
+	s = wellKnown().ReplaceAllString(s, hidden)
+	return opaque().ReplaceAllStringFunc(s, maskOpaque)
 }
 
-// mayBeSecret spares most texts the search, which costs a cycle half of its time otherwise.
+// mayBeSecret avoids the search for most texts, which would take half of a cycle's time.
 func mayBeSecret(s string) bool {
 	if strings.ContainsAny(s, "@=?%") || strings.Contains(s, "://") || strings.Contains(s, "-----") ||
-		strings.Contains(s, " -") || hasLongWord(s) {
+		strings.Contains(s, " -") || hasLongWord(strings.ReplaceAll(s, program, " ")) {
 		return true
 	}
 	lower := strings.ToLower(s)
@@ -53,7 +53,7 @@ func mayBeSecret(s string) bool {
 }
 
 // hasLongWord reports whether a text has a word that opaque may match. A text that is not ASCII has one: its letters
-// may fold to others.
+// may fold to ASCII.
 func hasLongWord(s string) bool {
 	length := 0
 	for n := range len(s) {
@@ -71,10 +71,13 @@ func hasLongWord(s string) bool {
 	return false
 }
 
-// minOpaque is the least length of a token that has no padding, as in opaque.
+// program is a long word in most remedies, and not a secret.
+const program = "image-update-agent"
+
+// minOpaque is the minimum length of a token without padding, as in opaque.
 const minOpaque = 16
 
-// Shapes of secrets. A value is quoted, or goes on to the next space.
+// Shapes of secrets. A value is quoted, or ends at the next space.
 const (
 	value = `(?:\\?"(?:[^"\\]|\\[^"])*(?:\\?"|$)|'[^']*(?:'|$)|\[[^\]]*(?:\]|$)|[^\s"',;)\]}&]*[^\s"',;)\]}&:])`
 	words = `[\w.-]*(?:passw(?:or)?d|passphrase|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|` +
@@ -82,81 +85,82 @@ const (
 )
 
 var (
-	// named are words of which each shape with a name has one.
+	// named are words, one of which is in each shape with a name.
 	named = [...]string{
 		"passw", "passphrase", "pwd", "secret", "token", "key", "credential", "auth", "cookie", "bearer", "basic",
 		"negotiate", "ntlm", "sig",
 	}
 
-	pemBlock = regexp.MustCompile(`(?s)-----BEGIN.*?(?:-----END[^-]*(?:-----|$)|$)`)
+	pemBlock = lazyregexp.New(`(?s)-----BEGIN.*?(?:-----END[^-]*(?:-----|$)|$)`)
 
-	// What Go's net/url quotes of a URL that it cannot parse may be a part of the password, and a header's name all of
-	// it.
-	urlPart = regexp.MustCompile(`(invalid (?:port|URL escape|header field name) )\\*"(?:[^"\\]|\\[^"])*\\*"?`)
-	noPort  = regexp.MustCompile(`(://\*\*\*@[\w.-]+:)[^/?#\s"'\\]*[^/?#\s"'\\0-9:,.;)*][^/?#\s"'\\]*`)
+	// Go's net/url quotes a part of a URL that it cannot parse, which may be part of the password or a header's name.
+	urlPart = lazyregexp.New(`(invalid (?:port|URL escape|header field name) )\\*"(?:[^"\\]|\\[^"])*\\*"?`)
+	noPort  = lazyregexp.New(`(://\*\*\*@[\w.-]+:)[^/?#\s"'\\]*[^/?#\s"'\\0-9:,.;)*][^/?#\s"'\\]*`)
 
-	userOnly = regexp.MustCompile(`[^\s/@"':=\\]*:[^\s@"'/]+@\S*`)
-	// encodedUser is user and password of a URL in a part of another one.
-	encodedUser = regexp.MustCompile(`(?i)(%3a%2f%2f)[^\s"'&]*(%40)`)
-	query       = regexp.MustCompile(`((?:[?&#;]|\\u0026|%26|%3[Ff])(?:[A-Za-z0-9_.~\[\]-]|%5[BbDd])+(?:=|%3[Dd]))` +
+	userOnly = lazyregexp.New(`[^\s/@"':=\\]*:[^\s@"'/]+@\S*`)
+	// encodedUser matches user and password of a URL that is encoded in another one.
+	encodedUser = lazyregexp.New(`(?i)(%3a%2f%2f)[^\s"'&]*(%40)`)
+	query       = lazyregexp.New(`((?:[?&#;]|\\u0026|%26|%3[Ff])(?:[A-Za-z0-9_.~\[\]-]|%5[BbDd])+(?:=|%3[Dd]))` +
 		`([^&\s"'#<>;\\]+)`)
-	fragment      = regexp.MustCompile(`://[^\s"'#]*#[^\s"'=&#<>)\]},;\\]+`)
-	namelessQuery = regexp.MustCompile(`(://[^\s"'?#]*\?)[^\s"'=&#]+($|[\s"'#])`)
+	fragment      = lazyregexp.New(`://[^\s"'#]*#[^\s"'=&#<>)\]},;\\]+`)
+	namelessQuery = lazyregexp.New(`(://[^\s"'?#]*\?)[^\s"'=&#]+($|[\s"'#])`)
 
-	quotedAfter = regexp.MustCompile(`(?i)(\b(?:token|password|passphrase|secret)\s+)\\?"(?:[^"\\]|\\[^"])*\\?"`)
+	quotedAfter = lazyregexp.New(`(?i)(\b(?:token|password|passphrase|secret)\s+)\\?"(?:[^"\\]|\\[^"])*\\?"`)
 
-	header    = regexp.MustCompile(`(?i)((?:(?:proxy-)?authorization|(?:set-)?cookie)\\?["']?\s*[:=]\s*)[^\n]+`)
-	assigned  = regexp.MustCompile(`(?i)((?:` + words + `|\bauth|\bsig)\s*=\s*)` + value)
-	quotedKey = regexp.MustCompile(`(?i)(["'](?:` + words + `|auth)\\?["']\s*[:=]\s*)` + value)
-	yamlKey   = regexp.MustCompile(`(?i)(\b(?:x-[\w-]*(?:token|key|auth|secret)[\w-]*|[\w]+-token|` +
+	header    = lazyregexp.New(`(?i)((?:(?:proxy-)?authorization|(?:set-)?cookie)\\?["']?\s*[:=]\s*)[^\n]+`)
+	assigned  = lazyregexp.New(`(?i)((?:` + words + `|\bauth|\bsig)\s*=\s*)` + value)
+	quotedKey = lazyregexp.New(`(?i)(["'](?:` + words + `|auth)\\?["']\s*[:=]\s*)` + value)
+	yamlKey   = lazyregexp.New(`(?i)(\b(?:x-[\w-]*(?:token|key|auth|secret)[\w-]*|[\w]+-token|` +
 		`password|passwd|passphrase|(?:client|app)[-_]?secret|` +
 		`(?:identity|registry|access|refresh|id|auth)[-_]?token|api[-_]?key):\s*)` + value)
-	scheme    = regexp.MustCompile(`(?i)\b(bearer|basic|negotiate|ntlm|token)(?:\s|%20|\+)+[^\s"',;)\]}]*[^\s"',;)\]}:]`)
-	wellKnown = regexp.MustCompile(`\b(?:eyJ[\w-]{8,}(?:\.[\w-]*)*|gh[pousr]_\w{8,}|github_pat_\w{8,}|` +
+	scheme    = lazyregexp.New(`(?i)\b(bearer|basic|negotiate|ntlm|token)(?:\s|%20|\+)+[^\s"',;)\]}]*[^\s"',;)\]}:]`)
+	wellKnown = lazyregexp.New(`\b(?:eyJ[\w-]{8,}(?:\.[\w-]*)*|gh[pousr]_\w{8,}|github_pat_\w{8,}|` +
 		`gl[a-z]{2,5}-[\w-]{8,}|` +
 		`dckr_[a-z]{2,5}_[\w-]{8,}|xox[a-z]-[\w-]{8,}|A(?:KIA|SIA)[A-Z0-9]{12,}|hvs\.[\w-]{8,}|[a-z0-9]{6}\.[a-z0-9]{16})\b`)
-	opaque = regexp.MustCompile(`[A-Za-z0-9+_-]{16,}={0,2}|[A-Za-z0-9+/_-]{8,}={1,2}(?:[\s"',;)\]}\\]|$)`)
+	opaque = lazyregexp.New(`[A-Za-z0-9+_-]{16,}={0,2}|[A-Za-z0-9+/_-]{8,}={1,2}(?:[\s"',;)\]}\\]|$)`)
 )
 
-// Query values that name no secret, and help: of tag lists and of a registry's token server.
-var plainQuery = regexp.MustCompile(`^[?&#;](?:n|last|ns|service|scope|tag|digest|artifactType|page|per_page)=`)
+// Query values that are not secret, and useful: of tag lists, of a registry's token server, and the version of a media
+// type.
+var plainQuery = lazyregexp.New(
+	`^(?:[?&#;](?:n|last|ns|service|scope|tag|digest|artifactType|page|per_page)=|;version=[0-9.]{1,8}$)`)
 
 func maskQuery(part string) string {
-	if plainQuery.MatchString(part) {
+	if plainQuery().MatchString(part) {
 		return part
 	}
-	return query.ReplaceAllString(part, "${1}"+hidden)
+	return query().ReplaceAllString(part, "${1}"+hidden)
 }
 
-// anchor is a heading of a page, to which a link for people leads.
-var anchor = regexp.MustCompile(`^[a-z]+(?:-[a-z]+)+$`)
+// anchor matches the anchor of a page's heading in a link.
+var anchor = lazyregexp.New(`^[a-z]+(?:-[a-z]+)+$`)
 
-// maskFragment masks the fragment of a URL that has no name and is no anchor.
+// maskFragment masks the fragment of a URL that has no name and is not an anchor.
 func maskFragment(part string) string {
 	url, name, _ := strings.Cut(part, "#")
-	if anchor.MatchString(name) {
+	if anchor().MatchString(name) {
 		return part
 	}
 	return url + "#" + hidden
 }
 
-// maskAssigned masks what follows the equals sign, unless systemd reads there the name or the place of a credential.
+// maskAssigned masks the text after the equals sign, unless it is the name or the path of a systemd credential.
 func maskAssigned(part string) string {
-	if credentialPlace.MatchString(part) {
+	if credentialPlace().MatchString(part) {
 		return part
 	}
-	return assigned.ReplaceAllString(part, "${1}"+hidden)
+	return assigned().ReplaceAllString(part, "${1}"+hidden)
 }
 
-var credentialPlace = regexp.MustCompile(`^(?:Load|Import)Credential(?:Encrypted)?=`)
+var credentialPlace = lazyregexp.New(`^(?:Load|Import)Credential(?:Encrypted)?=`)
 
-// placeholder is of REPOSITORY:TAG@DIGEST in help.
-var placeholder = regexp.MustCompile(`^(?:TAG@DIGEST|tag@digest)(?:[^\w.-]|\.?$)`)
+// placeholder matches REPOSITORY:TAG@DIGEST in help texts.
+var placeholder = lazyregexp.New(`^(?:TAG@DIGEST|tag@digest)(?:[^\w.-]|\.?$)`)
 
-// maskUser masks user:password@host without a scheme, and leaves name:tag@sha256:... as it is.
+// maskUser masks user:password@host without a scheme, and keeps name:tag@sha256:...
 func maskUser(part string) string {
 	name, rest, _ := strings.Cut(part, ":")
-	if placeholder.MatchString(rest) {
+	if placeholder().MatchString(rest) {
 		return part
 	}
 	at := strings.LastIndex(rest, "@")
@@ -168,14 +172,14 @@ func maskUser(part string) string {
 	return name + ":" + hidden + rest[at:]
 }
 
-// maskLogin masks what follows the scheme of a login, unless it is a word for people or a challenge.
+// maskLogin masks the text after the scheme of a login, unless it is a word for people or a challenge.
 func maskLogin(part string) string {
 	at := strings.IndexFunc(part, func(r rune) bool { return unicode.IsSpace(r) || r == '%' || r == '+' })
 	if strings.HasPrefix(part[at:], "%20") {
 		at += 2
 	}
 	what := strings.TrimLeft(part[at+1:], " \t+")
-	isWord := loginWord.MatchString(what)
+	isWord := loginWord().MatchString(what)
 	if strings.EqualFold(part[:min(5, at)], "token") {
 		isWord = isWord || len(what) < 12 || !strings.ContainsAny(what, "0123456789")
 	}
@@ -185,13 +189,13 @@ func maskLogin(part string) string {
 	return part[:at] + " " + hidden
 }
 
-var loginWord = regexp.MustCompile(`(?i)^(?:auth(?:entication|orization)?|token|tokens|` +
+var loginWord = lazyregexp.New(`(?i)^(?:auth(?:entication|orization)?|token|tokens|` +
 	`realm=?.*|scope=.*|service=.*|error=.*|` +
 	`challenges?|credentials?|login|logins|headers?|schemes?|is|was|of|for|from|and|or|in|with|without|has|needs|` +
 	`server|service|` +
 	`expected|required|missing|not|no)[.,]?$`)
 
-// maskUserinfo hides what stands between :// and @, also where the password has slashes, quotes or spaces.
+// maskUserinfo masks the text between :// and @, even if the password has slashes, quotes or spaces.
 func maskUserinfo(s string) string {
 	var b strings.Builder
 	for {
@@ -210,7 +214,7 @@ func maskUserinfo(s string) string {
 	}
 }
 
-// quoteBefore is the quote that a URL's scheme follows; 0: none.
+// quoteBefore returns the quote before a URL's scheme; 0 if there is none.
 func quoteBefore(s string) byte {
 	s = strings.TrimRightFunc(s, func(r rune) bool {
 		return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("+.-", r))
@@ -221,7 +225,7 @@ func quoteBefore(s string) byte {
 	return s[len(s)-1]
 }
 
-// userinfo is where user and password are in what follows "://"; to is 0 where there are none.
+// userinfo returns the position of user and password in the text after "://"; to is 0 if there are none.
 func userinfo(rest string, quote byte) (from, to int) {
 	end := strings.IndexAny(rest, " \t\r\n\"'`<>")
 	if quote != 0 {
@@ -235,7 +239,7 @@ func userinfo(rest string, quote byte) (from, to int) {
 	}
 	token := rest[:end]
 	if next := strings.Index(token, "://"); next >= 0 && !strings.Contains(token[:next], "@") {
-		token = token[:next] // another URL, which is looked at for itself
+		token = token[:next] // another URL, which is handled on its own
 	}
 	at := strings.LastIndex(token, "@")
 	if at >= 0 && isDigest(token[at+1:]) {
@@ -251,10 +255,10 @@ func userinfo(rest string, quote byte) (from, to int) {
 	authority = strings.TrimRight(authority, ":,.;)")
 	colon := strings.IndexByte(authority, ':')
 	if colon < 0 || authority == "REPOSITORY:TAG" || strings.HasPrefix(authority, "[") ||
-		port.MatchString(authority[colon+1:]) {
+		port().MatchString(authority[colon+1:]) {
 		return 0, 0
 	}
-	// No port, so it is a password that was cut, or that has a space.
+	// Not a port, so it is a password that was cut, or that has a space.
 	if at := strings.IndexByte(rest, '@'); at > 0 && !strings.Contains(rest[:at], "\n") && !isDigest(rest[at+1:]) {
 		return 0, at
 	}
@@ -262,32 +266,32 @@ func userinfo(rest string, quote byte) (from, to int) {
 }
 
 var (
-	port   = regexp.MustCompile(`^[0-9]{0,5}[^\w!$*~%-]{0,3}$`)
-	digest = regexp.MustCompile(`^(?:sha|sha2|sha25|sha256|sha5|sha51|sha512)(?:$|[^\w]|:)`)
+	port   = lazyregexp.New(`^[0-9]{0,5}[^\w!$*~%-]{0,3}$`)
+	digest = lazyregexp.New(`^(?:sha|sha2|sha25|sha256|sha5|sha51|sha512)(?:$|[^\w]|:)`)
 )
 
-// isDigest reports whether what follows an @ is a digest, perhaps cut short.
-func isDigest(s string) bool { return digest.MatchString(s) }
+// isDigest reports whether the text after an @ is a digest, perhaps shortened.
+func isDigest(s string) bool { return digest().MatchString(s) }
 
-// stamp is a time in a name, as in those of a catalog's ops, whose rest is hexadecimal.
-var stamp = regexp.MustCompile(`\b\d{8}T\d{6}Z\b`)
+// stamp matches a time in a name, as in a catalog's ops, whose rest is hexadecimal.
+var stamp = lazyregexp.New(`\b\d{8}T\d{6}Z\b`)
 
-// directive is the name of a setting of systemd: words that begin with a capital.
-var directive = regexp.MustCompile(`^(?:[A-Z]{1,4}[a-z]{2,})+$`)
+// directive matches the name of a systemd setting: capitalized words.
+var directive = lazyregexp.New(`^(?:[A-Z]{1,4}[a-z]{2,})+$`)
 
-// maskOpaque masks a word that looks like a token, and keeps what follows it.
+// maskOpaque masks a word that looks like a token, and keeps the text after it.
 func maskOpaque(match string) string {
 	word := strings.TrimRight(match, " \t\r\n\f\"',;)]}\\")
-	if bare, padded := strings.CutSuffix(word, "="); padded && directive.MatchString(bare) || !isOpaque(word) {
+	if bare, padded := strings.CutSuffix(word, "="); padded && directive().MatchString(bare) || !isOpaque(word) {
 		return match
 	}
 	return hidden + match[len(word):]
 }
 
 // isOpaque reports whether a word looks like base64 or another random token: its characters change between upper case,
-// lower case and digits as often as chance has it. Digests, names and times do not.
+// lower case and digits as often as random ones. Digests, names and times do not.
 func isOpaque(word string) bool {
-	bare := stamp.ReplaceAllString(strings.TrimRight(word, "="), "")
+	bare := stamp().ReplaceAllString(strings.TrimRight(word, "="), "")
 	padded := strings.Contains(word, "=")
 	var kinds [4]int
 	changes, before := 0, -1

@@ -22,7 +22,7 @@ import (
 // unparsed is a URL that net/url quotes in its error.
 var unparsed = "https://user:hunter2" + "%zz@host"
 
-// shapes are the places in which parsers, servers and files quote a secret; %s is where it stands.
+// shapes are the places where parsers, servers and files quote a secret; %s is the secret.
 var shapes = []string{
 	"https://user:%s@registry.example.com/v2/",
 	"https://%s@registry.example.com",
@@ -96,8 +96,8 @@ var shapes = []string{
 	`first record does not look like it: "https://user:%s`,
 }
 
-// A secret of any characters that its place can hold is in none of the texts.
-func TestNoSecretPassesTheGate(t *testing.T) {
+// A secret of any characters that its place allows is in none of the results.
+func TestNoSecretPasses(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		secret := rapid.StringMatching(`[A-Za-z0-9!$*._~-]{8,40}`).Filter(isNoWord).Draw(t, "secret")
@@ -118,10 +118,10 @@ func TestNoSecretPassesTheGate(t *testing.T) {
 	})
 }
 
-// isNoWord reports that a text is none that people would write, too.
+// isNoWord reports whether a text is not a word that people would write.
 func isNoWord(s string) bool { return strings.ContainsAny(s, "0123456789") || len(s) >= 9 }
 
-// A value of few characters is one, too, behind a key that is no word of sentences.
+// A short value is a secret as well if its key is not a word in sentences.
 func TestShortSecretsAreMasked(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -145,7 +145,7 @@ func TestShortSecretsAreMasked(t *testing.T) {
 	}
 }
 
-// Tokens without any name beside them are known by their form.
+// Tokens without a name are detected by their form.
 func TestTokensAreKnownByTheirForm(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -161,7 +161,7 @@ func TestTokensAreKnownByTheirForm(t *testing.T) {
 	}
 }
 
-// What people need stays: hosts, paths, digests, references, times, causes.
+// Useful parts stay: hosts, paths, digests, references, times, causes.
 func TestTextsForPeopleStay(t *testing.T) {
 	t.Parallel()
 	digest := "sha256:" + strings.Repeat("0a1b2c3d", 8)
@@ -172,7 +172,7 @@ func TestTextsForPeopleStay(t *testing.T) {
 		"https://registry.example.com:5000/v2/a/b@" + digest,
 		"velum:4.0@sha25…", "velum@sha256:0a…",
 		"https://[2001:db8::1]:5000/v2/", "https://host:443: dial tcp 10.0.0.1:443: connection refused",
-		"want the URL of a lock server: https://lock.example.com, with a path where it has one",
+		"want the URL of a lock server, with an optional path: https://lock.example.com",
 		`Get "https://r.example.com/v2/x/tags/list?n=1000&last=4.0.0-rev1": EOF`,
 		`Bearer realm="https://auth.example.com/token",service="registry",scope="repository:a/b:pull"`,
 		"basic authentication failed", "token: 401 Unauthorized", "registry: token server auth.example.com: 403",
@@ -219,7 +219,7 @@ func FuzzMask(f *testing.F) {
 	})
 }
 
-// A document is masked in all its texts, and what is no secret stays the same value.
+// All texts of a document are masked, and other values do not change.
 func TestHideMasksADocument(t *testing.T) {
 	t.Parallel()
 	type word string

@@ -11,20 +11,19 @@ import (
 	"unicode/utf8"
 )
 
-// Writer makes text safe for a terminal, a journal or a log file: it replaces everything
-// but printable characters, tabs and line ends with U+FFFD, so that no text moves the
-// cursor, changes a colour or hides other text. It is safe for concurrent use, if the
-// underlying writer is.
+// Writer makes text safe for a terminal, a journal or a log file: it replaces all characters except printable ones,
+// tabs and line ends with U+FFFD, so that text cannot move the cursor, change a colour or hide other text. It is safe
+// for concurrent use if the underlying writer is.
 type Writer struct {
 	mu   sync.Mutex
 	w    io.Writer
-	part []byte // the beginning of an incomplete character
+	part []byte // the start of an incomplete character
 }
 
 // NewWriter returns a Writer to w.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
-// Write writes text. A character may be divided between two calls.
+// Write writes text. A character may be split between two calls.
 func (w *Writer) Write(text []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -44,20 +43,20 @@ func (w *Writer) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// Control writes a control sequence of our own as it is.
+// Control writes a control sequence of the agent unchanged.
 func (w *Writer) Control(sequence string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, _ = io.WriteString(w.w, sequence) // if it does not work, the text does not either
+	_, _ = io.WriteString(w.w, sequence) // if it fails, so does the text
 }
 
-// JSON returns a writer for a json.Encoder, which escapes the first 32 characters only: it
-// escapes everything that is not printable, and keeps the values.
+// JSON returns a writer for a json.Encoder, which escapes only the first 32 characters: the writer escapes all
+// characters that are not printable, and keeps the values.
 func JSON(w io.Writer) io.Writer { return jsonWriter{w} }
 
 type jsonWriter struct{ w io.Writer }
 
-// Write writes whole values: an encoder does.
+// Write expects whole values, as an encoder writes them.
 func (j jsonWriter) Write(text []byte) (int, error) {
 	out := make([]byte, 0, len(text))
 	for _, r := range string(text) {

@@ -37,7 +37,7 @@ func TestWriterMakesTextPrintable(t *testing.T) {
 	assert.True(t, strings.HasSuffix(out.String(), "\n\x1b[K"))
 }
 
-// However the text is divided into calls: it is printable, and what was printable is as it was.
+// However the text is split into calls, it becomes printable, and printable text does not change.
 func TestWriterDivided(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -13,13 +13,12 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
-// SetAside hides a file from kubelet, which ends its pod: it renames the file to
-// `.NAME.image-update-agent-aside`, if it still is what was read, else
-// release.ErrConflict. Write (was.Data nil) creates a new file in its place; PutBack
-// restores it, also after an error.
+// SetAside hides a file from kubelet, which then ends its pod: it renames the file to `.NAME.image-update-agent-aside`
+// if it is still as read, else it returns release.ErrConflict. Write (was.Data nil) creates a new file in its place;
+// PutBack restores it, also after an error.
 func (f *Files) SetAside(ctx context.Context, was node.PodFile) error {
 	if was.Err != nil || was.Data == nil {
-		return fmt.Errorf("podfiles: %s: not set aside: it was not read", was.Name)
+		return fmt.Errorf("podfiles: %s: cannot set aside a file that was not read", was.Name)
 	}
 	err := f.change(ctx, was, func(dir *nodefile.Dir, expect *nodefile.File) error {
 		return dir.SetAside(was.Name, *expect)
@@ -27,9 +26,9 @@ func (f *Files) SetAside(ctx context.Context, was node.PodFile) error {
 	return wrap(goneIsConflict(was.Name, err))
 }
 
-// PutBack restores all files that were set aside, by any process, and returns their names,
-// sorted; with an error, those that it could restore. If a new file has the name, PutBack
-// removes the one that was set aside. It is idempotent, and safe beside other processes.
+// PutBack restores all files that any process set aside, and returns their names, sorted; with an error, those that it
+// could restore. If there is a new file with the name, PutBack removes the one that was set aside. It is idempotent,
+// and safe for concurrent use by several processes.
 func (f *Files) PutBack(ctx context.Context) (names []string, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -46,7 +45,7 @@ func (f *Files) PutBack(ctx context.Context) (names []string, err error) {
 	return names, wrap(err)
 }
 
-// goneIsConflict turns errGone into release.ErrConflict.
+// goneIsConflict converts errGone to release.ErrConflict.
 func goneIsConflict(name string, err error) error {
 	if errors.Is(err, errGone) {
 		return fmt.Errorf("%s: %w: gone", name, release.ErrConflict)

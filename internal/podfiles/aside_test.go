@@ -46,11 +46,11 @@ func TestFileOpenForWritingIsNotSetAside(t *testing.T) {
 	require.ErrorIs(t, f.SetAside(t.Context(), data("a.yaml", "read")), release.ErrConflict)
 }
 
-func TestWhatWasNotReadIsNotSetAside(t *testing.T) {
+func TestUnreadFileIsNotSetAside(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
 	for _, was := range []node.PodFile{{Name: "a.yaml"}, {Name: "a.yaml", Data: []byte("x"), Err: nodefile.ErrUnsafe}} {
-		require.EqualError(t, f.SetAside(t.Context(), was), "podfiles: a.yaml: not set aside: it was not read")
+		require.EqualError(t, f.SetAside(t.Context(), was), "podfiles: a.yaml: cannot set aside a file that was not read")
 	}
 }
 
@@ -91,19 +91,19 @@ func TestSettingAsideNeedsTheDirectory(t *testing.T) {
 	require.Error(t, f.SetAside(t.Context(), data("a.yaml", "read")))
 }
 
-// host is a model of kubelet's directory: what it sees, and what is aside.
+// host is a model of kubelet's directory: its files, and the ones set aside.
 type host struct {
 	files       *Files
 	seen, aside map[string]string
-	writes      int // contents given out so far
-	left        int // temporary files left so far
+	writes      int // number of contents created
+	left        int // number of temporary files left
 }
 
 func (n *host) path(name string) string { return filepath.Join(n.files.dirs.PodManifests, name) }
 
 func (n *host) hidden(name string) string { return n.path("." + name + ".image-update-agent-aside") }
 
-// next is a content that no file has had.
+// next returns a content that no file has had.
 func (n *host) next() string { n.writes++; return strconv.Itoa(n.writes) }
 
 func (n *host) was(name string) node.PodFile {
@@ -136,8 +136,7 @@ func (n *host) write(t *rapid.T, name string) {
 	n.seen[name] = text
 }
 
-// person saves a file as an editor does: as a new one, so that a second link to
-// the old one keeps its content.
+// person saves a file as an editor does: as a new one, so that a second link to the old one keeps its content.
 func (n *host) person(t *rapid.T, name string) {
 	n.seen[name] = n.next()
 	require.NoError(t, os.RemoveAll(n.path(name)))
@@ -149,9 +148,8 @@ func (n *host) personRemoves(t *rapid.T, name string) {
 	delete(n.seen, name)
 }
 
-// killed makes by hand one of the states in which a process dies: both names
-// link to the file, or a temporary file is left, each under a name of its own
-// (a rename onto another link to the same file does nothing).
+// killed creates a state in which a process may die: both names link to the file, or a temporary file is left, each
+// with its own name (a rename onto another link to the same file does nothing).
 func (n *host) killed(t *rapid.T, name string) {
 	_, seen := n.seen[name]
 	_, aside := n.aside[name]
@@ -195,8 +193,8 @@ func (n *host) check(t *rapid.T) {
 	}
 }
 
-// TestNoSequenceLosesAFile: whatever we, a person and a kill do in whatever
-// order, after PutBack each file is there once, in its newest content.
+// TestNoSequenceLosesAFile: after any sequence of operations of the agent and a person, and of kills, PutBack leaves
+// each file once, with its newest content.
 func TestNoSequenceLosesAFile(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)

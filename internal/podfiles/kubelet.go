@@ -13,12 +13,12 @@ import (
 	"syscall"
 )
 
-// kubeletMax is the size that kubelet does not read any more, in bytes (pkg/kubelet/config/common.go).
+// kubeletMax is the size in bytes from which kubelet does not read a file (pkg/kubelet/config/common.go).
 const kubeletMax = 10 << 20
 
-// kubeletReads returns what kubelet reads of a file that the agent must not use, at most limit bytes of it; or that
-// kubelet passes over it. Neither: it is not known. kubelet follows symlinks, whatever the owner and the mode, and
-// reads regular files alone (pkg/kubelet/config/file.go, extractFromDir).
+// kubeletReads returns the content that kubelet reads from a file that the agent must not use, at most limit bytes; or
+// that kubelet ignores the file. If neither, it is unknown. kubelet follows symlinks, whatever their owner and mode,
+// and reads only regular files (pkg/kubelet/config/file.go, extractFromDir).
 func kubeletReads(path string, limit int64) (data []byte, passedOver bool) {
 	info, err := os.Stat(path)
 	switch {
@@ -29,7 +29,7 @@ func kubeletReads(path string, limit int64) (data []byte, passedOver bool) {
 	case !info.Mode().IsRegular(), info.Size() >= kubeletMax:
 		return nil, true
 	}
-	// It may be another file by now: a FIFO must not block.
+	// It may have been replaced: a FIFO must not block.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, false
@@ -45,11 +45,11 @@ func kubeletReads(path string, limit int64) (data []byte, passedOver bool) {
 	return data, false
 }
 
-// hidden are the directories that systemd empties for the daemon and not for kubelet: ProtectHome, PrivateTmp and
+// hidden are the directories that systemd hides from the daemon but not from kubelet: ProtectHome, PrivateTmp and
 // PrivateDevices.
 var hidden = []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/", "/dev/"}
 
-// isHidden reports whether a symlink may only look as if it led nowhere.
+// isHidden reports whether a symlink may appear dangling only because of that.
 func isHidden(path string) bool {
 	missing, is := errors.AsType[*fs.PathError](evalError(path))
 	return is && slices.ContainsFunc(hidden, func(dir string) bool {
@@ -57,7 +57,7 @@ func isHidden(path string) bool {
 	})
 }
 
-// evalError names what is missing, behind all symlinks.
+// evalError names the missing path after resolving all symlinks.
 func evalError(path string) error {
 	_, err := filepath.EvalSymlinks(path)
 	return err

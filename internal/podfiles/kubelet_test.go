@@ -16,9 +16,9 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/node"
 )
 
-// What kubelet makes of each kind of file is what extractFromDir of k8s.io/kubernetes v1.34.4,
-// pkg/kubelet/config/file.go, does: it follows symlinks, and passes over all but regular files.
-func TestFilesAreReadAsKubeletReadsThem(t *testing.T) {
+// Each kind of file is handled as in extractFromDir of k8s.io/kubernetes v1.34.4, pkg/kubelet/config/file.go: it
+// follows symlinks, and ignores all but regular files.
+func TestFilesAreReadAsByKubelet(t *testing.T) {
 	t.Parallel()
 	link := func(target string) func(t *testing.T, path string) {
 		return func(t *testing.T, path string) { require.NoError(t, os.Symlink(target, path)) }
@@ -83,8 +83,8 @@ func TestFilesAreReadAsKubeletReadsThem(t *testing.T) {
 	}
 }
 
-// A file whose name the agent does not use is read by kubelet all the same.
-func TestFileWithABadNameIsReadAsKubeletReadsIt(t *testing.T) {
+// kubelet reads a file even if the agent rejects its name.
+func TestFileWithABadNameIsReadAsByKubelet(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
 	put(t, f.dirs.PodManifests, "velum\n.yaml", "kind: Pod\nmetadata: {name: velum}\n")
@@ -95,7 +95,7 @@ func TestFileWithABadNameIsReadAsKubeletReadsIt(t *testing.T) {
 	assert.Equal(t, "default/velum", files[0].Defines())
 }
 
-// Files that kubelet reads and the agent must not write share the bound of all files.
+// Files that kubelet reads and the agent must not write count towards the limit of all files.
 func TestFollowedFilesAreBoundedTogether(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podfiles reads and writes the directories of pod manifests on the node, and
-// reads the tag files of the image packages.
+// Package podfiles reads and writes the directories of pod manifests on the node, and reads the tag files of the image
+// packages.
 //
-// Templates are what packages ship (*.yaml, *.yml, *.json). Pod manifests are what kubelet
-// runs: every file of its directory without a leading dot, whatever its suffix. Waiting
-// files are rendered and not approved yet.
+// Templates are shipped by packages (*.yaml, *.yml, *.json). Pod manifests are kubelet's files: every file of its
+// directory without a leading dot, with any suffix. Waiting files are rendered and not approved yet.
 //
-// An unsafe file (symlink, directory, FIFO, device, of another owner than root, writable
-// by group or others, larger than 1 MiB, with a control character in its name) is listed
-// with its error and without data, and never replaced; of a pod manifest also what kubelet
-// reads of it, or that kubelet passes over it. A write replaces exactly what was
-// read, else it is release.ErrConflict. A new file has mode 0600, as kubeadm's have,
-// because pod manifests have secrets in their environment; an existing one keeps its mode.
+// An unsafe file (symlink, directory, FIFO, device, of another owner than root, writable by group or others, larger
+// than 1 MiB, with a control character in its name) is listed with its error and without data, and never replaced; for
+// a pod manifest also with the content that kubelet reads, or the fact that kubelet ignores it. A write replaces only
+// the content that was read, else it returns release.ErrConflict. A new file has mode 0600, as kubeadm's have, because
+// pod manifests have secrets in their environment; an existing one keeps its mode.
 package podfiles
 
 import (
@@ -31,10 +29,10 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
-// maxFile bounds one file, in bytes, as etcd bounds an object.
+// maxFile limits one file, in bytes, as etcd limits an object.
 const maxFile = 1 << 20
 
-// maxTotal bounds all files of a directory, in bytes: they stay in memory for a cycle.
+// maxTotal limits all files of a directory, in bytes: they stay in memory for a cycle.
 const maxTotal = 8 << 20
 
 // newMode is the mode of a new file.
@@ -52,13 +50,11 @@ type Files struct{ dirs Dirs }
 
 var _ node.PodFiles = (*Files)(nil)
 
-// New returns the files of dirs. Each call opens its directory again, since it may have
-// been replaced or mounted.
+// New returns the files in dirs. Each call opens its directory again, because it may have been replaced or mounted.
 func New(dirs Dirs) *Files { return &Files{dirs: dirs} }
 
-// Sweep removes the temporary files that a crash left in kubelet's directory
-// and in that of the waiting files. Call it once at the start, under the lock
-// against a second agent.
+// Sweep removes the temporary files that a crash left in kubelet's directory and in that of the waiting files. Call it
+// once at the start, while holding the lock against other agents.
 func (f *Files) Sweep(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -107,7 +103,7 @@ func (f *Files) Waiting(ctx context.Context) ([]node.PodFile, error) {
 
 func all(string) bool { return true }
 
-// ifThere takes a missing directory for an empty one.
+// ifThere treats a missing directory as empty.
 func ifThere(files []node.PodFile, err error, what string) ([]node.PodFile, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -122,7 +118,7 @@ func ifThere(files []node.PodFile, err error, what string) ([]node.PodFile, erro
 type reader struct {
 	path      string
 	accept    func(name string) bool
-	asKubelet bool // read what kubelet reads of a file that the agent must not use
+	asKubelet bool // also read the content that kubelet reads from files that the agent must not use
 }
 
 // list reads the accepted files.
@@ -158,15 +154,14 @@ func (r reader) list(ctx context.Context) ([]node.PodFile, error) {
 	return files, nil
 }
 
-// readOne reads one file of at most left bytes; false if it was removed since the directory
-// was listed.
+// readOne reads one file of at most left bytes; false if it was removed since the directory was listed.
 func readOne(dir *nodefile.Dir, name string, left int64) (node.PodFile, bool) {
 	file, err := dir.Read(name, min(maxFile, left))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return node.PodFile{}, false
 	case errors.Is(err, nodefile.ErrName):
-		// The name is only shown from here on.
+		// From here on the name is only shown.
 		return node.PodFile{Name: strconv.QuoteToASCII(name), Err: err}, true
 	case errors.Is(err, nodefile.ErrTooLarge) && left < maxFile:
 		return node.PodFile{Name: name, Err: fmt.Errorf("%w (%d bytes for all files together)", err, maxTotal)}, true
@@ -176,8 +171,8 @@ func readOne(dir *nodefile.Dir, name string, left int64) (node.PodFile, bool) {
 	return node.PodFile{Name: name, Data: file.Data}, true
 }
 
-// Write replaces a file of kubelet's directory if it still is what was read
-// (was.Data nil: it does not exist yet), else release.ErrConflict.
+// Write replaces a file of kubelet's directory if it is still as read (was.Data nil: it does not exist yet), else it
+// returns release.ErrConflict.
 func (f *Files) Write(ctx context.Context, was node.PodFile, data []byte) error {
 	if err := writable(was, data); err != nil {
 		return fmt.Errorf("podfiles: %s: %w", was.Name, err)
@@ -189,11 +184,11 @@ func (f *Files) Write(ctx context.Context, was node.PodFile, data []byte) error 
 	return wrap(goneIsConflict(was.Name, err))
 }
 
-// Remove deletes a file of kubelet's directory if it still is what was read, else
-// release.ErrConflict. A missing file is no error.
+// Remove deletes a file of kubelet's directory if it is still as read, else it returns release.ErrConflict. A missing
+// file is not an error.
 func (f *Files) Remove(ctx context.Context, was node.PodFile) error {
 	if was.Err != nil || was.Data == nil {
-		return fmt.Errorf("podfiles: %s: not removed: it was not read", was.Name)
+		return fmt.Errorf("podfiles: %s: cannot remove a file that was not read", was.Name)
 	}
 	err := f.change(ctx, was, func(dir *nodefile.Dir, expect *nodefile.File) error {
 		return dir.Remove(was.Name, expect)
@@ -204,11 +199,11 @@ func (f *Files) Remove(ctx context.Context, was node.PodFile) error {
 	return wrap(err)
 }
 
-// writable refuses data that could not be read again, and a file that was not read.
+// writable rejects data that could not be read again, and a file that was not read.
 func writable(was node.PodFile, data []byte) error {
 	switch {
 	case was.Err != nil:
-		return fmt.Errorf("not written over: %w", was.Err)
+		return fmt.Errorf("not overwritten: %w", was.Err)
 	case len(data) == 0:
 		return errors.New("not written: no content")
 	case len(data) > maxFile:
@@ -217,11 +212,11 @@ func writable(was node.PodFile, data []byte) error {
 	return nil
 }
 
-// errGone: the file that was read does not exist any more.
+// errGone: the file that was read no longer exists.
 var errGone = errors.New("gone")
 
-// change calls act for a file of kubelet's directory if it still has the bytes that were
-// read. act gets the current file to compare with.
+// change calls act for a file of kubelet's directory if it still has the content that was read. act gets the current
+// file to compare with.
 func (f *Files) change(
 	ctx context.Context, was node.PodFile, act func(dir *nodefile.Dir, expect *nodefile.File) error,
 ) error {
@@ -270,7 +265,7 @@ func (f *Files) Keep(ctx context.Context, name string, data []byte) error {
 	if err := writable(node.PodFile{}, data); err != nil {
 		return fmt.Errorf("podfiles: waiting %s: %w", name, err)
 	}
-	// Closed to others, as the files are.
+	// Not accessible to other users, like the files.
 	if err := os.MkdirAll(f.dirs.Rendered, 0o700); err != nil {
 		return wrap(err)
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
-// newFiles makes the two directories that exist on a node.
+// newFiles creates the two directories that exist on a node.
 func newFiles(t *testing.T) *Files {
 	t.Helper()
 	root := t.TempDir()
@@ -50,8 +50,7 @@ func data(name, content string) node.PodFile {
 	return node.PodFile{Name: name, Data: []byte(content)}
 }
 
-// unsafeThings are what may stand in place of a pod manifest, and the word of
-// the error.
+// unsafeThings are things in place of a pod manifest, and the error's text.
 var unsafeThings = map[string]struct {
 	make func(t *testing.T, path string)
 	why  string
@@ -114,7 +113,7 @@ func TestUnsafeFilesAreListedAndNotChanged(t *testing.T) {
 	}
 }
 
-func TestKubeletsDirectoryIsReadAsKubeletReadsIt(t *testing.T) {
+func TestKubeletsDirectoryIsReadAsByKubelet(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
 	for _, name := range []string{"a.yaml", "b.yaml.bak", "c", "d~", ".hidden", ".e.yaml.image-update-agent-0123456789abcdef"} {
@@ -131,7 +130,7 @@ func TestKubeletsDirectoryIsReadAsKubeletReadsIt(t *testing.T) {
 	require.ErrorIs(t, files[5].Err, nodefile.ErrName)
 }
 
-func TestTemplatesAreTheManifestsAmongThePackagesFiles(t *testing.T) {
+func TestTemplatesAreSelectedBySuffix(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
 	for _, name := range []string{"a.yaml", "b.yml", "c.json", "README", "d.yaml.rpmnew", "e.sh", ".f.yaml"} {
@@ -160,7 +159,7 @@ func TestMissingDirectories(t *testing.T) {
 	require.NoError(t, f.Sweep(t.Context()))
 }
 
-func TestADirectoryOfOthersIsNotUsed(t *testing.T) {
+func TestDirectoryOfAnotherOwnerIsNotUsed(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
 	for _, dir := range []string{f.dirs.Templates, f.dirs.PodManifests} {
@@ -192,7 +191,7 @@ func TestAllFilesTogetherAreBounded(t *testing.T) {
 	require.ErrorContains(t, files[count].Err, "for all files together")
 }
 
-func TestAWriteReplacesWhatWasRead(t *testing.T) {
+func TestWriteReplacesTheFileThatWasRead(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
 	dir := f.dirs.PodManifests
@@ -213,7 +212,7 @@ func TestAWriteReplacesWhatWasRead(t *testing.T) {
 	require.NoError(t, f.Remove(t.Context(), data("a.yaml", "two")), "gone is what was asked for")
 }
 
-// foreignEdits are what somebody else may have done since the file was read.
+// foreignEdits are changes by others since the file was read.
 var foreignEdits = map[string]struct {
 	was  node.PodFile
 	edit func(t *testing.T, path string)
@@ -227,7 +226,7 @@ var foreignEdits = map[string]struct {
 	"filled, empty before": {data("a.yaml", ""), func(*testing.T, string) {}, "read"},
 }
 
-func TestAForeignEditIsRespected(t *testing.T) {
+func TestEditOfAnotherProgramIsKept(t *testing.T) {
 	t.Parallel()
 	for name, foreign := range foreignEdits {
 		t.Run(name, func(t *testing.T) {
@@ -261,7 +260,7 @@ func TestFileOpenForWritingIsAConflict(t *testing.T) {
 	require.ErrorIs(t, f.Remove(t.Context(), data("a.yaml", "read")), release.ErrConflict)
 }
 
-func TestWhatCouldNotBeReadAgainIsNotWritten(t *testing.T) {
+func TestUnreadableDataIsNotWritten(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
 	for _, bad := range [][]byte{nil, {}, make([]byte, maxFile+1)} {
@@ -304,7 +303,7 @@ func TestKeptFilesWait(t *testing.T) {
 	assert.Empty(t, manifests, "what waits is not kubelet's")
 }
 
-func TestSweepRemovesWhatACrashLeft(t *testing.T) {
+func TestSweepRemovesTemporaryFilesOfACrash(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
 	require.NoError(t, f.Keep(t.Context(), "a.yaml", []byte("a")))
@@ -319,7 +318,7 @@ func TestSweepRemovesWhatACrashLeft(t *testing.T) {
 	}
 }
 
-func TestAnEndedContextDoesNothing(t *testing.T) {
+func TestCanceledContextDoesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
 	put(t, f.dirs.PodManifests, "a.yaml", "read")
@@ -335,9 +334,8 @@ func TestAnEndedContextDoesNothing(t *testing.T) {
 	assert.Equal(t, "read", content(t, f.dirs.PodManifests, "a.yaml"))
 }
 
-// TestOnlyWhatWasReadIsReplaced: whatever is there and whatever was read, a
-// write happens if and only if both are the same.
-func TestOnlyWhatWasReadIsReplaced(t *testing.T) {
+// TestWriteNeedsTheFileThatWasRead: a write succeeds if and only if the file is as it was read.
+func TestWriteNeedsTheFileThatWasRead(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
 	path := filepath.Join(f.dirs.PodManifests, "a.yaml")

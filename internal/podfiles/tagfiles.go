@@ -18,26 +18,24 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// maxTagFile bounds one tag file, in bytes: it has a name and a few tags.
+// maxTagFile limits one tag file, in bytes: it has a name and a few tags.
 const maxTagFile = 64 << 10
 
-// maxProblems bounds what TagFiles reports of one directory.
+// maxProblems limits the problems that TagFiles reports for one directory.
 const maxProblems = 32
 
-// TagFiles reads the tags that image packages have installed, as values for the
-// placeholder __TAG__: the tag by repository, as the package names it
-// ("sles12/velum"). Missing directories are skipped; the first directory with a
+// TagFiles reads the tags that image packages have installed, as values for the placeholder __TAG__: the tag by
+// repository, as the package names it ("sles12/velum"). Missing directories are skipped; the first directory with a
 // repository wins. It reads two kinds of files:
 //
-//   - NAME.metadata (JSON with name and tags) beside NAME.tag (the tag itself),
+//   - NAME.metadata (JSON with name and tags) next to NAME.tag (the tag itself),
 //     of the packages below /usr/share/suse-docker-images/native;
 //   - NAME-metadata (JSON, tags by repository), which containermetadata-rpm
 //     writes to /usr/share/suse-containermetadata-images.
 //
-// Of several tags in a file it takes the intermediate one, which pod manifests are to
-// follow; else the long one, the short one, one of another scheme but "latest"; the newest
-// of each kind. Of several files of one directory, the newest tag wins. A broken file is
-// reported and does not affect others.
+// Of several tags in a file it takes the intermediate one, for pod manifests to follow; else the long one, the short
+// one, or one of another scheme except "latest"; the newest of each kind. Of several files of one directory, the newest
+// tag wins. A broken file is reported and does not affect others.
 func TagFiles(ctx context.Context, dirs []string) (values map[string]string, problems []error) {
 	values = map[string]string{}
 	for _, path := range dirs {
@@ -66,7 +64,7 @@ func (d *tagDir) report(err error) {
 	switch len(d.problems) {
 	case maxProblems:
 	case maxProblems - 1:
-		d.problems = append(d.problems, fmt.Errorf("%s: more problems of that kind", d.path))
+		d.problems = append(d.problems, fmt.Errorf("%s: more problems of this kind", d.path))
 	default:
 		d.problems = append(d.problems, err)
 	}
@@ -112,7 +110,7 @@ func (d *tagDir) file(name string, names []string) (map[string]string, error) {
 	case strings.HasSuffix(name, "-metadata"):
 		parse = parseMetadata
 	case strings.HasSuffix(name, ".tag") && !slices.Contains(names, strings.TrimSuffix(name, ".tag")+".metadata"):
-		return nil, fmt.Errorf("%s: no .metadata file beside it names its image", filepath.Join(d.path, name))
+		return nil, fmt.Errorf("%s: no .metadata file names its image", filepath.Join(d.path, name))
 	default:
 		return nil, nil
 	}
@@ -127,7 +125,7 @@ func (d *tagDir) file(name string, names []string) (map[string]string, error) {
 	return found, err
 }
 
-// add keeps the newer of two tags, or the first if they have no order.
+// add keeps the newer of two tags, or the first if they cannot be ordered.
 func (d *tagDir) add(repository, tag string) {
 	if old, there := d.found[repository]; !there || newer(old, tag) {
 		d.found[repository] = tag
@@ -160,8 +158,8 @@ func parseNative(data []byte, tag string) (map[string]string, error) {
 	return value(image.Name, image.Tags)
 }
 
-// parseMetadata reads a -metadata file: {"repository": ["tag", ...]}. A bad
-// entry is an error beside the others.
+// parseMetadata parses a -metadata file: {"repository": ["tag", ...]}. It returns valid entries together with the
+// errors of others.
 func parseMetadata(data []byte) (map[string]string, error) {
 	var meta map[string][]string
 	if err := json.Unmarshal(data, &meta); err != nil {
@@ -179,8 +177,7 @@ func parseMetadata(data []byte) (map[string]string, error) {
 	return found, errors.Join(errs...)
 }
 
-// maxRepository is the OCI distribution specification's advice for the length
-// of host and name together, in bytes.
+// maxRepository is the OCI distribution specification's recommended maximum length of host and name together, in bytes.
 const maxRepository = 255
 
 func value(repository string, choice []string) (map[string]string, error) {
@@ -198,9 +195,11 @@ func value(repository string, choice []string) (map[string]string, error) {
 }
 
 // preference orders the classes of tags, the best last; others are not usable.
-var preference = []tags.Class{tags.ClassForeign, tags.ClassShort, tags.ClassLong, tags.ClassIntermediate}
+var preference = []tags.Class{
+	tags.ClassUnrecognized, tags.ClassSingle, tags.ClassShort, tags.ClassLong, tags.ClassIntermediate,
+}
 
-// choose returns the tag that pod manifests are to follow.
+// choose returns the tag for pod manifests to follow.
 func choose(choice []string) (string, error) {
 	best, rank := "", -1
 	for _, text := range choice {
@@ -218,7 +217,7 @@ func choose(choice []string) (string, error) {
 	return best, nil
 }
 
-// newer reports whether b is above a, if both have an order.
+// newer reports whether b is above a, if both can be ordered.
 func newer(a, b string) bool {
 	x, errA := tags.Parse(a)
 	y, errB := tags.Parse(b)

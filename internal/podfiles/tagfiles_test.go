@@ -17,7 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// checkout copies testdata/DIR, since a checkout's modes are its own.
+// checkout copies testdata/DIR, because a checkout has its own file modes.
 func checkout(t *testing.T, dir string) string {
 	t.Helper()
 	copied := t.TempDir()
@@ -53,7 +53,7 @@ func TestBrokenTagFilesDoNotAffectOthers(t *testing.T) {
 	values, problems := TagFiles(t.Context(), []string{dir})
 	assert.Equal(t, map[string]string{"sles12/good": "1.0.0-rev1", "sles12/beside": "2.0"}, values)
 	want := []string{
-		"alone.tag: no .metadata file beside it", "directory-metadata: unsafe: directory", "half-metadata: invalid character",
+		"alone.tag: no .metadata file names", "directory-metadata: unsafe: directory", "half-metadata: invalid character",
 		"huge-metadata: too large", "latest.metadata: sles12/latest: no usable tag in [\"latest\"]", "link-metadata: unsafe: symlink",
 		"list-metadata: json: cannot unmarshal array", "name.metadata: reference \"sles12/Bad\"", "noname.metadata: reference \"\"",
 		"partly-metadata: reference \"Bad Name\"", "placeholder.metadata: sles12/p: no usable tag in [\"__TAG__\"]",
@@ -111,7 +111,7 @@ func TestReadingTagFilesEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, problems[0], context.Canceled)
 }
 
-// choices are the tags of one image, and the one that is followed.
+// choices are the tags of one image, and the chosen one.
 var choices = map[string]string{
 	"4.0.0 4.0.0-rev1 4.0.0-rev1-build1.3":     "4.0.0-rev1",
 	"4.0.0-rev1-build1.3 4.0.0-rev1 4.0.0":     "4.0.0-rev1",
@@ -148,8 +148,7 @@ func TestProblemsAreShort(t *testing.T) {
 	assert.Less(t, len(err.Error()), 1000)
 }
 
-// FuzzTagFiles: whatever the files say, a value is a tag that a registry takes,
-// for a name that is a repository.
+// FuzzTagFiles: for any files, a value is a valid tag, and its key a valid repository.
 func FuzzTagFiles(f *testing.F) {
 	for _, pattern := range []string{"testdata/*/*.metadata", "testdata/*/*-metadata"} {
 		files, err := filepath.Glob(pattern)

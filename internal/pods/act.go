@@ -29,10 +29,9 @@ func (r *Runtime) Lists(ctx context.Context, name string) (id digest.Digest, lis
 	return id, listed && err == nil, err
 }
 
-// Stop stops a container, with a grace period, and removes it: kubelet starts a new one in
-// the same sandbox. It would wait for its back-off if it found an ended container of that
-// name (doBackOff in kuberuntime_manager.go); without one, 60 of 60 started at once on
-// containerd 1.7 and 2. The container's log stays.
+// Stop stops a container, with a grace period, and removes it: kubelet starts a new one in the same sandbox. If kubelet
+// found an ended container of that name, it would wait for its back-off (doBackOff in kuberuntime_manager.go); without
+// one, 60 of 60 started at once on containerd 1.7 and 2. The container's log stays.
 func (r *Runtime) Stop(ctx context.Context, containerID string, grace time.Duration) error {
 	return r.with(ctx, grace+stopMargin, func(ctx context.Context, c session) error {
 		if err := c.awaitNoticed(ctx, containerID); err != nil {
@@ -43,18 +42,18 @@ func (r *Runtime) Stop(ctx context.Context, containerID string, grace time.Durat
 			return fmt.Errorf("stop container %s: %w", containerID, readable(err))
 		}
 		if err := c.awaitEnded(ctx, containerID); err != nil {
-			return fmt.Errorf("stop container %s: its end is not seen: %w", containerID, err)
+			return fmt.Errorf("stop container %s: cannot see its end: %w", containerID, err)
 		}
 		return c.remove(ctx, containerID)
 	})
 }
 
-// statusInterval is how often awaitEnded asks.
+// statusInterval is the time between two queries of awaitEnded.
 const statusInterval = 50 * time.Millisecond
 
-// awaitEnded waits until the runtime reports a stopped container as ended. If it ended by
-// itself at that moment, containerd 2.4 has no task any more but still updates its status
-// (container_stop.go): the stop succeeds, and a removal would fail.
+// awaitEnded waits until the runtime reports a stopped container as ended. If it ended on its own at that moment,
+// containerd 2.4 has no task any more but still updates its status (container_stop.go): the stop succeeds, and a
+// removal would fail.
 func (c session) awaitEnded(ctx context.Context, containerID string) error {
 	retry := time.NewTicker(statusInterval)
 	defer retry.Stop()
@@ -76,8 +75,8 @@ func (c session) awaitEnded(ctx context.Context, containerID string) error {
 	}
 }
 
-// minAge is the age at which kubelet surely knows a container: kubelet lists them once a
-// second. It would replace an unknown one only at its next sync of all pods, in a minute.
+// minAge is the age at which kubelet certainly knows a container: kubelet lists them once a second. It would replace an
+// unknown one only at its next sync of all pods, within a minute.
 const minAge = 3 * time.Second
 
 // awaitNoticed waits until kubelet knows a container that was just started.
@@ -119,9 +118,8 @@ func (c session) remove(ctx context.Context, containerID string) error {
 	return nil
 }
 
-// Pull makes the runtime pull a reference with its own hosts and credentials, as for
-// kubelet, and returns the image id. The error is release.ErrNotFound if the registry has
-// no such tag.
+// Pull makes the runtime pull a reference with the runtime's hosts and credentials, as for kubelet, and returns the
+// image id. It returns release.ErrNotFound if the registry has no such tag.
 func (r *Runtime) Pull(ctx context.Context, ref release.Reference) (digest.Digest, error) {
 	var id digest.Digest
 	err := r.with(ctx, r.pull, func(ctx context.Context, c session) error {
@@ -146,5 +144,5 @@ func parseID(text string) (digest.Digest, error) {
 	return id, nil
 }
 
-// seconds rounds up: a grace of zero would be a kill.
+// seconds rounds up, because a grace period of zero would be a kill.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

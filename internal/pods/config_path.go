@@ -10,8 +10,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ConfigPath returns the config_path that the running containerd has, as its verbose status says. known is false where
-// it does not: containerd 2.x has it elsewhere.
+// ConfigPath returns the config_path of the running containerd, from its verbose status. known is false if the status
+// does not have it: containerd 2.x has it elsewhere.
 func (r *Runtime) ConfigPath(ctx context.Context) (path string, known bool, err error) {
 	err = r.with(ctx, callTimeout, func(ctx context.Context, c session) error {
 		answer, err := c.Status(ctx, &cri.StatusRequest{Verbose: true})
@@ -25,7 +25,7 @@ func (r *Runtime) ConfigPath(ctx context.Context) (path string, known bool, err 
 		}
 		if text := answer.GetInfo()["config"]; text != "" {
 			if err := json.Unmarshal([]byte(text), &config); err != nil {
-				return fmt.Errorf("status: no JSON of a configuration: %w", err)
+				return fmt.Errorf("status: not a configuration in JSON: %w", err)
 			}
 		}
 		if config.Registry != nil && config.Registry.ConfigPath != nil {

@@ -26,7 +26,7 @@ func TestConfigPathOfTheRunningContainerd(t *testing.T) {
 		failed bool
 	}{
 		`{"registry": {"configPath": "/etc/containerd/certs.d", "mirrors": null}, "sandboxImage": "pause"}`: {path: "/etc/containerd/certs.d", known: true},
-		`{"registry": {"configPath": ""}}`:     {known: true}, // it has none
+		`{"registry": {"configPath": ""}}`:     {known: true}, // without one
 		`{"containerdRootDir": "/var/lib"}`:    {},            // 2.x
 		`{"registry": {"mirrors": {}}}`:        {},            // before 1.5
 		``:                                     {},

@@ -28,51 +28,73 @@ const (
 	fromFile         = "file"
 )
 
-// Containers lists the containers of static pods, init containers included: the newest
-// attempt of each, running or not, by pod and name. A changed static pod has a new uid;
-// the dead containers of the old one are listed, too, until kubelet removes them. used are
-// the image ids of all containers of the node.
+// Containers lists the containers of static pods, including init containers: the newest attempt of each, running or
+// not, by pod and name. A changed static pod has a new uid; the ended containers of the old one are also listed until
+// kubelet removes them. used are the image ids of all containers of the node.
 func (r *Runtime) Containers(ctx context.Context) (found []node.Container, used []digest.Digest, err error) {
+	r.mu.Lock()
+	started := r.started
+	r.mu.Unlock()
 	err = r.with(ctx, callTimeout, func(ctx context.Context, c session) (err error) {
-		found, used, err = c.containers(ctx)
+		found, used, started, err = c.containers(ctx, started)
 		return err
 	})
+	if err == nil {
+		r.mu.Lock()
+		r.started = started
+		r.mu.Unlock()
+	}
 	return found, used, err
 }
 
-func (c session) containers(ctx context.Context) (found []node.Container, used []digest.Digest, err error) {
+// containers lists the containers. The list has no start: started has those of running containers, so that only the
+// others are asked for their status.
+func (c session) containers(
+	ctx context.Context, started map[string]int64,
+) (found []node.Container, used []digest.Digest, running map[string]int64, err error) {
+	running = map[string]int64{}
 	sandboxes, err := c.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
-		return nil, nil, fmt.Errorf("list sandboxes: %w", readable(err))
+		return nil, nil, nil, fmt.Errorf("list sandboxes: %w", readable(err))
 	}
 	all, err := c.ListContainers(ctx, &cri.ListContainersRequest{})
 	if err != nil {
-		return nil, nil, fmt.Errorf("list containers: %w", readable(err))
+		return nil, nil, nil, fmt.Errorf("list containers: %w", readable(err))
 	}
 	images, err := c.ListImages(ctx, &cri.ListImagesRequest{})
 	if err != nil {
-		return nil, nil, fmt.Errorf("list images: %w", readable(err))
+		return nil, nil, nil, fmt.Errorf("list images: %w", readable(err))
 	}
 	known := repoDigests(images.GetImages())
 	for _, container := range newest(static(sandboxes.GetItems(), all.GetContainers())) {
-		status, err := c.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: container.GetId()})
+		id, isRunning := container.GetId(), container.GetState() == cri.ContainerState_CONTAINER_RUNNING
+		if at := started[id]; isRunning && at > 0 {
+			running[id] = at
+			found = append(found, describe(container, &cri.ContainerStatus{State: container.GetState(), StartedAt: at}, known))
+			continue
+		}
+		answer, err := c.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
 		if isNotFound(err) {
-			continue // removed since it was listed
+			continue // removed since the list
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("container %s: %w", container.GetId(), readable(err))
+			return nil, nil, nil, fmt.Errorf("container %s: %w", id, readable(err))
 		}
-		found = append(found, describe(container, status.GetStatus(), known))
+		status := answer.GetStatus()
+		if status.GetState() == cri.ContainerState_CONTAINER_RUNNING {
+			running[id] = status.GetStartedAt()
+		}
+		found = append(found, describe(container, status, known))
 	}
 	for _, container := range all.GetContainers() {
 		if id := imageID(container); id != "" {
 			used = append(used, id)
 		}
 	}
-	return found, used, nil
+	return found, used, running, nil
 }
 
-// static filters the containers of static pods.
+// static returns the containers of static pods.
 func static(sandboxes []*cri.PodSandbox, containers []*cri.Container) []*cri.Container {
 	files := map[string]bool{}
 	for _, sandbox := range sandboxes {
@@ -90,8 +112,8 @@ func identify(c *cri.Container) identity {
 	return identity{labels[labelNamespace], labels[labelPodName], labels[labelContainer], labels[labelPodUID]}
 }
 
-// newest returns the newest attempt of each container, sorted. Clocks jump, so the attempt
-// counts more than the time of creation.
+// newest returns the newest attempt of each container, sorted. Clocks jump, so the attempt takes precedence over the
+// creation time.
 func newest(containers []*cri.Container) []*cri.Container {
 	latest := map[identity]*cri.Container{}
 	for _, c := range containers {
@@ -160,8 +182,8 @@ func describe(c *cri.Container, status *cri.ContainerStatus, known map[digest.Di
 	return found
 }
 
-// imageID returns the config digest of a container's image: from a field of its own since
-// CRI of Kubernetes 1.30, before that from the reference; "" if neither is a digest.
+// imageID returns the config digest of a container's image: from its own field since CRI of Kubernetes 1.30, before
+// that from the reference; "" if neither is a digest.
 func imageID(c *cri.Container) digest.Digest {
 	for _, text := range []string{c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage()} {
 		if d, err := digest.Parse(text); err == nil {

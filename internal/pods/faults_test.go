@@ -21,13 +21,14 @@ import (
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeRuntime is a CRI server on a real socket that answers what a test wants.
+// fakeRuntime is a CRI server on a real socket with the test's answers.
 type fakeRuntime struct {
 	cri.UnimplementedRuntimeServiceServer
 	cri.UnimplementedImageServiceServer
@@ -60,7 +61,7 @@ func (f *fakeRuntime) ListImages(context.Context, *cri.ListImagesRequest) (*cri.
 
 func (f *fakeRuntime) ContainerStatus(ctx context.Context, _ *cri.ContainerStatusRequest) (*cri.ContainerStatusResponse, error) {
 	if f.status == nil {
-		return &cri.ContainerStatusResponse{}, nil // it has run since 1970
+		return &cri.ContainerStatusResponse{}, nil // running since 1970
 	}
 	return f.status(ctx)
 }
@@ -143,6 +144,41 @@ func TestContainersOfAServer(t *testing.T) {
 	assert.EqualError(t, err, "cri "+socket+": container id1: disk on fire")
 }
 
+// The list says that a container runs, but not since when: that is asked once.
+func TestStatusOfARunningContainerIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	f := oneContainer()
+	asked := 0
+	f.status = func(context.Context) (*cri.ContainerStatusResponse, error) {
+		asked++
+		return &cri.ContainerStatusResponse{Status: &cri.ContainerStatus{State: f.containers[0].GetState(), StartedAt: 7, ExitCode: int32(asked)}}, nil
+	}
+	r, _ := serve(t, f)
+	list := func() node.Container {
+		t.Helper()
+		found, _, err := r.Containers(t.Context())
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		return found[0]
+	}
+	f.containers[0].State = cri.ContainerState_CONTAINER_RUNNING
+	for range 3 {
+		is := list()
+		assert.True(t, is.Running)
+		assert.Equal(t, time.Unix(0, 7), is.StartedAt)
+	}
+	assert.Equal(t, 1, asked)
+	f.containers[0].State = cri.ContainerState_CONTAINER_EXITED
+	for want := range 2 {
+		is := list()
+		assert.False(t, is.Running)
+		assert.Equal(t, int32(2+want), is.ExitCode, "the status of an ended container is asked each time")
+	}
+	f.containers[0].State = cri.ContainerState_CONTAINER_RUNNING
+	list()
+	assert.Equal(t, 4, asked, "an ended container is forgotten")
+}
+
 func TestNoSocket(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "none.sock")
@@ -152,7 +188,7 @@ func TestNoSocket(t *testing.T) {
 	assert.EqualError(t, err, "cri "+socket+": connect: no such file or directory")
 }
 
-// An answer that kubelet would not read is not read here either.
+// An answer that kubelet would reject is rejected here, too.
 func TestAnswerTooLarge(t *testing.T) {
 	t.Parallel()
 	f := oneContainer()
@@ -180,7 +216,7 @@ func TestOldServer(t *testing.T) {
 	assert.EqualError(t, err, "cri "+socket+": list sandboxes: Unimplemented: unknown service runtime.v1.RuntimeService")
 }
 
-// A runtime that takes a call and says nothing is left at the deadline.
+// A call to a runtime that does not answer ends at the deadline.
 func TestHungServer(t *testing.T) {
 	t.Parallel()
 	f := oneContainer()
@@ -240,7 +276,7 @@ func TestStop(t *testing.T) {
 	assert.EqualError(t, r.Stop(t.Context(), "id1", 0), "cri "+socket+": remove container id1: Unavailable: shutting down")
 }
 
-// One that kubelet has not seen yet is not missed by it either.
+// A container that kubelet has not seen yet would not be replaced.
 func TestStopWaitsUntilKubeletKnowsTheContainer(t *testing.T) {
 	t.Parallel()
 	started := time.Now()
@@ -260,8 +296,7 @@ func TestStopWaitsUntilKubeletKnowsTheContainer(t *testing.T) {
 	assert.GreaterOrEqual(t, stopped.Sub(began), minAge)
 }
 
-// Containerd may still call a container running that has ended while it was stopped, and
-// does not remove one that runs.
+// containerd may still report a container as running that ended during the stop, and it does not remove a running one.
 func TestStopWaitsUntilTheRuntimeReportsTheEnd(t *testing.T) {
 	t.Parallel()
 	looks := 0
@@ -270,7 +305,7 @@ func TestStopWaitsUntilTheRuntimeReportsTheEnd(t *testing.T) {
 	f.status = func(context.Context) (*cri.ContainerStatusResponse, error) {
 		is := cri.ContainerState_CONTAINER_RUNNING
 		if looks++; looks == math.MinInt+5 {
-			end() // it ends in an observation or between two
+			end() // it ends during a query or between two
 		}
 		if looks > 3 {
 			is = cri.ContainerState_CONTAINER_EXITED
@@ -290,23 +325,23 @@ func TestStopWaitsUntilTheRuntimeReportsTheEnd(t *testing.T) {
 	looks = math.MinInt
 	err := r.Stop(ctx, "id1", 0)
 	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorContains(t, err, "cri "+socket+": stop container id1: its end is not seen: ")
+	require.ErrorContains(t, err, "cri "+socket+": stop container id1: cannot see its end: ")
 	assert.Len(t, f.removed, 1)
 }
 
-// A container that the runtime tells nothing of may run: it is neither stopped before
-// kubelet knows it nor removed. One that is gone is.
+// A container whose status is unknown may be running: it is neither stopped before kubelet knows it nor removed. A
+// container that is gone counts as stopped.
 func TestStopReportsStatusErrors(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		at    int // the observation that fails
+		at    int // index of the failing query
 		with  error
 		err   string
 		calls string
 	}{
 		"before the stop":       {1, status.Error(codes.Unavailable, "busy"), "stop container id1: Unavailable: busy", ""},
-		"after it":              {2, status.Error(codes.Unavailable, "busy"), "stop container id1: its end is not seen: Unavailable: busy", "stop "},
-		"after it, out of time": {2, context.DeadlineExceeded, "stop container id1: its end is not seen: context deadline exceeded: ", "stop "},
+		"after it":              {2, status.Error(codes.Unavailable, "busy"), "stop container id1: cannot see its end: Unavailable: busy", "stop "},
+		"after it, out of time": {2, context.DeadlineExceeded, "stop container id1: cannot see its end: context deadline exceeded: ", "stop "},
 		"gone before the stop":  {1, status.Error(codes.NotFound, "unknown"), "", "stop remove "},
 		"gone after it":         {2, status.Error(codes.NotFound, "unknown"), "", "stop remove "},
 	} {

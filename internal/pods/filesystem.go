@@ -15,12 +15,12 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 )
 
-// snapshotterPrefix is how containerd names the directory of a snapshotter
-// (plugin type and id; internal/cri/config.getImageFSPath).
+// snapshotterPrefix is containerd's prefix for the directory of a snapshotter (plugin type and id;
+// internal/cri/config.getImageFSPath).
 const snapshotterPrefix = "io.containerd.snapshotter.v1."
 
-// Filesystem returns path, size and free space of the runtime's image file system. Free
-// is what kubelet calls available: without the blocks reserved for root.
+// Filesystem returns path, size and free space of the runtime's image filesystem. Free is what kubelet calls available:
+// without the blocks reserved for root.
 func (r *Runtime) Filesystem(ctx context.Context) (policy.Filesystem, error) {
 	path, err := r.imagePath(ctx)
 	if err != nil {
@@ -34,8 +34,8 @@ func (r *Runtime) Filesystem(ctx context.Context) (policy.Filesystem, error) {
 	return policy.Filesystem{Path: path, Size: int64(stat.Blocks * block), Free: int64(stat.Bavail * block)}, nil
 }
 
-// Snapshotter returns the name of the runtime's snapshotter, from its directory. Another
-// path is an error: with a wrong snapshotter, all images would be unpacked twice.
+// Snapshotter returns the name of the runtime's snapshotter, from its directory. It returns an error for another path:
+// with a wrong snapshotter, all images would be unpacked twice.
 func (r *Runtime) Snapshotter(ctx context.Context) (string, error) {
 	path, err := r.imagePath(ctx)
 	if err != nil {
@@ -43,7 +43,7 @@ func (r *Runtime) Snapshotter(ctx context.Context) (string, error) {
 	}
 	name, ok := strings.CutPrefix(filepath.Base(path), snapshotterPrefix)
 	if !ok || name == "" {
-		return "", fmt.Errorf("cri %s: image filesystem %s: names no snapshotter: set containerd.snapshotter",
+		return "", fmt.Errorf("cri %s: image filesystem %s: the path has no snapshotter: set containerd.snapshotter",
 			r.socket, path)
 	}
 	return name, nil
@@ -56,12 +56,12 @@ func (r *Runtime) imagePath(ctx context.Context) (path string, err error) {
 		if err != nil {
 			return fmt.Errorf("image filesystem: %w", readable(err))
 		}
-		// The first is that of the default snapshotter; kubelet reads no other.
+		// The first belongs to the default snapshotter; kubelet reads no other.
 		if all := answer.GetImageFilesystems(); len(all) > 0 {
 			path = all[0].GetFsId().GetMountpoint()
 		}
 		if path == "" {
-			return errors.New("image filesystem: the runtime names none")
+			return errors.New("image filesystem: the runtime reports none")
 		}
 		return nil
 	})

@@ -17,7 +17,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// filesystems is an answer of ImageFsInfo.
+// filesystems returns an answer of ImageFsInfo.
 func filesystems(paths ...string) func() (*cri.ImageFsInfoResponse, error) {
 	answer := &cri.ImageFsInfoResponse{}
 	for _, path := range paths {
@@ -41,8 +41,7 @@ func TestFilesystem(t *testing.T) {
 	assert.LessOrEqual(t, got.Free, got.Size)
 }
 
-// A file system whose figures are known tells bytes from blocks, and what is
-// free from what is used.
+// A filesystem with known figures distinguishes bytes from blocks, and free from used space.
 func TestFilesystemFigures(t *testing.T) {
 	t.Parallel()
 	const size, used = 16 << 20, 3 << 20
@@ -74,39 +73,39 @@ func TestSnapshotter(t *testing.T) {
 	}
 }
 
-// oddFilesystems are answers of CRI that do not help, with what is said of the
-// file system and of the snapshotter; empty: that one is no error.
+// oddFilesystems are unusable answers of CRI, with the errors for the filesystem and for the snapshotter; empty: no
+// error.
 var oddFilesystems = map[string]struct {
 	answer                  func() (*cri.ImageFsInfoResponse, error)
 	filesystem, snapshotter string
 }{
-	"none": {filesystems(), "image filesystem: the runtime names none", "image filesystem: the runtime names none"},
+	"none": {filesystems(), "image filesystem: the runtime reports none", "image filesystem: the runtime reports none"},
 	"no mount point": {
-		filesystems("", "/a/io.containerd.snapshotter.v1.zfs"), // another's is no answer
-		"image filesystem: the runtime names none", "image filesystem: the runtime names none",
+		filesystems("", "/a/io.containerd.snapshotter.v1.zfs"), // another snapshotter's directory does not count
+		"image filesystem: the runtime reports none", "image filesystem: the runtime reports none",
 	},
 	"without an id": {
 		func() (*cri.ImageFsInfoResponse, error) {
 			return &cri.ImageFsInfoResponse{ImageFilesystems: []*cri.FilesystemUsage{{}}}, nil
 		},
-		"image filesystem: the runtime names none", "image filesystem: the runtime names none",
+		"image filesystem: the runtime reports none", "image filesystem: the runtime reports none",
 	},
 	"not there": {
 		filesystems("/nowhere/io.containerd.snapshotter.v1.native"),
 		"image filesystem /nowhere/io.containerd.snapshotter.v1.native: no such file or directory", "",
 	},
 	"a path of its own": {
-		filesystems("/"), "", "image filesystem /: names no snapshotter: set containerd.snapshotter",
+		filesystems("/"), "", "image filesystem /: the path has no snapshotter: set containerd.snapshotter",
 	},
 	"a snapshotter without a name": {
 		filesystems("/io.containerd.snapshotter.v1."),
 		"image filesystem /io.containerd.snapshotter.v1.: no such file or directory",
-		"image filesystem /io.containerd.snapshotter.v1.: names no snapshotter: set containerd.snapshotter",
+		"image filesystem /io.containerd.snapshotter.v1.: the path has no snapshotter: set containerd.snapshotter",
 	},
 	"below a snapshotter's": {
 		filesystems("/io.containerd.snapshotter.v1.native/data"),
 		"image filesystem /io.containerd.snapshotter.v1.native/data: no such file or directory",
-		"image filesystem /io.containerd.snapshotter.v1.native/data: names no snapshotter: set containerd.snapshotter",
+		"image filesystem /io.containerd.snapshotter.v1.native/data: the path has no snapshotter: set containerd.snapshotter",
 	},
 	"an error": {
 		func() (*cri.ImageFsInfoResponse, error) { return nil, status.Error(codes.Unavailable, "starting") },
@@ -132,8 +131,7 @@ func TestOddFilesystems(t *testing.T) {
 	}
 }
 
-// Every container counts that has not been removed: ended ones, those of other
-// pods, and those whose sandbox is gone.
+// Every container that has not been removed counts: ended ones, those of other pods, and those whose sandbox is gone.
 func TestUsed(t *testing.T) {
 	t.Parallel()
 	f := oneContainer()
@@ -150,7 +148,7 @@ func TestUsed(t *testing.T) {
 	assert.Len(t, found, 1)
 	assert.ElementsMatch(t, []digest.Digest{config, digest.FromString("app"), digest.FromString("old")}, used)
 
-	// One that was removed while its status was asked for was there all the same.
+	// A container that was removed during the status query still counts.
 	f.status = func(context.Context) (*cri.ContainerStatusResponse, error) {
 		return nil, status.Error(codes.NotFound, "no such container")
 	}

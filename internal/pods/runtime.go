@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -22,7 +23,7 @@ import (
 )
 
 const (
-	// DefaultPull bounds a pull: 200 MB over 2 Mbit/s.
+	// DefaultPull limits a pull: 200 MB over 2 Mbit/s.
 	DefaultPull = 15 * time.Minute
 
 	// callTimeout is half of kubelet's.
@@ -37,7 +38,7 @@ const (
 type Options struct {
 	// Socket is the absolute path of the CRI socket.
 	Socket string
-	// Pull bounds Pull; zero means DefaultPull.
+	// Pull limits Pull; zero means DefaultPull.
 	Pull time.Duration
 }
 
@@ -45,6 +46,9 @@ type Options struct {
 type Runtime struct {
 	socket string
 	pull   time.Duration
+
+	mu      sync.Mutex
+	started map[string]int64 // start of each running container of the last list, by its id
 }
 
 var _ node.Pods = (*Runtime)(nil)
@@ -69,7 +73,7 @@ type session struct {
 	cri.ImageServiceClient
 }
 
-// with runs a call in a session of its own, within limit.
+// with runs a call on a new session, within limit.
 func (r *Runtime) with(ctx context.Context, limit time.Duration, call func(context.Context, session) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -81,7 +85,7 @@ func (r *Runtime) with(ctx context.Context, limit time.Duration, call func(conte
 }
 
 func (r *Runtime) connected(ctx context.Context, call func(context.Context, session) error) error {
-	// The probe returns the kernel's own error, which gRPC would wrap three times.
+	// The extra dial returns the kernel's error, which gRPC would wrap three times.
 	probe, err := r.dial(ctx, "")
 	if err != nil {
 		return err
@@ -111,8 +115,7 @@ func (r *Runtime) dial(ctx context.Context, _ string) (net.Conn, error) {
 // isNotFound reports whether the runtime does not know the object.
 func isNotFound(err error) bool { return status.Code(err) == codes.NotFound }
 
-// readable turns a gRPC error into the runtime's own text, with the standard errors that
-// callers check.
+// readable converts a gRPC error to the runtime's own text, with the standard errors that callers check.
 func readable(err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok {

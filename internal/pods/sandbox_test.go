@@ -16,7 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// sandboxIn is the status of a sandbox in a network.
+// sandboxIn returns the status of a sandbox in a network.
 func sandboxIn(mode cri.NamespaceMode, network *cri.PodSandboxNetworkStatus) *cri.PodSandboxStatus {
 	return &cri.PodSandboxStatus{
 		State: cri.PodSandboxState_SANDBOX_READY, Network: network,
@@ -74,7 +74,7 @@ func TestSandboxFaults(t *testing.T) {
 
 	for cause, words := range map[error]string{
 		status.Error(codes.Unavailable, "shutting down"): "Unavailable: shutting down",
-		nil: "the runtime gives no status", // which has the zero value: ready
+		nil: "the runtime reports no status", // whose zero value means ready
 	} {
 		answer = cause
 		ready, err = r.SandboxReady(t.Context(), "s1")
@@ -85,7 +85,7 @@ func TestSandboxFaults(t *testing.T) {
 	}
 }
 
-// A runtime that takes the question and says nothing is left at the deadline.
+// A call to a runtime that does not answer ends at the deadline.
 func TestSandboxHungServer(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

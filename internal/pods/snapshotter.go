@@ -8,14 +8,13 @@ import (
 	"sync"
 )
 
-// CachedSnapshotter returns a function that answers as Snapshotter. It asks CRI again only after
-// containerd was restarted, since each observation of the node needs the answer.
+// CachedSnapshotter returns a function that returns Snapshotter's result. It asks CRI again only after a restart of
+// containerd, because each observation of the node needs the answer.
 func (r *Runtime) CachedSnapshotter() func(context.Context) (string, error) {
 	return (&snapshotterCache{socket: r.socket, ask: r.Snapshotter}).get
 }
 
-// snapshotterCache keeps an answer of CRI until containerd is restarted: it makes its socket anew
-// then.
+// snapshotterCache keeps an answer of CRI until containerd restarts, which creates a new socket.
 type snapshotterCache struct {
 	socket string
 	ask    func(context.Context) (string, error)

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 )
@@ -19,6 +20,7 @@ import (
 const (
 	errServers     = words("no list of API servers")
 	errNotAllowed  = words("the kubeconfig may not list them")
+	serverName     = "API server "
 	nameOfOthers   = "API servers of other nodes"
 	endpointsOfAPI = "/api/v1/namespaces/default/endpoints/kubernetes"
 )
@@ -32,35 +34,37 @@ type server struct {
 	local bool
 }
 
-// localServer returns an API server of this node. Its authority is that of its clients, or its certificate itself.
+// localServer returns an API server of this node. It is verified with the authority of its clients, or with its
+// certificate itself.
 func (p program) localServer(root string, api flags) (s server, err error) {
 	host := api.last("advertise-address")
 	if host == "" {
 		host = api.last("bind-address")
 	}
-	if ip, errIP := netip.ParseAddr(host); errIP != nil || ip.IsUnspecified() {
+	ip, errIP := netip.ParseAddr(host)
+	if host = ip.Unmap().String(); errIP != nil || ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
 	port := cmp.Or(api.last("secure-port"), "6443")
 	if _, ok := placeOf("https://" + net.JoinHostPort(host, port)); !ok {
-		return s, words("its secure-port is not understood")
+		return s, words("cannot read its secure-port")
 	}
 	s = server{at: net.JoinHostPort(host, port), local: true}
 	s.authorities, err = p.bundle(root, api.last("client-ca-file"), api.last("tls-cert-file"))
 	return s, err
 }
 
-// ready asks the API servers of this node, and those of others, which a kubeconfig leads to. Where this node has an API
-// server, others that are not known are not ready.
+// ready checks the API servers of this node, and those of other nodes, which a kubeconfig leads to. If this node has an
+// API server, unknown others count as not ready.
 func (c Control) ready(ctx context.Context, servers []server, hasServer bool) []fleet.Part {
-	k, err := readKubeconfig(c.Root, c.Kubeconfigs)
-	k.dial = c.Dial
+	l, err := newLister(c.Root, c.Kubeconfigs)
+	l.dial = c.Dial
 	for n := range servers {
-		servers[n].pairs, servers[n].token = k.pairs, k.token // it may refuse others
+		servers[n].pairs, servers[n].token = l.pairs, l.token // the address may refuse others
 	}
 	var others []server
 	if err == nil {
-		others, err = k.others(ctx, servers)
+		others, err = l.others(ctx, servers)
 	}
 	isUnasked := errors.Is(err, errNoKubeconfig) || errors.Is(err, errNotAllowed)
 	out := all(slices.Concat(servers, others), func(s server) fleet.Part { return s.ready(ctx) })
@@ -70,9 +74,9 @@ func (c Control) ready(ctx context.Context, servers []server, hasServer bool) []
 	return out
 }
 
-// ready asks whether a server is ready; older ones know only whether they are healthy.
+// ready checks whether a server is ready; older ones only report whether they are healthy.
 func (s server) ready(ctx context.Context) fleet.Part {
-	p := fleet.Part{Name: "API server " + s.at, Local: s.local}
+	p := fleet.Part{Name: serverName + s.at, Local: s.local}
 	_, err := s.get(ctx, "https://"+s.at+"/readyz")
 	if e, is := errors.AsType[*errStatus](err); is && e.code == http.StatusNotFound { // Kubernetes before 1.16
 		_, err = s.get(ctx, "https://"+s.at+"/healthz")
@@ -83,29 +87,31 @@ func (s server) ready(ctx context.Context) fleet.Part {
 	return p
 }
 
-// addresses are those of an endpoint as a cluster lists them.
+// addresses are the addresses of an endpoint in a cluster's list.
 type addresses []struct {
 	IP netip.Addr `json:"ip"`
 }
 
-// others returns the API servers that a cluster names, but this node's.
-func (k kubeconfig) others(ctx context.Context, own []server) ([]server, error) {
-	body, err := k.get(ctx, k.server+endpointsOfAPI)
+// others returns the cluster's API servers except those of this node.
+func (l lister) others(ctx context.Context, own []server) ([]server, error) {
+	body, err := l.get(ctx, l.server+endpointsOfAPI)
 	e, is := errors.AsType[*errStatus](err)
 	if is && (e.code == http.StatusUnauthorized || e.code == http.StatusForbidden) {
-		return nil, errNotAllowed
+		return nil, l.notAllowed()
 	}
 	if err != nil {
-		return nil, words(hostOf(k.server) + ": " + kindOf(err))
+		return nil, words(hostOf(l.server) + ": " + kindOf(err))
 	}
 	named, err := addressesOf(body)
 	if err != nil {
 		return nil, err
 	}
+	each := l.identity
+	each.name = "" // of the kubeconfig's server
 	var out []server
 	for _, a := range named {
 		if !slices.ContainsFunc(own, func(s server) bool { return s.isAt(a.Addr(), a.String()) }) {
-			out = append(out, server{identity: k.identity, at: a.String()})
+			out = append(out, server{identity: each, at: a.String()})
 		}
 	}
 	return out, nil
@@ -141,13 +147,35 @@ func addressesOf(body []byte) (out []netip.AddrPort, err error) {
 	return out, nil
 }
 
-// isAt reports whether this is the server at an address: its own one, or another of this node with the same port.
+// balanced returns an unknown part if the API servers share one address that no interface of this node has, as of a
+// load balancer: nobody knows how many there are, or which one answers. A control plane with one member of etcd has one
+// API server.
+func balanced(members, servers []fleet.Part) []fleet.Part {
+	if len(members) < 2 || len(servers) != 1 || !servers[0].Local {
+		return nil
+	}
+	at, _, _ := net.SplitHostPort(strings.TrimPrefix(servers[0].Name, serverName))
+	if ip, err := netip.ParseAddr(at); err != nil || isOfNode(ip) {
+		return nil
+	}
+	return []fleet.Part{{
+		Name: nameOfOthers, Seen: "the cluster lists only " + at + ", which is not an address of this node" + override,
+	}}
+}
+
+// isAt reports whether this is the server at an address: its own address, or another one of this node with the same
+// port.
 func (s server) isAt(ip netip.Addr, at string) bool {
 	_, port, _ := net.SplitHostPort(at)
 	_, own, _ := net.SplitHostPort(s.at)
 	if s.at == at || port != own {
 		return s.at == at
 	}
+	return isOfNode(ip)
+}
+
+// isOfNode reports whether an interface of this node has an address.
+func isOfNode(ip netip.Addr) bool {
 	addresses, err := net.InterfaceAddrs()
 	return err == nil && slices.ContainsFunc(addresses, func(a net.Addr) bool {
 		prefix, err := netip.ParsePrefix(a.String())

@@ -17,10 +17,10 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// errClosed is a server that takes a connection and ends it.
-const errClosed = words("it ends each connection: it wants another certificate, or speaks no gRPC")
+// errClosed is the error for a server that accepts connections and closes them.
+const errClosed = words("it closes each connection: it requires another certificate, or does not speak gRPC")
 
-// get asks for what is at a URL by HTTP and returns the body of a 200. Redirects are not followed.
+// get sends a GET request to a URL and returns the body of a 200. It follows no redirect.
 func (i identity) get(ctx context.Context, url string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -34,7 +34,7 @@ func (i identity) get(ctx context.Context, url string) ([]byte, error) {
 	transport := &http.Transport{ // without a proxy: these are nodes of the same cluster
 		TLSClientConfig: i.tls(),
 		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
-			return i.dial(ctx, network, address) // its own context would outlive the question
+			return i.dial(ctx, network, address) // the request's context would not end with the call
 		},
 		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
 	}
@@ -50,9 +50,8 @@ func (i identity) get(ctx context.Context, url string) ([]byte, error) {
 	return data, err
 }
 
-// ask asks one URL of an etcd by its own client, which is closed afterwards. The first failure to connect ends the
-// question: a client alone would try again until the time is over, as it does where a server says that it cannot answer
-// yet.
+// ask calls one URL of an etcd with etcd's client, which is closed afterwards. The first failure to connect ends the
+// call: the client would retry until the time is over, as it does when a server reports that it cannot answer yet.
 func (i identity) ask(ctx context.Context, at string, question func(context.Context, *clientv3.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -92,7 +91,7 @@ func (i identity) dialOnce(fail context.CancelCauseFunc) func(context.Context, s
 	}
 }
 
-// credentials are those of a URL: by https the server's certificate is verified.
+// credentials returns the credentials for a URL: for https the server's certificate is verified.
 func (i identity) credentials(at string, fail context.CancelCauseFunc) grpc.DialOption {
 	if !isHTTPS(at) {
 		return grpc.EmptyDialOption{}

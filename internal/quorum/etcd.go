@@ -7,19 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/kubic-project/image-update-agent/agent/fleet"
+	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
 )
 
 const (
 	errNoEtcd   = words("no pod manifest names its members")
 	errMembers  = words("no list of members")
-	errClusters = words("its URLs lead to several clusters")
+	errClusters = words("its URLs belong to several clusters")
 	errRemoved  = words("the member of this node is not in the list of members")
 	errOther    = words("another member answers")
 	errLeader   = words("it has no leader")
@@ -27,24 +27,24 @@ const (
 
 var errMany = words(fmt.Sprintf("more than %d members", maxParts))
 
-// member is a member as etcd lists it.
+// member is a member in etcd's list.
 type member struct {
 	id      uint64
 	name    string
-	peers   []string // URLs, as its cluster has them
+	peers   []string // URLs, as in the list
 	clients []string
 	learner bool // it has no vote
 }
 
-// cluster is an etcd as its members list it.
+// cluster is an etcd with its member list.
 type cluster struct {
 	identity
 	id      uint64
 	members []member
-	own     map[uint64][]string // members of this node, and where they listen
+	own     map[uint64][]string // members of this node, with their URLs
 }
 
-// answer is what one URL says.
+// answer is the answer of one URL.
 type answer struct {
 	cluster uint64
 	by      uint64 // the member that answers
@@ -52,7 +52,7 @@ type answer struct {
 	err     error
 }
 
-// clusterOf asks all URLs of an etcd for its members, and takes the first list.
+// clusterOf asks all URLs of an etcd for its members, and uses the first list.
 func (e etcd) clusterOf(ctx context.Context) (cluster, error) {
 	places := slices.Concat(e.urls, e.advertised)
 	answers := all(places, func(at string) answer { return e.list(ctx, at) })
@@ -85,7 +85,7 @@ func (e etcd) clusterOf(ctx context.Context) (cluster, error) {
 	return c, nil
 }
 
-// hasOwn reports whether the members that answer on this node are in the list.
+// hasOwn reports whether the list has the members that answer on this node.
 func (c cluster) hasOwn() bool {
 	for id := range c.own {
 		if !slices.ContainsFunc(c.members, func(m member) bool { return m.id == id }) {
@@ -95,7 +95,7 @@ func (c cluster) hasOwn() bool {
 	return true
 }
 
-// list asks one URL for the list of members.
+// list returns the member list from one URL.
 func (i identity) list(ctx context.Context, at string) (a answer) {
 	a.err = i.ask(ctx, at, func(ctx context.Context, client *clientv3.Client) error {
 		resp, err := client.MemberList(ctx)
@@ -121,8 +121,8 @@ func (i identity) list(ctx context.Context, at string) (a answer) {
 	return a
 }
 
-// join makes one of clusters that are the same, as the etcd of this node and that of its API server. An etcd of this
-// node that does not answer is a member of one that does, if that names it.
+// join merges equal clusters, such as the etcd of this node and that of its API server. An etcd of this node that does
+// not answer is a member of one that answers, if that lists it.
 func join(etcds []etcd, found []cluster, errs []error) (clusters []cluster, failed []error) {
 	for n, c := range found {
 		switch at := slices.IndexFunc(clusters, func(other cluster) bool { return other.id == c.id }); {
@@ -142,8 +142,8 @@ func join(etcds []etcd, found []cluster, errs []error) (clusters []cluster, fail
 	return clusters, failed
 }
 
-// claim takes the member of a cluster that has the URLs of this node's etcd, which does not answer itself, and reports
-// whether exactly one has them.
+// claim finds the member of a cluster with the URLs of this node's etcd, which does not answer, and reports whether
+// there is exactly one.
 func (e etcd) claim(c cluster) bool {
 	if !e.isOwn || len(c.own) > 0 {
 		return false
@@ -167,7 +167,7 @@ func (e etcd) claim(c cluster) bool {
 	return true
 }
 
-// health asks each member with a vote whether it is healthy.
+// health checks each voting member.
 func (c cluster) health(ctx context.Context) []fleet.Part {
 	voters := slices.DeleteFunc(slices.Clone(c.members), func(m member) bool { return m.learner })
 	return all(voters, func(m member) fleet.Part {
@@ -178,7 +178,7 @@ func (c cluster) health(ctx context.Context) []fleet.Part {
 			if place, ok := placeOf(at); ok {
 				places = append(places, place)
 			} else {
-				p.Seen = "the URLs of its clients are not understood"
+				p.Seen = "cannot read its client URLs"
 			}
 		}
 		places = places[:min(len(places), maxURLs)]
@@ -193,18 +193,18 @@ func (c cluster) health(ctx context.Context) []fleet.Part {
 	})
 }
 
-var memberName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,80}$`)
+var memberName = lazyregexp.New(`^[A-Za-z0-9._-]{1,80}$`)
 
-// title is the name of a member, or its id where the name is no plain word.
+// title returns the name of a member, or its id if the name is not a plain word.
 func (m member) title() string {
-	if memberName.MatchString(m.name) {
+	if memberName().MatchString(m.name) {
 		return m.name
 	}
 	return fmt.Sprintf("%x", m.id)
 }
 
-// isHealthy asks at one URL of a member: it reads what the quorum has, answers itself, has a leader and no alarm. While
-// a leader is elected it reads nothing, so that is tried until the time is over.
+// isHealthy checks one URL of a member: it must read with quorum, answer itself, have a leader and no alarm. During a
+// leader election reads fail, so it retries until the time is over.
 func (i identity) isHealthy(ctx context.Context, at string, id uint64) error {
 	return i.ask(ctx, at, func(ctx context.Context, client *clientv3.Client) error {
 		if _, err := client.Get(ctx, "health"); err != nil { // as etcdctl does; the key need not exist
@@ -226,7 +226,7 @@ func (i identity) isHealthy(ctx context.Context, at string, id uint64) error {
 	})
 }
 
-// alarmOf names what a member says is wrong by the words of etcd that are known.
+// alarmOf returns the known etcd alarms in a member's list of problems.
 func alarmOf(said []string) error {
 	for _, alarm := range []string{"NOSPACE", "CORRUPT"} {
 		if slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, alarm) }) {

@@ -4,10 +4,7 @@ package quorum
 
 import "github.com/kubic-project/image-update-agent/agent/node"
 
-// The parsers.
-var ParseKubeconfig = parseKubeconfig
-
-// Read returns where the etcds and API servers of pod manifests are asked.
+// Read returns the URLs of the etcds and API servers in pod manifests.
 func (c Control) Read(files ...node.PodFile) (urls []string, errs []error) {
 	etcds, servers, errs := c.read(find(files))
 	for _, e := range etcds {

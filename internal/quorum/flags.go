@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// flags are the values of a program's flags by their names, without dashes, in the order in which they are given.
+// flags are the values of a program's flags by name, without dashes, in order.
 type flags map[string][]string
 
-// errFlags is a command line that the program does not take, or of which a flag is not known.
-const errFlags = words("its arguments are not understood")
+// errFlags is a command line that the program rejects, or one with an unknown flag.
+const errFlags = words("cannot read its arguments")
 
-// parseFlags reads --name=value and --name value, with one dash or two. Those of known take the next word as their
-// value whatever it is; others only one that is no flag.
+// parseFlags parses --name=value and --name value, with one dash or two. Flags in known take the next word as their
+// value in any case; others only if it is not a flag.
 func parseFlags(line, known []string) (flags, error) {
 	out := flags{}
 	for n := 0; n < len(line); n++ {
@@ -35,7 +35,7 @@ func parseFlags(line, known []string) (flags, error) {
 	return out, nil
 }
 
-// last returns the value that counts where a later one replaces an earlier one.
+// last returns the value of a flag for which the last occurrence counts.
 func (f flags) last(name string) string {
 	if values := f[name]; len(values) > 0 {
 		return values[len(values)-1]
@@ -43,7 +43,7 @@ func (f flags) last(name string) string {
 	return ""
 }
 
-// list returns the list of URLs that counts: a later one replaces an earlier one, unless it is one URL of that.
+// list returns the URL list of a flag: the last occurrence counts, unless it is one URL of an earlier list.
 func (f flags) list(name string) string {
 	list := ""
 	for _, value := range f[name] {
@@ -59,13 +59,13 @@ func (f flags) list(name string) string {
 func (f flags) known(name string) (string, error) {
 	value := f.last(name)
 	if strings.Contains(value, unknown) {
-		return "", words("the variable in " + name + " is not known")
+		return "", words("the variable in " + name + " is not set")
 	}
 	return value, nil
 }
 
-// urls returns the URLs of a list with commas, as scheme and host. What is no URL of http or https, and what is not
-// known, is left out; it is an error where nothing else is left.
+// urls returns the URLs of a comma-separated list, as scheme and host. It omits values that are unknown, or not URLs of
+// http or https; it is an error if none is left.
 func urls(name, list string) ([]string, error) {
 	var out []string
 	bad := false
@@ -79,9 +79,9 @@ func urls(name, list string) ([]string, error) {
 	}
 	if bad && len(out) == 0 {
 		if strings.Contains(list, unknown) {
-			return nil, words("the variable in " + name + " is not known")
+			return nil, words("the variable in " + name + " is not set")
 		}
-		return nil, words("the URLs of " + name + " are not understood")
+		return nil, words("the URLs of " + name + " cannot be read")
 	}
 	return out[:min(len(out), maxURLs)], nil
 }

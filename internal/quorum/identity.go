@@ -13,16 +13,17 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
-// identity is what a server is shown, and which authorities it is verified with.
+// identity is the client's certificate for a server, and the authorities to verify it.
 type identity struct {
 	authorities []byte            // PEM; empty: the system's
-	pairs       []tls.Certificate // the first that the server takes is shown
+	name        string            // the server's, in its certificate; empty: its host
+	pairs       []tls.Certificate // the first one that the server accepts is used
 	token       string
 	dial        func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 func (i identity) tls() *tls.Config {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: i.pairs}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: i.name, Certificates: i.pairs}
 	if len(i.authorities) > 0 {
 		config.RootCAs = x509.NewCertPool()
 		config.RootCAs.AppendCertsFromPEM(i.authorities)
@@ -30,14 +31,14 @@ func (i identity) tls() *tls.Config {
 	return config
 }
 
-// serve makes an identity do for the etcd of this node what it does for its API server, which has the certificate of a
-// client: that of a server may not be one.
+// serve completes the identity for the etcd of this node with the client certificate of its API server, because etcd's
+// server certificate may not be valid for clients.
 func (i *identity) serve(client identity) {
 	i.authorities = slices.Concat(i.authorities, client.authorities)
 	i.pairs = slices.Concat(client.pairs, i.pairs)
 }
 
-// bundle reads certificates by their paths in a container, as PEM.
+// bundle reads certificates by their container paths, as PEM.
 func (c container) bundle(root string, names ...string) ([]byte, error) {
 	var all []byte
 	for _, name := range names {
@@ -56,7 +57,7 @@ func (c container) bundle(root string, names ...string) ([]byte, error) {
 	return all, nil
 }
 
-// pair reads a client certificate; none where it has no name.
+// pair reads a client certificate; none if it has no name.
 func (c container) pair(root, cert, key string) ([]tls.Certificate, error) {
 	if cert == "" || key == "" {
 		return nil, nil
@@ -76,7 +77,7 @@ func (c container) pair(root, cert, key string) ([]tls.Certificate, error) {
 	return []tls.Certificate{pair}, nil
 }
 
-// read reads a file by its path in a container.
+// read reads a file by its container path.
 func (c container) read(root, name string) ([]byte, error) {
 	at, err := c.onHost(name)
 	if err != nil {

@@ -17,17 +17,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// words is an error in our own words.
+// words is an error with a fixed text.
 type words string
 
 func (w words) Error() string { return string(w) }
 
-// errStatus is an HTTP answer with another code than 200.
+// errStatus is an HTTP answer other than 200.
 type errStatus struct{ code int }
 
 func (e *errStatus) Error() string { return fmt.Sprintf("%d %s", e.code, http.StatusText(e.code)) }
 
-// kindOf says why a question failed, in our own words: what a server wrote goes nowhere.
+// kindOf returns why a call failed, as a fixed text: texts of servers are never passed on.
 func kindOf(err error) string {
 	if own, is := errors.AsType[words](err); is {
 		return string(own)
@@ -56,14 +56,14 @@ func kindOf(err error) string {
 	case isErrno:
 		return errno.Error()
 	case isDNS:
-		return "its name leads nowhere"
+		return "its name does not resolve"
 	case code != codes.Unknown && code != codes.OK:
 		return "gRPC code " + code.String()
 	}
-	return "its answer is not understood"
+	return "cannot read its answer"
 }
 
-// kindOfTLS says why a connection by TLS failed; empty: it was something else.
+// kindOfTLS returns why a TLS connection failed; empty for other errors.
 func kindOfTLS(err error) string {
 	_, isAuthority := errors.AsType[x509.UnknownAuthorityError](err)
 	_, isName := errors.AsType[x509.HostnameError](err)
@@ -72,14 +72,14 @@ func kindOfTLS(err error) string {
 	remote, is := errors.AsType[*net.OpError](err)
 	switch {
 	case isAuthority:
-		return "its certificate is of an unknown authority"
+		return "its certificate is signed by an unknown authority"
 	case isName:
 		return "its certificate is for another name"
 	case isCertificate:
 		return "its certificate is not valid"
 	case isRecord:
 		return "it does not speak TLS"
-	case is && remote.Op == "remote error": // an alert, which has a code for each text
+	case is && remote.Op == "remote error": // a TLS alert, which has one code per text
 		return remote.Err.Error()
 	}
 	return ""

@@ -3,140 +3,57 @@
 package quorum
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/base64"
 	"errors"
 	"io/fs"
-	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 
-	"gopkg.in/yaml.v3"
-
-	"github.com/kubic-project/image-update-agent/internal/nodefile"
+	"github.com/kubic-project/image-update-agent/internal/kubeconfig"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
-
-// kubeconfig is how a cluster is asked.
-type kubeconfig struct {
-	identity
-	server string // URL
-}
 
 const (
-	errKubeconfig   = words("no kubeconfig with server, authority and certificate or token")
-	errNoKubeconfig = words("there is no kubeconfig that names them")
+	errNoKubeconfig = words("no kubeconfig names them")
+	errNoAuthority  = words("no certificate-authority")
 )
 
-// file is a kubeconfig as it is written. Programs that fetch credentials are not run.
-type file struct {
-	Current  string `yaml:"current-context"`
-	Contexts []struct {
-		Name    string `yaml:"name"`
-		Context struct {
-			Cluster string `yaml:"cluster"`
-			User    string `yaml:"user"`
-		} `yaml:"context"`
-	} `yaml:"contexts"`
-	Clusters []struct {
-		Name    string       `yaml:"name"`
-		Cluster clusterEntry `yaml:"cluster"`
-	} `yaml:"clusters"`
-	Users []struct {
-		Name string    `yaml:"name"`
-		User userEntry `yaml:"user"`
-	} `yaml:"users"`
+// lister lists the API servers of the cluster that a kubeconfig leads to. It does not use proxy-url: these are nodes of
+// the same cluster.
+type lister struct {
+	identity
+	server  string   // URL
+	skipped []string // why the kubeconfigs before this one are not used
 }
 
-type clusterEntry struct {
-	Server string `yaml:"server"`
-	CA     string `yaml:"certificate-authority"`
-	CAData string `yaml:"certificate-authority-data"`
-}
-
-type userEntry struct {
-	Cert     string `yaml:"client-certificate"`
-	CertData string `yaml:"client-certificate-data"`
-	Key      string `yaml:"client-key"`
-	KeyData  string `yaml:"client-key-data"`
-	Token    string `yaml:"token"`
-}
-
-// readKubeconfig returns the first of these kubeconfigs below root that can be used.
-func readKubeconfig(root string, names []string) (k kubeconfig, err error) {
-	var failed []string
+// newLister uses the first usable kubeconfig below root.
+func newLister(root string, names []string) (lister, error) {
+	var skipped []string
 	for _, name := range names {
-		data, errRead := nodefile.Read(filepath.Join("/", root, name), maxFile)
-		if errors.Is(errRead, fs.ErrNotExist) {
+		place := filepath.Join("/", root, name)
+		if _, err := os.Stat(place); errors.Is(err, fs.ErrNotExist) { // a file that it names must exist
 			continue
 		}
-		if errRead == nil {
-			k, errRead = parseKubeconfig(root, data)
+		c, err := kubeconfig.Read(root, place)
+		if err == nil && len(c.Authorities) == 0 {
+			err = errNoAuthority
 		}
-		if errRead == nil {
-			return k, nil
+		if err == nil {
+			i := identity{authorities: c.Authorities, name: c.TLS.ServerName, pairs: c.TLS.Certificates, token: c.Token}
+			return lister{identity: i, server: c.Server, skipped: skipped}, nil
 		}
-		failed = append(failed, name+": "+errRead.Error())
+		skipped = append(skipped, outside.Text(err.Error()))
 	}
-	if failed == nil {
-		return kubeconfig{}, errNoKubeconfig
+	if skipped == nil {
+		return lister{}, errNoKubeconfig
 	}
-	return kubeconfig{}, words(strings.Join(failed, "; "))
+	return lister{}, words(strings.Join(skipped, "; "))
 }
 
-// current returns cluster and user of the current context; what it does not name is empty.
-func (f file) current() (c clusterEntry, u userEntry) {
-	for _, context := range f.Contexts {
-		if context.Name != f.Current {
-			continue
-		}
-		for _, one := range f.Clusters {
-			if one.Name == context.Context.Cluster {
-				c = one.Cluster
-			}
-		}
-		for _, one := range f.Users {
-			if one.Name == context.Context.User {
-				u = one.User
-			}
-		}
+// notAllowed is the error of a kubeconfig that may not list the API servers. One that was skipped might.
+func (l lister) notAllowed() error {
+	if l.skipped == nil {
+		return errNotAllowed
 	}
-	return c, u
-}
-
-// parseKubeconfig reads the current context. Errors have nothing of what was read: it may be a secret.
-func parseKubeconfig(root string, data []byte) (kubeconfig, error) {
-	var f file
-	if yaml.Unmarshal(data, &f) != nil {
-		return kubeconfig{}, errKubeconfig
-	}
-	c, u := f.current()
-	at, err := url.Parse(c.Server)
-	if err != nil || at.Scheme != "https" || at.Host == "" || at.User != nil || at.RawQuery != "" {
-		return kubeconfig{}, errKubeconfig
-	}
-	k := kubeconfig{server: strings.TrimSuffix(c.Server, "/")}
-	if k.authorities, err = (container{}).bundle(root, c.CA); err != nil {
-		return kubeconfig{}, err
-	}
-	if k.pairs, err = (container{}).pair(root, u.Cert, u.Key); err != nil {
-		return kubeconfig{}, err
-	}
-	if ca, err := base64.StdEncoding.DecodeString(c.CAData); err == nil && len(ca) > 0 {
-		k.authorities = ca
-	}
-	cert, errCert := base64.StdEncoding.DecodeString(u.CertData)
-	key, errKey := base64.StdEncoding.DecodeString(u.KeyData)
-	if errCert == nil && errKey == nil && len(cert) > 0 {
-		pair, err := tls.X509KeyPair(cert, key)
-		if err != nil {
-			return kubeconfig{}, errKubeconfig
-		}
-		k.pairs = []tls.Certificate{pair}
-	}
-	k.token = u.Token
-	if !x509.NewCertPool().AppendCertsFromPEM(k.authorities) || k.pairs == nil && k.token == "" {
-		return kubeconfig{}, errKubeconfig
-	}
-	return k, nil
+	return words(strings.Join(append(l.skipped, string(errNotAllowed)), "; "))
 }

@@ -4,16 +4,16 @@ package quorum
 
 import "time"
 
-// Bounds of what comes from etcd and API servers, and from files.
+// Limits of data from etcd, API servers, and files.
 const (
 	maxBody     = 256 << 10 // bytes of an answer; a list of members has some kB
 	maxHeader   = 16 << 10
-	maxParts    = 32      // etcds that pod manifests name, members of one, API servers: more are not understood
-	maxURLs     = 8       // of one etcd or member that are asked
+	maxParts    = 32      // etcds in pod manifests, members of one, API servers: larger numbers are rejected
+	maxURLs     = 8       // that are called per etcd or member
 	maxFile     = 1 << 20 // bytes of a certificate, a key, a kubeconfig or a configuration file
-	maxCommands = 64      // of the script of a shell
-	// askTimeout is for one question. A list of members and then the health of each fit into observeTimeout.
+	maxCommands = 64      // in a shell script
+	// askTimeout limits one call. A member list and then each member's health fit into observeTimeout.
 	askTimeout = 4 * time.Second
-	// observeTimeout is for all questions of an observation together.
+	// observeTimeout limits all calls of an observation together.
 	observeTimeout = 10 * time.Second
 )

@@ -12,7 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// podSpec is a pod manifest, as far as it is read.
+// podSpec is the part of a pod manifest that is read.
 type podSpec struct {
 	Metadata struct {
 		Name string `yaml:"name"`
@@ -33,7 +33,7 @@ type volume struct {
 
 type container struct {
 	Name    string     `yaml:"name"`
-	Restart string     `yaml:"restartPolicy"` // of an init container: Always makes it run beside the others
+	Restart string     `yaml:"restartPolicy"` // of an init container: Always makes it run next to the others
 	Command []string   `yaml:"command"`
 	Args    []string   `yaml:"args"`
 	Env     []variable `yaml:"env"`
@@ -56,7 +56,7 @@ type mount struct {
 	SubPathExpr string `yaml:"subPathExpr"`
 }
 
-// misread is a pod manifest that is not understood.
+// misread is a pod manifest that could not be understood.
 type misread struct {
 	file string
 	err  error
@@ -68,7 +68,7 @@ func (m *misread) Unwrap() error { return m.err }
 // programs are the etcds and API servers in the pod manifests of a node.
 type programs struct {
 	etcds, servers []program
-	errs           []error // what is not understood
+	errs           []error // errors of pod manifests that could not be understood
 }
 
 // program is a container that runs etcd or an API server.
@@ -77,7 +77,7 @@ type program struct {
 	container
 }
 
-// find reads every pod manifest that kubelet reads. One that cannot be read or parsed may have any program in it.
+// find reads every pod manifest that kubelet reads. One that cannot be read or parsed may contain any program.
 func find(files []node.PodFile) programs {
 	var all programs
 	for _, file := range files {
@@ -88,7 +88,7 @@ func find(files []node.PodFile) programs {
 		if _, is := errors.AsType[*manifests.NotPodError](err); is && !file.IsUnread() {
 			continue
 		}
-		if err != nil { // without apiVersion it is no pod, but may be what a pod that runs was made of
+		if err != nil { // without apiVersion it is not a pod, but a running pod may have been made from it
 			pod, err = manifests.Parse(slices.Concat([]byte("apiVersion: v1\n"), file.Content()))
 		}
 		var spec podSpec
@@ -105,12 +105,12 @@ func find(files []node.PodFile) programs {
 	return all
 }
 
-// add takes the containers of a pod that run etcd or an API server.
+// add adds the containers of a pod that run etcd or an API server.
 func (p *programs) add(file string, pod *manifests.File, spec podSpec) {
 	for _, role := range []string{manifests.RoleEtcd, manifests.RoleAPIServer} {
 		found, hasClients := spec.running(pod, role)
 		if len(found) == 0 && pod.Role == role && !hasClients {
-			p.errs = append(p.errs, &misread{file, words("none of its containers is known as " + role)})
+			p.errs = append(p.errs, &misread{file, words("no container is known as " + role)})
 		}
 		for _, c := range found {
 			if role == manifests.RoleEtcd {
@@ -122,7 +122,7 @@ func (p *programs) add(file string, pod *manifests.File, spec podSpec) {
 	}
 }
 
-// running returns the containers that run a program, or may. Clients of etcd run beside it or alone.
+// running returns the containers that run a program, or may. Clients of etcd run next to it or alone.
 func (s podSpec) running(pod *manifests.File, role string) (found []container, hasClients bool) {
 	all := slices.Clone(s.Spec.Containers)
 	for _, c := range s.Spec.Inits {
@@ -149,19 +149,19 @@ func (s podSpec) running(pod *manifests.File, role string) (found []container, h
 	case len(found) > 0 || pod.Role != role:
 	case len(all) == 1:
 		found = all
-	default: // the pod has the name or the label: its container has the name
+	default: // the pod has the name or the label: the container with that name runs it
 		found = slices.DeleteFunc(all, func(c container) bool { return !isNamed(c) })
 	}
 	return found, hasClients
 }
 
-// environment is what a container's variables are; a value that the file does not say is unknown.
+// environment has a container's variables; a value that is not in the file is unknown.
 type environment map[string]string
 
-// unknown stands for text that the file does not say. No file has it: it is no character of YAML or JSON.
+// unknown stands for text that is not in the file. No file contains it: it is not a valid character in YAML or JSON.
 const unknown = "\x00"
 
-// environment reads the variables, of which a later one replaces an earlier one, and may name it.
+// environment reads the variables; a later one replaces an earlier one, and may refer to it.
 func (c container) environment() environment {
 	env := environment{}
 	for _, v := range c.Env {
@@ -173,8 +173,8 @@ func (c container) environment() environment {
 	return env
 }
 
-// expand replaces $(NAME) as kubelet does; $$ is a dollar. What is not set is unknown: kubelet knows variables of
-// services, too.
+// expand replaces $(NAME) as kubelet does; $$ is a dollar. A variable that is not set is unknown, because kubelet also
+// sets variables for services.
 func (e environment) expand(text string) string {
 	var b strings.Builder
 	for {
@@ -202,13 +202,13 @@ func (e environment) expand(text string) string {
 	}
 }
 
-// onHost maps a path of the container to the host. Without a mount it is taken as the host's.
+// onHost maps a path of the container to the host. Without a mount it returns the same path.
 func (c container) onHost(name string) (string, error) {
 	if name == "" {
 		return "", nil
 	}
 	if strings.Contains(name, unknown) || !path.IsAbs(name) {
-		return "", words("the place of a file is not understood")
+		return "", words("cannot tell the path of a file")
 	}
 	name = path.Clean(name)
 	var best *mount

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quorum asks the members of a control plane whether they are healthy: etcd's members and the API servers. It
+// Package quorum checks whether the members of a control plane are healthy: etcd's members and the API servers. It
 // implements apply.Quorum.
 //
-// A member is one with a vote; learners are none. The own member is the one whose id answers where this node's etcd
-// listens, or whose URLs are those that this node's etcd has been told to have: a name is no proof.
+// A member has a vote; learners do not count. The local member is the one whose id answers at the address of this
+// node's etcd, or whose URLs are those configured for this node's etcd: a name is not enough.
 //
-// Where they are, and with which certificates they are asked, is read from the pod manifests of this node: each
-// container that runs etcd or kube-apiserver, by flags, variables, a configuration file or the script of a shell; paths
-// are mapped through the mounts of the pod. The API servers of other nodes are named by the cluster, which is asked
-// with a kubeconfig of the node. etcd is asked by its own client, API servers by HTTPS. All requests only read. A URL
-// that others name is asked only if it has scheme, host and port and nothing else.
+// Addresses and certificates are read from the pod manifests of this node: from each container that runs etcd or
+// kube-apiserver, by flags, variables, a configuration file or a shell script; paths are mapped through the mounts of
+// the pod. The cluster lists the API servers of other nodes; it is queried with a kubeconfig of the node. Requests to
+// etcd use etcd's client, requests to API servers HTTPS. All requests are read-only. A URL from others is called only
+// if it consists of scheme, host and port.
 //
-// What is not understood, not known, or not answered is never taken for healthy. Nothing that a server writes is passed
-// on: what was seen is said in our own words. The questions are asked at the same time, and end together: answers and
-// their number are bounded in size and time, no connection stays open, no redirect is followed, no program is run for
-// credentials.
+// An unknown or unclear state, or a missing answer, never counts as healthy. Text from servers is not passed on:
+// results are described in fixed texts. The calls run concurrently and end together: size, number and time of answers
+// are limited, no connection stays open, no redirect is followed, no program is run for credentials.
 package quorum
 
 import (
@@ -31,19 +30,19 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// override is what every reason for not knowing ends with.
-const override = "; apply.quorum: off overrides"
+// override is the end of every reason for an unknown state.
+const override = "; apply.quorum: off skips this check"
 
-// Control asks the control plane of a node's cluster.
+// Control checks the control plane of a node's cluster.
 type Control struct {
-	Root string // before the paths of certificates and kubeconfigs
-	// Kubeconfigs lead to the other API servers; the first that can be used is used.
+	Root string // prefix of the paths of certificates and kubeconfigs
+	// Kubeconfigs lead to the other API servers; the first usable one counts.
 	Kubeconfigs []string
-	// Dial opens the connections; nil: by the network.
+	// Dial opens the connections; nil: over the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Observe asks all members at the same time. files are the pod manifests of the node.
+// Observe checks all members concurrently. files are the pod manifests of the node.
 func (c Control) Observe(ctx context.Context, files []node.PodFile) fleet.Observation {
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
@@ -61,6 +60,7 @@ func (c Control) Observe(ctx context.Context, files []node.PodFile) fleet.Observ
 	})
 	both.Go(func() { o.Servers = c.ready(ctx, servers, len(p.servers) > 0) })
 	both.Wait()
+	o.Servers = append(o.Servers, balanced(o.Members, o.Servers)...)
 	if len(etcds) == 0 && len(errs) == 0 {
 		errs = []error{errNoEtcd}
 	}
@@ -109,7 +109,7 @@ func (c Control) read(p programs) (etcds []etcd, servers []server, errs []error)
 	return etcds, servers, errs
 }
 
-// members asks each member of the etcds. Those that are not known are errors.
+// members checks each member of the etcds. Unknown ones are errors.
 func members(ctx context.Context, etcds []etcd) ([]fleet.Part, []error) {
 	found, errs := make([]cluster, len(etcds)), make([]error, len(etcds))
 	var group sync.WaitGroup
@@ -121,7 +121,7 @@ func members(ctx context.Context, etcds []etcd) ([]fleet.Part, []error) {
 	return slices.Concat(all(clusters, func(c cluster) []fleet.Part { return c.health(ctx) })...), failed
 }
 
-// all makes the calls at the same time. Their number is bounded by what they are made for.
+// all calls ask concurrently for each element. The length of the list is limited by its source.
 func all[T, R any](of []T, ask func(T) R) []R {
 	out := make([]R, len(of))
 	var group sync.WaitGroup

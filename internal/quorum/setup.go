@@ -13,27 +13,27 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// settings are what etcd is told and matters here.
+// settings are the relevant settings of an etcd.
 type settings struct {
-	listen    string // URLs with commas, as the others
+	listen    string // comma-separated URLs, as the others
 	advertise string
 	peers     string
-	cert, key string // paths in its container
+	cert, key string // container paths
 	client    [2]string
 	authority string
 }
 
-// etcdFlags are the flags that are read. Each is a variable, too: ETCD_NAME for name.
+// etcdFlags are the flags that are read. Each is also a variable: ETCD_NAME for name.
 var etcdFlags = []string{
 	"listen-client-urls", "advertise-client-urls", "initial-advertise-peer-urls",
 	"cert-file", "key-file", "client-cert-file", "client-key-file", "trusted-ca-file", "config-file",
 }
 
-// defaultListen is where etcd listens if nothing is set.
+// defaultListen is etcd's default listen address.
 const defaultListen = "http://localhost:2379"
 
-// etcdSettings reads the settings of an etcd in each form that it takes: a flag counts more than a variable, and a
-// configuration file more than all flags and variables.
+// etcdSettings reads the settings of an etcd in all forms: a flag overrides a variable, and a configuration file
+// overrides all flags and variables.
 func (c container) etcdSettings(root string) (settings, error) {
 	env := c.environment()
 	line, err := c.arguments(env, manifests.RoleEtcd)
@@ -45,12 +45,12 @@ func (c container) etcdSettings(root string) (settings, error) {
 		return settings{}, err
 	}
 	if len(c.EnvFrom) > 0 {
-		return settings{}, words("envFrom is not understood")
+		return settings{}, words("envFrom is not supported")
 	}
 	for _, name := range etcdFlags {
 		value := env["ETCD_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))]
 		isSet := len(given[name]) > 0
-		if name == "config-file" { // of which an empty flag counts as none
+		if name == "config-file" { // an empty flag counts as unset
 			isSet = given.last(name) != ""
 		}
 		if value != "" && !isSet {
@@ -72,8 +72,8 @@ func (c container) etcdSettings(root string) (settings, error) {
 	}, nil
 }
 
-// configuration reads a configuration file of etcd. Its keys are matched without regard to case, as etcd does: it reads
-// the YAML by way of JSON.
+// configuration reads a configuration file of etcd. Its keys are case-insensitive, as in etcd, which converts YAML to
+// JSON.
 func (c container) configuration(root, name string) (settings, error) {
 	at, err := c.onHost(name)
 	if err != nil {
@@ -104,7 +104,7 @@ func (c container) configuration(root, name string) (settings, error) {
 		err = json.Unmarshal(data, &f)
 	}
 	if err != nil {
-		return settings{}, words("config-file " + name + " is not understood")
+		return settings{}, words("config-file " + name + " cannot be read")
 	}
 	return settings{
 		listen: f.Listen, advertise: f.Advertise, peers: f.Peers, cert: f.TLS.Cert, key: f.TLS.Key, authority: f.TLS.CA,
@@ -112,13 +112,13 @@ func (c container) configuration(root, name string) (settings, error) {
 	}, nil
 }
 
-// etcd is an etcd as a program of this node names it.
+// etcd is an etcd found in a program of this node.
 type etcd struct {
 	identity
 	file  string   // the pod manifest
-	urls  []string // where it serves clients
-	isOwn bool     // it runs on this node, and urls are where it listens
-	// How others reach the member of this node.
+	urls  []string // its client URLs
+	isOwn bool     // it runs on this node, and urls are its listen addresses
+	// The URLs with which other nodes reach the member of this node.
 	advertised, peers []string
 }
 
@@ -139,7 +139,7 @@ func (p program) ownEtcd(root string) (etcd, error) {
 	for _, at := range listen {
 		e.urls = append(e.urls, atHome(at)...)
 	}
-	e.advertised, _ = urls("", s.advertise) // what is not understood names nothing
+	e.advertised, _ = urls("", s.advertise) // unclear values are ignored
 	e.peers, _ = urls("", s.peers)
 	if e.authorities, err = p.bundle(root, s.authority, s.cert); err != nil {
 		return etcd{}, err
@@ -164,7 +164,7 @@ func (p program) apiFlags() (flags, error) {
 		return nil, err
 	}
 	for n, word := range line {
-		if name, _, _ := strings.Cut(word, "="); strings.HasPrefix(word, "--") { // it takes both
+		if name, _, _ := strings.Cut(word, "="); strings.HasPrefix(word, "--") { // both are accepted
 			line[n] = strings.ReplaceAll(name, "_", "-") + word[len(name):]
 		}
 	}
@@ -173,7 +173,7 @@ func (p program) apiFlags() (flags, error) {
 
 // usedEtcd returns the etcd that an API server of this node uses.
 func (p program) usedEtcd(root string, api flags) (etcd, error) {
-	list := strings.Join(api["etcd-servers"], ",") // all of them
+	list := strings.Join(api["etcd-servers"], ",") // all occurrences
 	all, err := urls("etcd-servers", list)
 	if err == nil && len(all) == 0 {
 		err = words("etcd-servers is not set")

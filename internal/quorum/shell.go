@@ -10,8 +10,8 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// errShell is a script of which not all is known that decides how the program is started.
-const errShell = words("its shell command is not understood")
+// errShell is a script whose effect on the program's start is not fully known.
+const errShell = words("cannot read its shell command")
 
 var shells = []string{"sh", "bash", "ash", "dash"}
 
@@ -21,7 +21,7 @@ var setters = []string{"export", "declare", "typeset", "readonly", "read", ".", 
 // wrappers start the program that follows them, with its flags.
 var wrappers = []string{"exec", "nice", "ionice", "nohup", "tini", "dumb-init", "catatonit", "go-runner", "hyperkube"}
 
-// arguments returns what follows the program in a container's command and arguments.
+// arguments returns the words after the program in a container's command and arguments.
 func (c container) arguments(env environment, program string) ([]string, error) {
 	var line []string
 	for _, word := range slices.Concat(c.Command, c.Args) {
@@ -53,7 +53,7 @@ func (c container) arguments(env environment, program string) ([]string, error) 
 	return found[0], nil
 }
 
-// after returns what follows a program, at the beginning of a command or behind a wrapper.
+// after returns the words after a program, at the start of a command or after a wrapper.
 func after(command []string, program string) ([]string, error) {
 	for n, word := range command {
 		base := path.Base(word)
@@ -65,17 +65,17 @@ func after(command []string, program string) ([]string, error) {
 			break
 		}
 	}
-	return nil, words("its program is not known as " + program)
+	return nil, words("its program is not " + program)
 }
 
-// changesVariables reports whether a command may change the variables that those after it see.
+// changesVariables reports whether a command may change the variables of later commands.
 func changesVariables(command []string) bool {
 	first := path.Base(command[0])
 	return slices.Contains(setters, first) || strings.Contains(command[0], "=")
 }
 
-// script splits the text of a shell into simple commands. Redirections are left out. What the text does not say (the
-// output of another command) is unknown; quoting, comments and variables are those of the shell.
+// script splits a shell script into simple commands without redirections. Text that is not in the script (the output of
+// another command) is unknown; quoting, comments and variables follow the shell.
 func (e environment) script(text string) ([][]string, error) {
 	s := scanner{env: e, text: text}
 	for s.text != "" && s.err == nil {
@@ -88,13 +88,13 @@ func (e environment) script(text string) ([][]string, error) {
 	return s.commands, nil
 }
 
-// scanner reads the text of a shell.
+// scanner reads a shell script.
 type scanner struct {
 	env      environment
-	text     string // what is not read yet
+	text     string // the rest
 	word     strings.Builder
-	isWord   bool // word has begun, be it empty
-	isTarget bool // the next word is that of a redirection
+	isWord   bool // a word has begun, perhaps empty
+	isTarget bool // the next word is the target of a redirection
 	command  []string
 	commands [][]string
 	err      error
@@ -125,7 +125,7 @@ func (s *scanner) endCommand() {
 	s.command = nil
 }
 
-// next reads one character, or what it begins.
+// next reads one character, or the construct that it starts.
 func (s *scanner) next() {
 	c := s.text[0]
 	s.text = s.text[1:]
@@ -164,20 +164,20 @@ func (s *scanner) next() {
 	}
 }
 
-// special takes a character that has a meaning for a shell in some places: there it is not understood.
+// special handles a character with a special meaning in some places: there the script is rejected.
 func (s *scanner) special(c byte) {
 	switch {
 	case c == '`':
 		s.until('`')
 		s.add(unknown)
-	case !s.isWord && strings.IndexByte("[{}!", c) >= 0: // a command of its own: [ -f x ]
+	case !s.isWord && strings.IndexByte("[{}!", c) >= 0: // a command: [ -f x ]
 		s.add(string(c))
 	default:
 		s.add(unknown)
 	}
 }
 
-// until returns the text up to a character, and goes on behind it.
+// until returns the text up to a character, and skips that.
 func (s *scanner) until(end byte) string {
 	before, rest, found := strings.Cut(s.text, string(end))
 	if !found {
@@ -187,21 +187,21 @@ func (s *scanner) until(end byte) string {
 	return before
 }
 
-// redirect leaves a redirection out: a number before it, and the word behind it.
+// redirect skips a redirection: a number before it, and the word after it.
 func (s *scanner) redirect() {
 	if strings.Trim(s.word.String(), "0123456789") == "" {
 		s.word.Reset()
 		s.isWord = false
 	}
 	s.endWord()
-	if strings.HasPrefix(s.text, "<") || strings.HasPrefix(s.text, "(") { // a document, a process
+	if strings.HasPrefix(s.text, "<") || strings.HasPrefix(s.text, "(") { // a here-document, a process substitution
 		s.err = errShell
 	}
 	s.text = strings.TrimPrefix(s.text, ">")
 	s.isTarget = true
 }
 
-// quoted reads what stands between double quotes.
+// quoted reads the text between double quotes.
 func (s *scanner) quoted() {
 	s.add("")
 	for s.text != "" {
@@ -224,7 +224,7 @@ func (s *scanner) quoted() {
 	s.err = errShell
 }
 
-// escape reads what follows a backslash, which stays where only some characters can be escaped.
+// escape reads the character after a backslash, which is kept if only some characters can be escaped.
 func (s *scanner) escape(only string) {
 	if s.text == "" {
 		s.err = errShell
@@ -236,13 +236,13 @@ func (s *scanner) escape(only string) {
 		return
 	}
 	s.text = s.text[1:]
-	if c != "\n" { // that goes on with the line
+	if c != "\n" { // continues the line
 		s.add(c)
 	}
 }
 
-// dollar reads a variable, which is several words where it has spaces and no quotes; all else that a dollar begins is
-// unknown.
+// dollar reads a variable, which becomes several words if it has spaces and is not quoted; all other dollar constructs
+// are unknown.
 func (s *scanner) dollar(isQuoted bool) {
 	name := s.text[:len(s.text)-len(strings.TrimLeft(s.text, letters))]
 	isBraced := false
@@ -289,7 +289,7 @@ func (s *scanner) split(value string) {
 
 const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 
-// substitution passes over the command of $( ), which may have others in it.
+// substitution skips the command of $( ), which may contain others.
 func (s *scanner) substitution() {
 	depth := 0
 	for n, c := range s.text {

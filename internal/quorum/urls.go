@@ -6,15 +6,16 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
 )
 
-var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?$`)
+var hostName = lazyregexp.New(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?$`)
 
-// placeOf returns scheme and host of a URL with a port and nothing else. Others are not asked: who names an address
-// does not choose what is asked for there.
+// placeOf returns scheme and host of a URL with a port and nothing else. Other URLs are rejected: the source of an
+// address must not choose the path of the request.
 func placeOf(text string) (place string, ok bool) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Opaque != "" || u.User != nil || u.ForceQuery ||
@@ -25,7 +26,7 @@ func placeOf(text string) (place string, ok bool) {
 	if number, err := strconv.ParseUint(port, 10, 16); err != nil || number == 0 {
 		return "", false
 	}
-	if ip, err := netip.ParseAddr(host); err != nil && !hostName.MatchString(host) || ip.Zone() != "" {
+	if ip, err := netip.ParseAddr(host); err != nil && !hostName().MatchString(host) || ip.Zone() != "" {
 		return "", false
 	}
 	return u.Scheme + "://" + net.JoinHostPort(host, port), true
@@ -33,13 +34,13 @@ func placeOf(text string) (place string, ok bool) {
 
 func isHTTPS(place string) bool { return strings.HasPrefix(place, "https://") }
 
-// hostOf is host:port of a place.
+// hostOf returns host:port of a place.
 func hostOf(place string) string {
 	_, host, _ := strings.Cut(place, "://")
 	return host
 }
 
-// atHome returns where to reach on this node what listens at a place: an address that stands for all is no address.
+// atHome returns the local addresses for a listen address, because a wildcard address cannot be called.
 func atHome(place string) []string {
 	scheme, at, _ := strings.Cut(place, "://")
 	host, port, _ := net.SplitHostPort(at)
@@ -53,7 +54,7 @@ func atHome(place string) []string {
 	return []string{scheme + "://" + net.JoinHostPort("127.0.0.1", port), scheme + "://" + net.JoinHostPort("::1", port)}
 }
 
-// isLoopback reports whether a place is on whatever machine asks.
+// isLoopback reports whether a place is always on the calling machine.
 func isLoopback(place string) bool {
 	host, _, _ := net.SplitHostPort(hostOf(place))
 	ip, err := netip.ParseAddr(host)

@@ -7,13 +7,13 @@ import (
 	"net"
 )
 
-// What the tests look at beside the exported names.
+// Names for the tests.
 var (
 	HostAddresses = hostAddresses
 	Sources       = sources
 )
 
-// Dial has a checker dial by dial.
+// Dial sets a checker's dial function.
 func Dial(c *Checker, dial func(ctx context.Context, network, address string) (net.Conn, error)) {
 	c.transport.DialContext = dial
 }

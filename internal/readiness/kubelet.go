@@ -39,8 +39,8 @@ type containerStatus struct {
 	Ready       bool
 }
 
-// listed returns by container ID whether a pod's containers are ready. While one pod
-// replaces another, the list may have both.
+// listed returns by container ID whether a pod's containers are ready. While one pod replaces another, the list may
+// have both.
 func (c *Checker) listed(ctx context.Context, namespace, name string) (map[string]bool, error) {
 	list, err := c.pods(ctx)
 	if err != nil {
@@ -60,8 +60,7 @@ func (c *Checker) listed(ctx context.Context, namespace, name string) (map[strin
 	return seen, nil
 }
 
-// Waiting lists the containers that kubelet does not start, and why; none without kubelet's
-// list.
+// Waiting lists the containers that kubelet does not start, with reasons; none without kubelet's list.
 func (c *Checker) Waiting(ctx context.Context) ([]node.Waiting, error) {
 	if c.list == nil {
 		return nil, nil
@@ -93,7 +92,7 @@ func (c *Checker) pods(ctx context.Context) (podList, error) {
 	}
 	req.Header.Set("User-Agent", c.userAgent)
 	req.Header.Set("Accept", "application/json")
-	res, err := c.transport.RoundTrip(req) // follows no redirect
+	res, err := c.transport.RoundTrip(req) // without redirects
 	if err != nil {
 		return podList{}, withTimeout(err, c.timeout)
 	}

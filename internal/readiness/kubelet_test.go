@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve is a server for one test.
+// serve returns a server for one test.
 func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -34,7 +34,7 @@ func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// checker has more time for kubelet's answer than a machine under load takes.
+// checker allows kubelet more time for its answer than a loaded machine needs.
 func checker(t *testing.T, o readiness.Options) *readiness.Checker {
 	t.Helper()
 	o.Timeout = cmp.Or(o.Timeout, time.Minute)
@@ -43,7 +43,7 @@ func checker(t *testing.T, o readiness.Options) *readiness.Checker {
 	return c
 }
 
-// ask wants an answer.
+// ask returns a verdict without an error.
 func ask(t *testing.T, c *readiness.Checker, pod apply.PodReadiness) apply.Verdict {
 	t.Helper()
 	v, err := c.Unready(t.Context(), pod)
@@ -51,7 +51,7 @@ func ask(t *testing.T, c *readiness.Checker, pod apply.PodReadiness) apply.Verdi
 	return v
 }
 
-// podJSON is a pod of the list, with the fields that nobody reads.
+// podJSON returns a pod of the list, with fields that the checker ignores.
 func podJSON(namespace, name, statuses string) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q,"uid":"1","annotations":{"kubernetes.io/config.source":"file"}},
 "spec":{"containers":[{"name":"velum","image":"velum:1"}]},"status":{"phase":"Running","conditions":[{"type":"Ready"}],"containerStatuses":%s}}`,
@@ -71,11 +71,11 @@ const (
 )
 
 const (
-	notSeen = "velum is not ready yet: kubelet has not seen it"
-	says    = "velum is not ready, says kubelet"
+	notSeen = "velum is not ready yet: kubelet does not list it"
+	says    = "velum is not ready according to kubelet"
 )
 
-// kubeletsWords are lists, and what they say of velum (aaa) and side (bbb).
+// kubeletsWords are lists, and their verdict for velum (aaa) and side (bbb).
 var kubeletsWords = map[string]struct{ list, want string }{
 	"both ready":                {listJSON(podJSON("kube-system", "velum-node1", "["+velumReady+","+sideReady+"]")), ""},
 	"order of the list":         {listJSON(podJSON("a", "b", "null"), podJSON("kube-system", "velum-node1", "["+sideReady+","+velumReady+"]")), ""},
@@ -83,7 +83,7 @@ var kubeletsWords = map[string]struct{ list, want string }{
 	"the container before":      {listJSON(podJSON("kube-system", "velum-node1", "["+velumOld+","+sideReady+"]")), notSeen},
 	"waits":                     {listJSON(podJSON("kube-system", "velum-node1", "["+velumWaits+","+sideReady+"]")), notSeen},
 	"without status":            {listJSON(podJSON("kube-system", "velum-node1", "null")), notSeen},
-	"one is missing":            {listJSON(podJSON("kube-system", "velum-node1", "["+velumReady+"]")), "side is not ready yet: kubelet has not seen it"},
+	"one is missing":            {listJSON(podJSON("kube-system", "velum-node1", "["+velumReady+"]")), "side is not ready yet: kubelet does not list it"},
 	"of another namespace":      {listJSON(podJSON("default", "velum-node1", "["+velumReady+","+sideReady+"]")), notSeen},
 	"of another name":           {listJSON(podJSON("kube-system", "velum", "["+velumReady+","+sideReady+"]")), notSeen},
 	"no pods":                   {`{"kind":"PodList","apiVersion":"v1","metadata":{},"items":null}`, notSeen},
@@ -92,7 +92,7 @@ var kubeletsWords = map[string]struct{ list, want string }{
 	"sidecar":                   {listJSON(`{"metadata":{"name":"velum-node1","namespace":"kube-system"},"status":{"initContainerStatuses":[` + sideReady + `],"containerStatuses":[` + velumReady + `]}}`), ""},
 }
 
-// velumAndSide has a probe that nobody but kubelet can run.
+// velumAndSide has a probe that only kubelet can run.
 func velumAndSide() apply.PodReadiness {
 	return apply.PodReadiness{Namespace: "kube-system", Pod: "velum-node1", Containers: []apply.ContainerReadiness{
 		{Name: "velum", ID: "aaa", Probe: &manifests.Probe{Kind: manifests.ProbeExec}},
@@ -128,7 +128,7 @@ func TestKubeletsOwnPort(t *testing.T) {
 	assert.Equal(t, says, ask(t, checker(t, readiness.Options{Pods: s.URL + "/pods"}), velumAndSide()).Unready, "its own certificate")
 }
 
-// noLists are answers that are no list, and what is said of them.
+// noLists are invalid answers, with their errors.
 var noLists = map[string]struct {
 	answer http.HandlerFunc
 	want   string
@@ -162,7 +162,7 @@ func body(s string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, s) }
 }
 
-// Then the probes are run, and what only kubelet can run is named.
+// The probes are run instead, and those that only kubelet can run are named.
 func TestKubeletDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	for name, tc := range noLists {
@@ -193,7 +193,7 @@ func TestKubeletIsNotThere(t *testing.T) {
 	}}, v)
 }
 
-// The proof's own end is no verdict.
+// The end of ctx is not a verdict.
 func TestKubeletIsAskedWithinTheContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -211,17 +211,17 @@ func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	for pods, want := range map[string]string{
 		"127.0.0.1:10255":         "kubelet's pods: first path segment in URL cannot contain colon",
-		"/pods":                   "kubelet's pods: /pods: no URL as http://127.0.0.1:10255/pods",
-		"unix:///run/kubelet":     "kubelet's pods: unix:///run/kubelet: no URL as http://127.0.0.1:10255/pods",
-		"http:///pods":            "kubelet's pods: http:///pods: no URL as http://127.0.0.1:10255/pods",
-		"http://a:secret@b/pods?": "kubelet's pods: http://b/pods: no URL as http://127.0.0.1:10255/pods",
+		"/pods":                   "kubelet's pods: /pods: want a URL such as http://127.0.0.1:10255/pods",
+		"unix:///run/kubelet":     "kubelet's pods: unix:///run/kubelet: want a URL such as http://127.0.0.1:10255/pods",
+		"http:///pods":            "kubelet's pods: http:///pods: want a URL such as http://127.0.0.1:10255/pods",
+		"http://a:secret@b/pods?": "kubelet's pods: http://b/pods: want a URL such as http://127.0.0.1:10255/pods",
 	} {
 		_, err := readiness.New(readiness.Options{Pods: pods})
 		require.EqualError(t, err, want)
 	}
 }
 
-// What kubelet does not start, in which pod, and why, in bounded words; without kubelet's list nobody knows.
+// The containers that kubelet does not start, with their pods and reasons, shortened; none without kubelet's list.
 func TestWaitingContainersOfKubelet(t *testing.T) {
 	t.Parallel()
 	const waits = `{"name":%q,"state":{"waiting":{"reason":%q,"message":%q}}}`

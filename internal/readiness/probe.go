@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// maxTimeout bounds the timeout in a pod manifest. Kubeadm's longest is 15 s.
+	// maxTimeout limits the timeout in a pod manifest. Kubeadm's longest is 15 s.
 	maxTimeout = 30 * time.Second
-	// maxBody is kubelet's: a server that cannot finish its answer is not ready.
+	// maxBody is kubelet's limit: a server that cannot finish its answer is not ready.
 	maxBody = 10 << 10
-	// maxRedirects is the standard library's, and so kubelet's.
+	// maxRedirects is the limit of the standard library, and so of kubelet.
 	maxRedirects = 10
 )
 
@@ -34,14 +34,14 @@ func unrunnable(p manifests.Probe) string {
 		return p.Kind + " probe, which only kubelet can run"
 	case manifests.ProbeHTTP:
 		if scheme := strings.ToLower(p.Scheme); scheme != "http" && scheme != "https" {
-			return fmt.Sprintf("httpGet probe with the scheme %.40q", p.Scheme)
+			return fmt.Sprintf("httpGet probe with the unknown scheme %.40q", p.Scheme)
 		}
 	case manifests.ProbeTCP:
 	default:
-		return fmt.Sprintf("probe of the unknown kind %.40q", p.Kind)
+		return fmt.Sprintf("probe of unknown kind %.40q", p.Kind)
 	}
 	if p.Port < 1 || p.Port > 65535 {
-		return p.Kind + " probe without a port that can be used"
+		return p.Kind + " probe without a usable port"
 	}
 	return ""
 }
@@ -79,7 +79,7 @@ func (c *Checker) probe(ctx context.Context, p manifests.Probe, podAddress strin
 	return first
 }
 
-// isRefused reports whether nothing listens.
+// isRefused reports whether there is no listener.
 func isRefused(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"

@@ -26,7 +26,7 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// probeOf is an HTTP probe of a server, with a minute's patience.
+// probeOf returns an HTTP probe of a server, with a timeout of a minute.
 func probeOf(t *testing.T, s *httptest.Server) manifests.Probe {
 	t.Helper()
 	u, err := url.Parse(s.URL)
@@ -48,7 +48,7 @@ func podOf(probes ...manifests.Probe) apply.PodReadiness {
 	return pod
 }
 
-// httpAnswers are servers, and what a probe of theirs says behind the URL; empty: ready.
+// httpAnswers are servers, and the verdict's text after the URL; empty: ready.
 var httpAnswers = map[string]struct {
 	answer http.HandlerFunc
 	want   string
@@ -123,7 +123,7 @@ func TestHTTPProbeOfAServerThatHangs(t *testing.T) {
 	}
 }
 
-// What a server says beyond that, it may say for ever.
+// The rest of an answer may be endless.
 func TestHTTPProbeReadsTenKilobytes(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -136,7 +136,7 @@ func TestHTTPProbeReadsTenKilobytes(t *testing.T) {
 	assert.Empty(t, ask(t, checker(t, readiness.Options{}), podOf(p)).Unready)
 }
 
-// Kubelet's default stands in for a time that is none.
+// kubelet's default replaces an invalid time.
 func TestHTTPProbeWithoutTime(t *testing.T) {
 	t.Parallel()
 	p := probeOf(t, serve(t, status(http.StatusOK)))
@@ -146,7 +146,7 @@ func TestHTTPProbeWithoutTime(t *testing.T) {
 	}
 }
 
-// A server may lead in a circle for as long as the probe has time.
+// A server may redirect in a circle until the probe's timeout.
 func TestHTTPProbeFollowsTenRedirects(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
@@ -159,7 +159,7 @@ func TestHTTPProbeFollowsTenRedirects(t *testing.T) {
 	assert.Equal(t, int32(10), asked.Load())
 }
 
-// A pod manifest may not keep the proof of the others waiting for longer.
+// A pod manifest cannot delay the check of other containers for longer.
 func TestProbeTimesAreBounded(t *testing.T) {
 	t.Parallel()
 	for asked, want := range map[time.Duration]time.Duration{
@@ -170,7 +170,7 @@ func TestProbeTimesAreBounded(t *testing.T) {
 			readiness.Dial(c, func(ctx context.Context, _, _ string) (net.Conn, error) {
 				end, ok := ctx.Deadline()
 				assert.True(t, ok)
-				assert.Equal(t, want, time.Until(end), asked) // of the bubble
+				assert.Equal(t, want, time.Until(end), asked) // the bubble's time
 				return nil, io.ErrClosedPipe
 			})
 			v := ask(t, c, podOf(manifests.Probe{Kind: manifests.ProbeTCP, Host: "127.0.0.1", Port: 1, Timeout: asked}))
@@ -179,7 +179,7 @@ func TestProbeTimesAreBounded(t *testing.T) {
 	}
 }
 
-// Each question is asked anew.
+// Each check sends a new request.
 func TestHTTPProbeTurnsReady(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
@@ -218,7 +218,7 @@ func TestHTTPProbeOverTLS(t *testing.T) {
 	assert.Contains(t, v.Unready, ": http: server gave HTTP response to HTTPS client")
 }
 
-// requests are probes, and what the server is sent.
+// requests are probes, and the expected requests.
 var requests = map[string]struct {
 	path    string
 	headers []manifests.Header
@@ -297,7 +297,7 @@ func TestTCPProbe(t *testing.T) {
 	assert.Equal(t, "velum is not ready: TCP "+dead.String()+": connect: connection refused", ask(t, c, pod).Unready)
 }
 
-// deadAddress is where nobody listens: the near end of a connection, which nobody else is given meanwhile.
+// deadAddress returns an address without a listener: the local end of a connection, which is not reused meanwhile.
 func deadAddress(t *testing.T) *net.TCPAddr {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -308,7 +308,7 @@ func deadAddress(t *testing.T) *net.TCPAddr {
 	return conn.LocalAddr().(*net.TCPAddr)
 }
 
-// A host is text of a pod manifest.
+// A host name in a pod manifest may be unknown.
 func TestTCPProbeOfAnUnknownHost(t *testing.T) {
 	t.Parallel()
 	p := manifests.Probe{Kind: manifests.ProbeTCP, Host: "a\n\x1bb", Port: 1, Timeout: time.Minute}
@@ -316,18 +316,18 @@ func TestTCPProbeOfAnUnknownHost(t *testing.T) {
 	assert.Equal(t, "velum is not ready: TCP a  b:1: lookup a  b: no such host", v.Unready)
 }
 
-// unrunnable are probes that nobody here can run; nothing is asked for them.
+// unrunnable are probes that the agent cannot run; it sends nothing for them.
 var unrunnable = map[string]struct {
 	probe manifests.Probe
 	want  string
 }{
 	"exec":         {manifests.Probe{Kind: "exec"}, "velum: exec probe, which only kubelet can run"},
 	"grpc":         {manifests.Probe{Kind: "grpc"}, "velum: grpc probe, which only kubelet can run"},
-	"unknown":      {manifests.Probe{Kind: "a\nb"}, `velum: probe of the unknown kind "a\nb"`},
-	"no port":      {manifests.Probe{Kind: "httpGet", Scheme: "HTTP"}, "velum: httpGet probe without a port that can be used"},
-	"no TCP port":  {manifests.Probe{Kind: "tcpSocket"}, "velum: tcpSocket probe without a port that can be used"},
-	"high port":    {manifests.Probe{Kind: "tcpSocket", Port: 65536}, "velum: tcpSocket probe without a port that can be used"},
-	"other scheme": {manifests.Probe{Kind: "httpGet", Scheme: "gopher", Port: 1}, `velum: httpGet probe with the scheme "gopher"`},
+	"unknown":      {manifests.Probe{Kind: "a\nb"}, `velum: probe of unknown kind "a\nb"`},
+	"no port":      {manifests.Probe{Kind: "httpGet", Scheme: "HTTP"}, "velum: httpGet probe without a usable port"},
+	"no TCP port":  {manifests.Probe{Kind: "tcpSocket"}, "velum: tcpSocket probe without a usable port"},
+	"high port":    {manifests.Probe{Kind: "tcpSocket", Port: 65536}, "velum: tcpSocket probe without a usable port"},
+	"other scheme": {manifests.Probe{Kind: "httpGet", Scheme: "gopher", Port: 1}, `velum: httpGet probe with the unknown scheme "gopher"`},
 }
 
 func TestProbesThatCannotRunAreUnchecked(t *testing.T) {
@@ -342,7 +342,7 @@ func TestProbesThatCannotRunAreUnchecked(t *testing.T) {
 	}
 }
 
-// The first that fails is named; those behind it are not asked.
+// The first failing probe is named; later ones do not run.
 func TestProbesRunInOrder(t *testing.T) {
 	t.Parallel()
 	ready, unready := serve(t, status(http.StatusOK)), serve(t, status(http.StatusGone))
@@ -352,7 +352,7 @@ func TestProbesRunInOrder(t *testing.T) {
 	assert.Empty(t, ask(t, checker(t, readiness.Options{}), podOf()), "no containers")
 }
 
-// addressesOf lists loopback addresses, all of which Linux has.
+// addressesOf returns loopback addresses, all of which Linux has.
 func addressesOf(last ...byte) func(context.Context) []netip.Addr {
 	return func(context.Context) []netip.Addr {
 		var found []netip.Addr
@@ -391,7 +391,7 @@ func TestProbeFindsTheAddress(t *testing.T) {
 	}
 }
 
-// The first that accepts is the container's, even where it is not ready.
+// The first address that accepts belongs to the container, even if that is not ready.
 func TestProbeStopsAtTheFirstConnection(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -408,7 +408,7 @@ func TestProbeStopsAtTheFirstConnection(t *testing.T) {
 	assert.Contains(t, v.Unready, "GET http://127.0.0.1:")
 }
 
-// Every address can be listened on, so it is the host's.
+// The test can listen on every address, so each belongs to the host.
 func TestHostAddresses(t *testing.T) {
 	t.Parallel()
 	found := readiness.HostAddresses(t.Context())
@@ -422,8 +422,7 @@ func TestHostAddresses(t *testing.T) {
 	}
 }
 
-// The environment of tests and services may name one; 0.0.0.0 is this host, and
-// no address that proxies are spared.
+// The environment may name a proxy; 0.0.0.0 is this host, but is not exempt from proxies.
 func TestProbesUseNoProxy(t *testing.T) {
 	proxy := serve(t, func(http.ResponseWriter, *http.Request) { assert.Fail(t, "asked a proxy") })
 	t.Setenv("HTTP_PROXY", proxy.URL)

@@ -20,10 +20,10 @@ const listTimeout = 5 * time.Second
 
 // Options configure a Checker.
 type Options struct {
-	// Pods is the URL of kubelet's list, as http://127.0.0.1:10255/pods; empty: only
-	// probes. Its certificate is not verified, since kubelet signs it itself.
+	// Pods is the URL of kubelet's list, for example http://127.0.0.1:10255/pods; empty: only probes. Its certificate
+	// is not verified, because kubelet signs it itself.
 	Pods string
-	// Timeout is for kubelet's answer; 0 means 5 s.
+	// Timeout limits kubelet's answer; 0 means 5 s.
 	Timeout time.Duration
 	// UserAgent is sent to kubelet and containers; empty means the agent's name.
 	UserAgent string
@@ -43,7 +43,7 @@ type Checker struct {
 
 var _ apply.Readiness = (*Checker)(nil)
 
-// New checks the options. It sends no request yet.
+// New checks the options. It sends no request.
 func New(o Options) (*Checker, error) {
 	c := &Checker{
 		timeout:   cmp.Or(o.Timeout, listTimeout),
@@ -62,14 +62,13 @@ func New(o Options) (*Checker, error) {
 		return nil, fmt.Errorf("kubelet's pods: %w", cause(err))
 	}
 	if list.Scheme != "http" && list.Scheme != "https" || list.Host == "" || list.User != nil {
-		return nil, fmt.Errorf("kubelet's pods: %s: no URL as http://127.0.0.1:10255/pods", shown(list))
+		return nil, fmt.Errorf("kubelet's pods: %s: want a URL such as http://127.0.0.1:10255/pods", shown(list))
 	}
 	c.list = list
 	return c, nil
 }
 
-// Unready asks kubelet, and if it does not answer, runs the probes. The only error is that
-// of ctx.
+// Unready asks kubelet, and if it does not answer, runs the probes. Its only error is that of ctx.
 func (c *Checker) Unready(ctx context.Context, pod apply.PodReadiness) (apply.Verdict, error) {
 	var listErr error
 	if c.list != nil {
@@ -85,16 +84,15 @@ func (c *Checker) Unready(ctx context.Context, pod apply.PodReadiness) (apply.Ve
 	return verdict, nil
 }
 
-// fromKubelet compares by container ID: after a start, the list may still have the old
-// container, or none.
+// fromKubelet compares container IDs: after a start, the list may still have the old container, or none.
 func fromKubelet(pod apply.PodReadiness, seen map[string]bool) apply.Verdict {
 	for _, container := range pod.Containers {
 		ready, known := seen[container.ID]
 		switch {
 		case !known:
-			return apply.Verdict{Unready: container.Name + " is not ready yet: kubelet has not seen it"}
+			return apply.Verdict{Unready: container.Name + " is not ready yet: kubelet does not list it"}
 		case !ready:
-			return apply.Verdict{Unready: container.Name + " is not ready, says kubelet"}
+			return apply.Verdict{Unready: container.Name + " is not ready according to kubelet"}
 		}
 	}
 	return apply.Verdict{}

@@ -19,7 +19,7 @@ import (
 
 const (
 	maxHeader    = 64 << 10
-	maxAddresses = 32 // all are tried within a probe's time
+	maxAddresses = 32 // all are tried within a probe's timeout
 )
 
 // newTransport returns a transport like kubelet's, without kept connections.
@@ -33,8 +33,8 @@ func newTransport() *http.Transport {
 		MaxResponseHeaderBytes: maxHeader,
 		TLSClientConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12,
-			// A container's certificate names its service, not the address that a probe
-			// has; kubelet does not verify it, either. Nothing secret is sent.
+			// A container's certificate names its service, not the probe's address; kubelet does not verify it, either.
+			// The request has no secrets.
 			InsecureSkipVerify: true, //nolint:gosec // see above
 		},
 	}
@@ -44,7 +44,7 @@ func newTransport() *http.Transport {
 func hostAddresses(ctx context.Context) []netip.Addr {
 	found := []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 	own, err := net.InterfaceAddrs()
-	if err != nil { // the service may not open netlink sockets
+	if err != nil { // the service may not be allowed to open netlink sockets
 		return append(found, sources(ctx)...)
 	}
 	for _, o := range own {
@@ -56,8 +56,8 @@ func hostAddresses(ctx context.Context) []netip.Addr {
 	return found
 }
 
-// sources returns the source addresses of the default routes, as kubelet chooses a node's
-// address. It sends nothing; the destinations are of documentation (RFC 5737, RFC 3849).
+// sources returns the source addresses of the default routes, as kubelet chooses a node's address. It sends nothing;
+// the destinations are for documentation (RFC 5737, RFC 3849).
 func sources(ctx context.Context) []netip.Addr {
 	var found []netip.Addr
 	for _, far := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
@@ -83,7 +83,7 @@ func statusError(code int) error {
 	return errors.New(strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code))))
 }
 
-// withTimeout names the timeout if that is the cause.
+// withTimeout names the timeout if it is the cause.
 func withTimeout(err error, timeout time.Duration) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("no answer within %v", timeout)
@@ -91,7 +91,7 @@ func withTimeout(err error, timeout time.Duration) error {
 	return cause(err)
 }
 
-// cause strips the URL of a url.Error, which the message has already and may be secret.
+// cause removes the URL of a url.Error, which the message already has and which may be secret.
 func cause(err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err

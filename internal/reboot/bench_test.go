@@ -11,7 +11,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/reboot"
 )
 
-// An observation of a node that has nothing of it, which is most of them.
+// An observation of a node without any of the sources, like most nodes.
 func BenchmarkNothingThere(b *testing.B) {
 	node := reboot.Node{Root: b.TempDir(), Bus: "unix:path=/nothing/here"}
 	for b.Loop() {

@@ -30,8 +30,7 @@ const (
 	tukit     = "org.opensuse.tukit"
 )
 
-// serveRebootMgr is rebootmgr 2.x on a bus. It has no other methods: a call that
-// sets something would be an error.
+// serveRebootMgr serves rebootmgr 2.x on a bus. It has no other methods, so a call that sets something would fail.
 func serveRebootMgr(t *testing.T, b bustest.Bus, methods map[string]any) *dbus.Conn {
 	t.Helper()
 	return b.Serve(t, rebootMgr, "/org/opensuse/RebootMgr", rebootMgr, methods)
@@ -45,7 +44,7 @@ func window(start, length string) func() (string, string, *dbus.Error) {
 	return func() (string, string, *dbus.Error) { return start, length, nil }
 }
 
-// forever answers when the test ends.
+// forever returns a method that answers when the test ends.
 func forever(t *testing.T) func() (uint32, *dbus.Error) {
 	t.Helper()
 	return func() (uint32, *dbus.Error) { <-t.Context().Done(); return 0, nil }
@@ -100,8 +99,8 @@ func TestRebootmgrOverDBus(t *testing.T) {
 	}
 }
 
-// isHeld: there is one hold of that name and reason, or with what comes before
-// a star; want empty: there is none at all.
+// isHeld asserts that there is one hold with that name and reason, or with the text before a star; if want is empty,
+// that there is none.
 func isHeld(t *testing.T, holds []status.Hold, name, want string) {
 	t.Helper()
 	if want == "" {
@@ -119,7 +118,7 @@ func isHeld(t *testing.T, holds []status.Hold, name, want string) {
 	assert.Less(t, len(holds[0].Reason), 500)
 }
 
-func TestRebootmgrThatGoesInTheMiddle(t *testing.T) {
+func TestRebootmgrThatDisappears(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t, "")
 	var conn *dbus.Conn
@@ -134,9 +133,8 @@ func TestRebootmgrThatGoesInTheMiddle(t *testing.T) {
 	isHeld(t, holds, status.HoldReboot, "org.opensuse.RebootMgr: org.freedesktop.DBus.Error.NoReply*")
 }
 
-// What could be started and does not run is asked only where it keeps its
-// answer beyond its own life: tukit's is on the disk.
-func TestWhatIsStartedForAQuestion(t *testing.T) {
+// A service that is not running is asked only if its answer outlives it: tukit's is on the disk.
+func TestServicesStartedByACall(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t, "")
 	dir := t.TempDir()
@@ -164,17 +162,17 @@ func TestSnapshots(t *testing.T) {
 		"the one that runs is the next": {snapshots{old, snapshot("2305", "yes", "yes")}, ""},
 		"another is the next": {
 			snapshots{old, snapshot("2305", "no", "yes"), snapshot("2310", "yes", "no")},
-			"snapshot 2310 waits for a reboot, 2305 runs",
+			"snapshot 2310 waits for a reboot, 2305 is running",
 		},
 		"an older is the next": {
 			snapshots{snapshot("2264", "yes", "no"), snapshot("2305", "no", "yes")},
-			"snapshot 2264 waits for a reboot, 2305 runs",
+			"snapshot 2264 waits for a reboot, 2305 is running",
 		},
 		"none at all":  {snapshots{}, ""},
 		"no default":   {snapshots{old, snapshot("2305", "no", "yes")}, unclear},
 		"no active":    {snapshots{old, snapshot("2305", "yes", "no")}, unclear},
 		"no such keys": {snapshots{{"id": "1"}}, unclear},
-		"odd numbers":  {snapshots{snapshot("1\n", "yes", ""), snapshot("\x1b", "", "yes")}, "snapshot 1  waits for a reboot,   runs"},
+		"odd numbers":  {snapshots{snapshot("1\n", "yes", ""), snapshot("\x1b", "", "yes")}, "snapshot 1  waits for a reboot,   is running"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -220,14 +218,14 @@ func TestTukitThatFails(t *testing.T) {
 	}
 }
 
-func TestNodesWithoutAnyOfIt(t *testing.T) {
+func TestNodesWithoutSources(t *testing.T) {
 	t.Parallel()
 	empty := t.TempDir()
 	assert.Empty(t, reboot.Node{Root: empty}.Holds(t.Context()), "no bus")
 	assert.Empty(t, reboot.Node{Root: empty, Bus: bus.At(filepath.Join(empty, "none"))}.Holds(t.Context()), "no socket")
 	assert.Empty(t, reboot.Node{Root: empty, Bus: bustest.Start(t, "").Address}.Holds(t.Context()), "an empty bus")
 
-	// Sockets that nobody listens to any more, and files in the place of directories.
+	// Sockets without a listener, and files in place of directories.
 	left := t.TempDir()
 	for _, name := range []string{"bus", "run/rebootmgr/rebootmgrd.socket"} {
 		path := filepath.Join(left, name)
@@ -243,9 +241,8 @@ func TestNodesWithoutAnyOfIt(t *testing.T) {
 	assert.Empty(t, reboot.Node{Root: file, Bus: bus.At(filepath.Join(file, "run/bus"))}.Holds(t.Context()))
 }
 
-// An observation that is interrupted ends at once, and is no proof that nothing stands
-// against an apply.
-func TestAnInterruptedLook(t *testing.T) {
+// An interrupted observation ends at once, and does not allow an apply.
+func TestInterruptedObservation(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t, "")
 	asked := make(chan struct{})
@@ -262,8 +259,8 @@ func TestAnInterruptedLook(t *testing.T) {
 	assert.Contains(t, holds[0].Reason, context.Canceled.Error(), "it did not wait for the answer")
 }
 
-// All that stands against an apply is told, in the same order each time.
-func TestAllOfItAtOnce(t *testing.T) {
+// All holds are returned, in the same order each time.
+func TestAllSourcesTogether(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t, "")
 	serveRebootMgr(t, b, map[string]any{"Status": st(1)})
@@ -281,9 +278,9 @@ func TestAllOfItAtOnce(t *testing.T) {
 			Name: "reboot", Reason: "kexec is scheduled at 2025-11-21T03:30:00Z",
 			Until: time.Date(2025, time.November, 21, 3, 30, 0, 0, time.UTC),
 		},
-		{Name: "reboot", Reason: "/run/reboot-required asks for a reboot"},
-		{Name: "reboot", Reason: "rebootmgr: a soft reboot was requested and comes as soon as rebootmgr may"},
+		{Name: "reboot", Reason: "/run/reboot-required requests a reboot"},
+		{Name: "reboot", Reason: "rebootmgr: a soft reboot was requested and comes as soon as rebootmgr allows it"},
 		{Name: "reboot", Reason: "rebootmgr: a reboot was requested"},
-		{Name: "snapshot", Reason: "snapshot 2 waits for a reboot, 1 runs"},
+		{Name: "snapshot", Reason: "snapshot 2 waits for a reboot, 1 is running"},
 	}, reboot.Node{Root: root, Bus: b.Address}.Holds(t.Context()))
 }

@@ -23,17 +23,17 @@ const (
 	// scheduledFile is written by systemd-logind while a shutdown is scheduled
 	// (shutdown(8)), and removed when it is cancelled.
 	scheduledFile = "/run/systemd/shutdown/scheduled"
-	// maxScheduled bounds it, in bytes; it has three lines and a message.
+	// maxScheduled limits it, in bytes; it has three lines and a message.
 	maxScheduled = 4 << 10
 )
 
-// sentinels are the files that ask for a reboot: Debian's, which is kured's default, and SUSE's, which zypper and
-// transactional-update write. /var/run is /run, but below another root its link may lead astray.
+// sentinels are the files that request a reboot: Debian's, which is kured's default, and SUSE's, written by zypper and
+// transactional-update. /var/run is /run, but below another root its link may point elsewhere.
 var sentinels = []string{
 	"/run/reboot-required", "/var/run/reboot-required", "/run/reboot-needed", "/var/run/reboot-needed",
 }
 
-// scheduled looks for systemd's scheduled shutdown, whatever is to follow it.
+// scheduled checks for systemd's scheduled shutdown of any kind.
 func (n Node) scheduled(context.Context) []status.Hold {
 	path := filepath.Join("/", n.Root, scheduledFile)
 	info, err := os.Stat(path)
@@ -57,9 +57,9 @@ func (n Node) scheduled(context.Context) []status.Hold {
 	return []status.Hold{{Name: status.HoldReboot, Reason: reason, Until: at}}
 }
 
-// describe says what a file of a scheduled shutdown says, and when that is; zero: it does not say.
+// describe parses the file of a scheduled shutdown; the time is zero if it has none.
 func describe(text string) (reason string, at time.Time) {
-	mode, when := "shutdown", "at a time not given"
+	mode, when := "shutdown", "at an unknown time"
 	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		switch key {
@@ -86,13 +86,13 @@ func head(path string) (string, error) {
 	return string(text), err
 }
 
-// sentinel looks for a file that asks for a reboot, which kured or a person then does.
+// sentinel checks for a file that requests a reboot by kured or a person.
 func (n Node) sentinel(context.Context) []status.Hold {
 	for _, name := range sentinels {
 		_, err := os.Stat(filepath.Join("/", n.Root, name))
 		switch {
 		case err == nil:
-			return hold(status.HoldReboot, name+" asks for a reboot")
+			return hold(status.HoldReboot, name+" requests a reboot")
 		case !isAbsent(err):
 			return hold(status.HoldReboot, err.Error())
 		}

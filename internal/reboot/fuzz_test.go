@@ -13,7 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// What a file of systemd's says becomes one line for people, whatever it says.
+// Any content of systemd's file becomes one line for people.
 func FuzzScheduled(f *testing.F) {
 	f.Add("USEC=1763695800000000\nWARN_WALL=1\nMODE=reboot\nWALL_MESSAGE=soon\n")
 	f.Add("MODE=\x1b[1m\nUSEC=-9223372036854775808")

@@ -35,10 +35,10 @@ func TestScheduledShutdown(t *testing.T) {
 		},
 		"poweroff":        {"USEC=1763695800000000\nMODE=poweroff\n", "poweroff is scheduled at 2025-11-21T03:30:00Z"},
 		"no end of line":  {"MODE=reboot\nUSEC=1763695800000000", "reboot is scheduled at 2025-11-21T03:30:00Z"},
-		"empty":           {"", "shutdown is scheduled at a time not given"},
-		"garbage":         {"\x00\x01\x02USEC=\nUSEC=soon\nMODE", " is scheduled at a time not given"},
-		"what comes late": {strings.Repeat("\n", 8<<10) + "MODE=reboot", "shutdown is scheduled at a time not given"},
-		"too much":        {"MODE=" + strings.Repeat("x", 1<<20), strings.Repeat("x", 297) + "… is scheduled at a time not given"},
+		"empty":           {"", "shutdown is scheduled at an unknown time"},
+		"garbage":         {"\x00\x01\x02USEC=\nUSEC=soon\nMODE", " is scheduled at an unknown time"},
+		"what comes late": {strings.Repeat("\n", 8<<10) + "MODE=reboot", "shutdown is scheduled at an unknown time"},
+		"too much":        {"MODE=" + strings.Repeat("x", 1<<20), strings.Repeat("x", 297) + "… is scheduled at an unknown time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -62,7 +62,7 @@ func TestSentinel(t *testing.T) {
 	} {
 		root := t.TempDir()
 		write(t, root, name, "")
-		isHeld(t, reboot.Node{Root: root}.Holds(t.Context()), status.HoldReboot, "/"+name+" asks for a reboot")
+		isHeld(t, reboot.Node{Root: root}.Holds(t.Context()), status.HoldReboot, "/"+name+" requests a reboot")
 		require.NoError(t, os.Remove(filepath.Join(root, name)))
 		assert.Empty(t, reboot.Node{Root: root}.Holds(t.Context()))
 	}
@@ -74,8 +74,7 @@ func TestSentinel(t *testing.T) {
 	assert.Contains(t, holds[0].Reason, "too many levels of symbolic links")
 }
 
-// serveVarlink listens as rebootmgr 3.x and gives each caller to talk, which
-// has the call's bytes.
+// serveVarlink listens as rebootmgr 3.x and passes each connection with the call's bytes to talk.
 func serveVarlink(t *testing.T, root string, talk func(conn net.Conn, call string)) {
 	t.Helper()
 	path := filepath.Join(root, "run/rebootmgr/rebootmgrd.socket")
@@ -101,7 +100,7 @@ func serveVarlink(t *testing.T, root string, talk func(conn net.Conn, call strin
 	})
 }
 
-// answer is a talk that says one message.
+// answer returns a talk that sends one message.
 func answer(text string) func(net.Conn, string) {
 	return func(conn net.Conn, _ string) { _, _ = conn.Write([]byte(text + "\x00")) }
 }
@@ -119,7 +118,7 @@ func TestRebootmgrOverVarlink(t *testing.T) {
 		"none requested": {answer(good), ""},
 		"requested": {
 			answer(`{"parameters":{"RebootStatus":1,"RequestedMethod":1}}`),
-			"rebootmgr: a reboot was requested and comes as soon as rebootmgr may",
+			"rebootmgr: a reboot was requested and comes as soon as rebootmgr allows it",
 		},
 		"at its time": {
 			answer(`{"parameters":{"RebootStatus":2,"RequestedMethod":1,"RebootTime":"Sat 2026-11-21 03:30:00 CET"}}`),
@@ -141,15 +140,15 @@ func TestRebootmgrOverVarlink(t *testing.T) {
 			answer(`{"error":"org.varlink.service.MethodNotFound\n","parameters":{}}`),
 			"rebootmgr: varlink: org.varlink.service.MethodNotFound ",
 		},
-		"no status":     {answer(`{"parameters":{}}`), "rebootmgr: an answer without RebootStatus"},
+		"no status":     {answer(`{"parameters":{}}`), "rebootmgr: the answer has no RebootStatus"},
 		"no parameters": {answer(`{}`), "rebootmgr: varlink: an answer without parameters"},
 		"another type":  {answer(`{"parameters":{"RebootStatus":"2"}}`), "rebootmgr: varlink: json: cannot unmarshal*"},
 		"garbage":       {answer("\x01\x02HTTP/1.1 400\r\n"), "rebootmgr: varlink: invalid character*"},
 		"nothing":       {answer(""), "rebootmgr: varlink: unexpected end of JSON input"},
-		"gone":          {func(net.Conn, string) {}, "rebootmgr: varlink: hung up before the end of its answer"},
+		"gone":          {func(net.Conn, string) {}, "rebootmgr: varlink: connection closed before the end of the answer"},
 		"gone in the middle": {
 			func(conn net.Conn, _ string) { _, _ = conn.Write([]byte(good)) },
-			"rebootmgr: varlink: hung up before the end of its answer",
+			"rebootmgr: varlink: connection closed before the end of the answer",
 		},
 		"too much": {
 			answer(strings.Repeat(" ", 64<<10) + good), "rebootmgr: varlink: more than 64 KiB",
@@ -181,8 +180,8 @@ func TestRebootmgrOverVarlink(t *testing.T) {
 	}
 }
 
-// It asks for the status, and nothing else.
-func TestTheCallOverVarlink(t *testing.T) {
+// It calls only Status.
+func TestVarlinkCall(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	calls := make(chan string, 8)

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reboot finds out whether the node is about to reboot, or to begin
-// another life at its next boot: then nothing is applied any more.
+// Package reboot detects whether the node is about to reboot, or will boot another snapshot: then the agent applies
+// nothing.
 //
-// It only reads: rebootmgr (3.x over varlink, 2.x over D-Bus), systemd's scheduled
-// shutdown, the files that ask for a reboot (kured's sentinel and SUSE's), and tukit,
-// whose snapshot waits for a reboot. What the node does not have holds nothing; what
-// cannot be understood holds with its error.
+// It only reads: rebootmgr (3.x over varlink, 2.x over D-Bus), systemd's scheduled shutdown, the files that request a
+// reboot (kured's sentinel and SUSE's), and tukit, whose snapshot waits for a reboot. A source that the node does not
+// have is no hold; a source that cannot be read is a hold with its error.
 package reboot
 
 import (
@@ -21,22 +20,19 @@ import (
 )
 
 const (
-	// patience is how long a daemon may take that answers from memory.
+	// patience limits the answer of a daemon that answers from memory.
 	patience = 2 * time.Second
-	// slowPatience is how long tukitd may take: the bus starts it for the question,
-	// and it starts snapper.
+	// slowPatience limits tukitd's answer: the bus starts it for the call, and it starts snapper.
 	slowPatience = 5 * time.Second
 )
 
-// Node is the node to observe. The zero value is the one that it runs on, without a
-// bus.
+// Node is the node to observe. The zero value is the local one, without a bus.
 type Node struct {
-	Root string // what comes before /run; empty: nothing
-	Bus  string // D-Bus address of the system bus; empty: there is none
+	Root string // prefix of /run; may be empty
+	Bus  string // D-Bus address of the system bus; empty if there is none
 }
 
-// Holds lists what is about to happen to the node. All sources are read at the same
-// time.
+// Holds returns the holds for imminent reboots. It reads all sources concurrently.
 func (n Node) Holds(ctx context.Context) []status.Hold {
 	sources := []func(context.Context) []status.Hold{
 		n.scheduled, n.sentinel, n.rebootmgr3, n.rebootmgr2, n.snapshot,
@@ -50,7 +46,7 @@ func (n Node) Holds(ctx context.Context) []status.Hold {
 	return slices.Concat(found...)
 }
 
-// ask asks one service on the bus. It is false where there is no such service.
+// ask calls a service on the bus. It returns false if there is no such service.
 func (n Node) ask(ctx context.Context, wait time.Duration, q bus.Question, into ...any) (bool, error) {
 	if n.Bus == "" {
 		return false, nil

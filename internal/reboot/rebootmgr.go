@@ -13,21 +13,19 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// rebootmgrSocket is of rebootmgr 3.x, RM_VARLINK_SOCKET in its rebootmgr.h.
+// rebootmgrSocket is the socket of rebootmgr 3.x, RM_VARLINK_SOCKET in its rebootmgr.h.
 const rebootmgrSocket = "/run/rebootmgr/rebootmgrd.socket"
 
-// rebootStatus is the answer of org.openSUSE.rebootmgr.Status. RebootStatus is
-// 0 where no reboot is requested, 1 where one is, 2 where it waits for its time
-// (RM_RebootStatus in rebootmgr.h).
+// rebootStatus is the answer of org.openSUSE.rebootmgr.Status. RebootStatus is 0 if no reboot is requested, 1 if one
+// is, 2 if it waits for its time (RM_RebootStatus in rebootmgr.h).
 type rebootStatus struct {
 	RebootStatus    *int
 	RequestedMethod int    // 1 reboot, 2 soft-reboot
 	RebootTime      string // for people, in the node's time zone
-	RebootDisabled  bool   // rebootmgr lets the time pass
+	RebootDisabled  bool   // rebootmgr does not act when the time comes
 }
 
-// rebootmgr3 asks rebootmgr 3.x. A soft reboot holds as any other: it ends all
-// containers.
+// rebootmgr3 asks rebootmgr 3.x. A soft reboot is a hold as well: it ends all containers.
 func (n Node) rebootmgr3(ctx context.Context) []status.Hold {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -37,7 +35,7 @@ func (n Node) rebootmgr3(ctx context.Context) []status.Hold {
 	case errors.Is(err, errNobody):
 		return nil
 	case err == nil && s.RebootStatus == nil:
-		err = errors.New("an answer without RebootStatus")
+		err = errors.New("the answer has no RebootStatus")
 	}
 	if err != nil {
 		return hold(status.HoldReboot, fmt.Sprintf("rebootmgr: %v", err))
@@ -45,7 +43,7 @@ func (n Node) rebootmgr3(ctx context.Context) []status.Hold {
 	if *s.RebootStatus == 0 || s.RebootDisabled {
 		return nil
 	}
-	what, when := "a reboot", "as soon as rebootmgr may"
+	what, when := "a reboot", "as soon as rebootmgr allows it"
 	if s.RequestedMethod == 2 {
 		what = "a soft reboot"
 	}
@@ -55,9 +53,8 @@ func (n Node) rebootmgr3(ctx context.Context) []status.Hold {
 	return hold(status.HoldReboot, fmt.Sprintf("rebootmgr: %s was requested and comes %s", what, when))
 }
 
-// rebootmgr2 asks rebootmgr 2.x: 0 none, 1 requested, 2 waiting for the window,
-// in old versions 3 waiting for its lock in etcd. It is not started for that:
-// while it does not run it reboots nothing.
+// rebootmgr2 asks rebootmgr 2.x: 0 none, 1 requested, 2 waiting for the window, in old versions 3 waiting for its lock
+// in etcd. The call does not start it: while it is not running it reboots nothing.
 func (n Node) rebootmgr2(ctx context.Context) []status.Hold {
 	const service = "org.opensuse.RebootMgr"
 	var state uint32
@@ -75,7 +72,7 @@ func (n Node) rebootmgr2(ctx context.Context) []status.Hold {
 	}
 }
 
-// window is rebootmgr 2.x's maintenance window, for people.
+// window returns the maintenance window of rebootmgr 2.x for people.
 func (n Node) window(ctx context.Context) string {
 	const service = "org.opensuse.RebootMgr"
 	const some = "its maintenance window"
@@ -84,7 +81,7 @@ func (n Node) window(ctx context.Context) string {
 		bus.Question{Service: service, Path: "/org/opensuse/RebootMgr", Method: service + ".GetMaintenanceWindow"},
 		&start, &length)
 	if err != nil || start == "" {
-		return some // that it waits is known, and all that matters
+		return some // the reboot is known to wait, which is enough
 	}
 	return fmt.Sprintf("%s (%s, %s long)", some, outside.Text(start), outside.Text(length))
 }

@@ -11,9 +11,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// snapshot asks tukit whether the next boot is into the snapshot that runs.
-// What is written into /etc until then is carried over file by file, and lost
-// where the new snapshot has its own.
+// snapshot asks tukit whether the next boot uses the running snapshot. Later writes to /etc are copied file by file,
+// and lost if the new snapshot has its own version.
 func (n Node) snapshot(ctx context.Context) []status.Hold {
 	const service = "org.opensuse.tukit"
 	var list []map[string]string
@@ -35,10 +34,10 @@ func (n Node) snapshot(ctx context.Context) []status.Hold {
 		return nil
 	}
 	return hold(status.HoldSnapshot,
-		fmt.Sprintf("snapshot %s waits for a reboot, %s runs", outside.Text(next), outside.Text(running)))
+		fmt.Sprintf("snapshot %s waits for a reboot, %s is running", outside.Text(next), outside.Text(running)))
 }
 
-// marked is the number of the snapshot that has a mark.
+// marked returns the number of the snapshot that has a mark.
 func marked(list []map[string]string, mark string) string {
 	for _, s := range list {
 		if s[mark] == "yes" {

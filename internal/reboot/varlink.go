@@ -18,14 +18,14 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// maxMessage bounds a varlink message, in bytes; rebootmgr's has 200.
+// maxMessage limits a varlink message, in bytes; rebootmgr's has 200.
 const maxMessage = 64 << 10
 
-// errNobody: there is no socket, or no program listens there.
+// errNobody: there is no socket, or no listener.
 var errNobody = errors.New("not there")
 
-// varlink calls a method without parameters and decodes the answer: one JSON
-// message each way, ended by NUL (https://varlink.org/Interface-Definition, Protocol).
+// varlink calls a method without parameters and decodes the answer: one JSON message in each direction, terminated by
+// NUL (https://varlink.org/Interface-Definition, Protocol).
 func varlink(ctx context.Context, socket, method string, into any) error {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", socket)
@@ -35,12 +35,12 @@ func varlink(ctx context.Context, socket, method string, into any) error {
 	case err != nil:
 		return err
 	}
-	hangUp := func() { _ = conn.Close() } // nothing is on its way
+	hangUp := func() { _ = conn.Close() } // no data is in transit
 	defer hangUp()
-	defer context.AfterFunc(ctx, hangUp)() // ends what waits
+	defer context.AfterFunc(ctx, hangUp)() // unblocks pending I/O
 	message, err := exchange(conn, method)
 	if err != nil {
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) { // which hung up
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) { // the deadline closed the connection
 			return bus.ErrSilent
 		}
 		return err
@@ -83,7 +83,7 @@ func exchange(conn net.Conn, method string) ([]byte, error) {
 	case errors.Is(err, io.EOF) && len(message) == maxMessage:
 		return nil, fmt.Errorf("varlink: more than %d KiB", maxMessage>>10)
 	case errors.Is(err, io.EOF):
-		return nil, errors.New("varlink: hung up before the end of its answer")
+		return nil, errors.New("varlink: connection closed before the end of the answer")
 	case err != nil:
 		return nil, err
 	}

@@ -20,14 +20,14 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
-// tokens gives tokens anonymous-1, anonymous-2, ... and makes a fake want the newest.
+// tokens issues tokens anonymous-1, anonymous-2, ... and makes a fake require the newest.
 type tokens struct {
 	*httptest.Server
 	mu     sync.Mutex
 	asked  []*http.Request
 	given  int
 	status int    // instead of a token
-	body   string // instead of a token's
+	body   string // instead of a token's body
 }
 
 func newTokenServer(t testing.TB, f *fake) *tokens {
@@ -95,7 +95,7 @@ func TestAnonymousToken(t *testing.T) {
 	assert.Equal(t, Counts{Requests: 7, Tokens: 2}, onlyRequests(r.Counts()), "it is renewed once")
 }
 
-func TestPollsAtOnceShareOneToken(t *testing.T) {
+func TestConcurrentPollsShareOneToken(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.tag("1", f.image(t, "linux", "amd64", nil))
@@ -123,7 +123,7 @@ func TestTokenServerFails(t *testing.T) {
 		wantText string
 	}{
 		{"500", 500, "", "token server: 500 Internal Server Error"},
-		{"404", 404, "", "token server: 404 Not Found"}, // and not release.ErrNotFound, for the tag is there
+		{"404", 404, "", "token server: 404 Not Found"}, // not release.ErrNotFound, because the tag exists
 		{"no JSON", 0, "<html>", "token response"},
 		{"at the limit", 0, tokenOfSize(maxToken), ""},
 		{"over the limit", 0, tokenOfSize(maxToken + 1), "too large"},
@@ -160,7 +160,7 @@ func tokenOfSize(n int) string {
 	return `{"token":"anonymous","pad":"` + strings.Repeat("p", n-len(frame)) + `"}`
 }
 
-// basic makes a fake want the user u with the secret.
+// basic makes a fake require the user u with the secret.
 func basic(w http.ResponseWriter, req *http.Request) {
 	if user, password, ok := req.BasicAuth(); !ok || user != "u" || password != secret {
 		w.Header().Set("WWW-Authenticate", `Basic realm="fake"`)
@@ -193,8 +193,8 @@ func TestBasicCredentials(t *testing.T) {
 	assert.Equal(t, uint64(1), r.Counts().Requests, "nothing to answer with")
 }
 
-// A host that takes no token at all is not asked for ever, by containerd either.
-func TestTokensThatAreNeverTaken(t *testing.T) {
+// A host that accepts no token is not asked forever; containerd does not do that either.
+func TestTokensThatAreNeverAccepted(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	s := newTokenServer(t, f)
@@ -210,7 +210,7 @@ func TestTokensThatAreNeverTaken(t *testing.T) {
 	assert.Equal(t, Counts{Requests: 6, Tokens: 2}, onlyRequests(r.Counts()), "a poll: the same")
 }
 
-// A login is for the host that wanted it, whoever asks the authorizer.
+// A login is only for the host that required it, for every use of the authorizer.
 func TestAuthorizerKnowsItsHost(t *testing.T) {
 	t.Parallel()
 	f := newTLSFake(t)
@@ -287,8 +287,8 @@ func TestCredentialsStayHome(t *testing.T) {
 	assert.NotEmpty(t, foreign.asked, "the redirect was followed")
 }
 
-// A host with plain http may want a token, which is then asked for without
-// credentials: its realm may be anywhere.
+// A host with plain http may require a token, which is then requested without credentials, because its realm may be
+// anywhere.
 func TestTokensForPlainHTTPAreAnonymous(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -307,8 +307,7 @@ func TestTokensForPlainHTTPAreAnonymous(t *testing.T) {
 	assert.Empty(t, s.asked[0].Header.Get("Authorization"))
 }
 
-// The fallback to http that containerd has for localhost must not take
-// credentials along.
+// containerd's fallback to http for localhost must not send credentials.
 func TestFallbackToHTTPCarriesNoCredentials(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)

@@ -39,7 +39,7 @@ func report(b *testing.B, c Counts) {
 	b.ReportMetric(float64(c.Connections), "connections")
 }
 
-// BenchmarkPoll20 is the steady poll of 20 unchanged images.
+// BenchmarkPoll20 measures the steady poll of 20 unchanged images.
 func BenchmarkPoll20(b *testing.B) {
 	host := benchServer(b)
 	r := New(Options{Options: transport.Options{Version: "1.2.3"}, CertsDirs: []string{certsD(b, host, plainHTTP(host))}, Platform: node})
@@ -54,7 +54,7 @@ func BenchmarkPoll20(b *testing.B) {
 	report(b, r.Counts())
 }
 
-// BenchmarkPoll20Floor is the least that can be: net/http alone, one HEAD each.
+// BenchmarkPoll20Floor measures the minimum: net/http alone, one HEAD each.
 func BenchmarkPoll20Floor(b *testing.B) {
 	host := benchServer(b)
 	var c Counts
@@ -82,7 +82,7 @@ func BenchmarkPoll20Floor(b *testing.B) {
 	report(b, c)
 }
 
-// counted counts what goes through a connection, as the registry's own transport does.
+// counted counts the bytes of a connection, as the registry's transport does.
 type counted struct {
 	net.Conn
 	counts *Counts

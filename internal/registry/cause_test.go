@@ -44,8 +44,8 @@ func TestCausesOfAnswers(t *testing.T) {
 	}
 }
 
-// A login page in the place of a registry, by 200 or by a redirect, is told for each kind of question.
-func TestLoginPageIsNoRegistry(t *testing.T) {
+// A login page in place of a registry, with a 200 or a redirect, is detected for each kind of request.
+func TestLoginPageIsNotARegistry(t *testing.T) {
 	t.Parallel()
 	for _, led := range []bool{false, true} {
 		f := newFake(t)
@@ -64,12 +64,12 @@ func TestLoginPageIsNoRegistry(t *testing.T) {
 			source := sourceError(t, err)
 			assert.Equal(t, release.CauseNoRegistry, source.Cause, question)
 			assert.NotErrorIs(t, err, release.ErrNotFound, question)
-			assert.ErrorContains(t, err, "upstream "+f.host()+": answers with a page (text/html): a login page, or no registry")
+			assert.ErrorContains(t, err, "upstream "+f.host()+": answers with a web page (text/html): a login page, or not a registry")
 		}
 	}
 }
 
-// What goes wrong below an answer, as it really does.
+// Failures below HTTP, with real causes.
 func TestCausesBelowAnAnswer(t *testing.T) {
 	t.Parallel()
 	poll := func(t *testing.T, f *fake, hosts string, dial transport.DialFunc) release.Cause {
@@ -97,7 +97,7 @@ func TestCausesBelowAnAnswer(t *testing.T) {
 	plain.Close()
 	r, _ := newRegistry(t, certsD(t, plain.host(), plainHTTP(plain.host())))
 	var last *release.SourceError
-	for range 10 { // until the host is left alone
+	for range 10 { // until the host is in back-off
 		if last = sourceError(t, plain.poll(t, r)); last.Unasked {
 			break
 		}
@@ -118,8 +118,8 @@ func TestCauseOfATimeout(t *testing.T) {
 	assert.Equal(t, release.CauseAuth, causeOf(fmt.Errorf("x: %w", transport.ErrPlainCredentials)))
 }
 
-// containerd waits for a mirror that is silent, and takes a page for an answer: that upstream refuses
-// connections does not bring it to a host after them.
+// containerd waits for a silent mirror, and accepts a page as an answer: it then asks no later host, even if upstream
+// refuses connections.
 func TestWhatEndsContainerdsSearchIsReported(t *testing.T) {
 	t.Parallel()
 	refused := &release.SourceError{Host: "upstream", Cause: release.CauseRefused, Err: errors.New("connection refused")}

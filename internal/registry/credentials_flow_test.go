@@ -20,11 +20,10 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
-// cloud is a registry without network, and its token server: it runs on the
-// clock of a synctest bubble.
+// cloud is a registry and its token server in memory, on the clock of a synctest bubble.
 type cloud struct {
-	expires int                      // seconds, of its tokens
-	knows   func(*http.Request) bool // whether a token request has a right login
+	expires int                      // lifetime of its tokens, in seconds
+	knows   func(*http.Request) bool // reports whether a token request has a valid login
 	given   int
 	asked   []string
 }
@@ -76,8 +75,8 @@ func TestTokenIsUsedUntilItEnds(t *testing.T) {
 	})
 }
 
-// A node whose registration has ended still gets what is public.
-func TestSCCLoginThatIsRefusedIsLeftAway(t *testing.T) {
+// A node whose registration has ended still gets public images.
+func TestRefusedSCCLoginIsOmitted(t *testing.T) {
 	t.Parallel()
 	anonymous := func(req *http.Request) bool {
 		return req.Method == http.MethodGet && req.Header.Get("Authorization") == ""
@@ -109,10 +108,10 @@ func TestSCCLoginThatIsRefusedIsLeftAway(t *testing.T) {
 	}
 }
 
-// Why there is no login stands in the error, where it matters only.
-func TestProblemsOfCredentialsAreSaidWhereTheyMatter(t *testing.T) {
+// The error says why there is no login only if a login was required.
+func TestProblemsOfCredentialsAreReportedIfNeeded(t *testing.T) {
 	t.Parallel()
-	problem := errors.New("no JSON with auths")
+	problem := errors.New("not JSON with auths")
 	broken := func(o *Options) {
 		o.Credentials = func(string, string) (hosts.Login, error) { return hosts.Login{}, problem }
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// witness is a host that remembers every byte it was sent.
+// witness is a host that records every byte that it receives.
 type witness struct {
 	*httptest.Server
 	answer http.HandlerFunc // nil: a token
@@ -59,7 +59,7 @@ func (w *witness) sent() string {
 	return w.seen.String()
 }
 
-// stage is a registry, a foreign host with TLS, and one without.
+// stage has a registry, a foreign host with TLS, and one without.
 type stage struct {
 	home           *fake
 	foreign, plain *witness
@@ -74,7 +74,7 @@ func challenge(w http.ResponseWriter, values ...string) {
 
 func bearer(realm string) string { return `Bearer realm="` + realm + `",service="x"` }
 
-// wants makes a registry that wants any token, from a realm.
+// wants returns a registry that requires any token, from a realm.
 func wants(realm func(stage) string) func(stage) http.HandlerFunc {
 	return func(s stage) http.HandlerFunc {
 		return func(w http.ResponseWriter, req *http.Request) {
@@ -88,7 +88,7 @@ func wants(realm func(stage) string) func(stage) http.HandlerFunc {
 	}
 }
 
-// token makes a registry whose token server, itself, answers otherwise.
+// token returns a registry whose own token server gives another answer.
 func token(answer func(stage, http.ResponseWriter, *http.Request)) func(stage) http.HandlerFunc {
 	return func(s stage) http.HandlerFunc {
 		next := wants(func(s stage) string { return s.home.URL + "/token" })(s)
@@ -102,7 +102,7 @@ func token(answer func(stage, http.ResponseWriter, *http.Request)) func(stage) h
 	}
 }
 
-// moved makes a registry that redirects whom it knows.
+// moved returns a registry that redirects authenticated clients.
 func moved(code int, target func(stage) string) func(stage) http.HandlerFunc {
 	return func(s stage) http.HandlerFunc {
 		return func(w http.ResponseWriter, req *http.Request) {
@@ -119,15 +119,15 @@ func moved(code int, target func(stage) string) func(stage) http.HandlerFunc {
 type redirectCase struct {
 	title   string
 	home    func(stage) http.HandlerFunc
-	foreign func(stage) http.HandlerFunc // nil: gives tokens
-	asked   bool                         // the foreign host gets a request
-	want    string                       // error; empty: the poll succeeds
-	listed  bool                         // the foreign host is a token server of home
+	foreign func(stage) http.HandlerFunc // nil: issues tokens
+	asked   bool                         // the foreign host receives a request
+	want    string                       // error; empty if the poll succeeds
+	listed  bool                         // the foreign host is a configured token server of home
 }
 
 func realmCases() []redirectCase {
 	at := func(text func(stage) string) func(stage) http.HandlerFunc { return wants(text) }
-	second := func(s stage) http.HandlerFunc { // the realm moves away in mid-life
+	second := func(s stage) http.HandlerFunc { // the realm changes later
 		var asked atomic.Int32
 		return func(w http.ResponseWriter, req *http.Request) {
 			realm := s.home.URL + "/token"
@@ -163,7 +163,7 @@ func realmCases() []redirectCase {
 		{title: "realm: registry as its user", home: at(func(s stage) string {
 			return "https://" + s.home.host() + "@" + s.foreign.Listener.Addr().String() + "/token"
 		}), asked: true},
-		{title: "realm: no URL", home: at(func(stage) string { return "https://%zz" }), want: "realm"},
+		{title: "realm: no URL", home: at(func(stage) string { return "https://%zz" }), want: "token server"},
 		{title: "realm: no host", home: at(func(stage) string { return "/token" }), want: "plain http"},
 		{title: "realm: none", home: both("Bearer service=x"), want: "realm"},
 		{title: "realm: foreign, or a password", home: both(bearer("FOREIGN"), `Basic realm="x"`), asked: true},
@@ -241,7 +241,7 @@ func redirectCases() []redirectCase {
 						return
 					}
 					if req.Header.Get("Authorization") != "" || req.Header.Get("X-Api-Key") != "" || req.Method != http.MethodGet {
-						_, _ = fmt.Fprintf(w, `{"token":%q}`, secretToken) // it would go to the other host
+						_, _ = fmt.Fprintf(w, `{"token":%q}`, secretToken) // which would be sent to the other host
 						return
 					}
 					_, _ = fmt.Fprint(w, `{"token":"anonymous-one"}`)
@@ -266,15 +266,14 @@ func redirectCases() []redirectCase {
 			foreign: location(http.StatusFound, func(s stage) string { return s.plain.URL }),
 		},
 		{
-			title: "registry: a signed location that is none", want: "redirected to what is no URL",
+			title: "registry: a signed location that is none", want: "redirected to an invalid URL",
 			home: moved(http.StatusFound, func(stage) string { return "https://%zz/?X-Signature=" + secret }),
 		},
 		{title: "registry: a signed location, and on", home: signedChain, asked: true},
 	}
 }
 
-// Nothing that belongs to a registry reaches another host, whatever it says,
-// and no error or log has it.
+// No secret of a registry reaches another host, whatever the registry answers, and no error or log contains one.
 func TestCredentialsStayAtHome(t *testing.T) {
 	t.Parallel()
 	cases := append(realmCases(), redirectCases()...)
@@ -324,8 +323,8 @@ func TestCredentialsStayAtHome(t *testing.T) {
 
 const testDigest = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// signedChain redirects to a signed URL of its own, and from there away: the
-// Referer of the last request would have the signature.
+// signedChain redirects to a signed URL on the same host, and from there to another one: the Referer of the last
+// request would contain the signature.
 func signedChain(s stage) http.HandlerFunc {
 	first := moved(http.StatusFound, func(stage) string { return "/signed?X-Signature=" + secret })(s)
 	return func(w http.ResponseWriter, req *http.Request) {

@@ -37,7 +37,7 @@ import (
 // htpasswd is the line for the user u with the secret: bcrypt, cost 5.
 const htpasswd = "u:$2y$05$.7xlTCEQhZU6rFLWKxGAfu4gXAc3AnLQRNPqJvA5WGM6eqy7oJHda\n"
 
-// pushTLS puts an image into a registry with TLS that knows the Authorization.
+// pushTLS pushes an image to a registry with TLS that accepts the Authorization.
 func pushTLS(t testing.TB, ca, reference, authorization string, img v1.Image) {
 	t.Helper()
 	ref, err := name.ParseReference(reference)
@@ -56,7 +56,7 @@ func pushTLS(t testing.TB, ca, reference, authorization string, img v1.Image) {
 	require.NoError(t, remote.Write(ref, img, remote.WithTransport(transport), remote.WithContext(t.Context())))
 }
 
-// fileLogins are the logins of an auth.json below root, and the log.
+// fileLogins returns the logins of an auth.json below root, and the log.
 func fileLogins(t testing.TB, root string, logged *bytes.Buffer) func(*Options) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -104,15 +104,15 @@ func TestPasswordsOfARealRegistry(t *testing.T) {
 	assert.False(t, secretIn(logged.String()), logged)
 }
 
-// signer is a token server that docker-registry believes.
+// signer is a token server that docker-registry trusts.
 type signer struct {
 	*httptest.Server
 	key   *ecdsa.PrivateKey
 	chain []string
 	mu    sync.Mutex
 	asked []string // "POST u", "GET u", "POST refresh", "GET"
-	post  bool     // POST is known
-	old   int      // so many tokens are given that have ended
+	post  bool     // POST is supported
+	old   int      // number of expired tokens to issue
 }
 
 func newSigner(t testing.TB, ca *x509.Certificate, caKey *ecdsa.PrivateKey) *signer {
@@ -160,8 +160,7 @@ func (s *signer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_, _ = fmt.Fprintf(w, `{"token":%[1]q,"access_token":%[1]q,"expires_in":3600}`, token)
 }
 
-// sign makes a JSON web token (RFC 7519) as the distribution specification of
-// tokens has it.
+// sign returns a JSON web token (RFC 7519) by the distribution specification of tokens.
 func (s *signer) sign(scopes []string, ends time.Time) (string, error) {
 	access := []map[string]any{}
 	for _, scope := range scopes {
@@ -202,7 +201,7 @@ func (s *signer) log() []string {
 	return append([]string(nil), s.asked...)
 }
 
-// tokenRegistry runs docker-registry with a token server beside it.
+// tokenRegistry runs docker-registry with a token server.
 func tokenRegistry(t *testing.T) (host, ca string, s *signer) {
 	t.Helper()
 	dir := t.TempDir()

@@ -17,8 +17,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
-// Describe fetches what a digest is, for the node's platform: the manifest (of
-// an index the one that fits) and the image config, two or three requests.
+// Describe fetches the build of a digest for the node's platform: the manifest (in an index the matching one) and the
+// image config, in two or three requests.
 func (r *Registry) Describe(ctx context.Context, repository string, d digest.Digest) (release.Build, error) {
 	if err := d.Validate(); err != nil {
 		return release.Build{}, fmt.Errorf("registry: %s: digest %q: %w", repository, outside.Text(d.String()), err)
@@ -33,6 +33,9 @@ func (e endpoint) describe(ctx context.Context, d digest.Digest, on platforms.Ma
 		Document: func(desc ocispec.Descriptor) (ocimanifest.Document, error) { return e.document(ctx, desc) },
 		Config: func(desc ocispec.Descriptor) ([]byte, error) {
 			a, err := e.sized(ctx, "blobs", desc, "*/*", ocimanifest.MaxConfig)
+			if err == nil {
+				e.documents.keep(e.repository, desc.Digest, a.Body)
+			}
 			return a.Body, err
 		},
 	}
@@ -47,20 +50,26 @@ func (e endpoint) describe(ctx context.Context, d digest.Digest, on platforms.Ma
 	return release.Build(build), err
 }
 
-// document fetches a manifest or index by digest. What an index leads to is of the
-// kind that the index names, whatever the host sends: containerd reads it so, too.
+// document fetches a manifest or index by digest. A child of an index has the kind that the index names, whatever the
+// host sends, as in containerd.
 func (e endpoint) document(ctx context.Context, desc ocispec.Descriptor) (ocimanifest.Document, error) {
 	a, err := e.sized(ctx, "manifests", desc, acceptManifests, maxManifest)
-	switch {
-	case err != nil:
+	if err != nil {
 		return ocimanifest.Document{}, answered(err)
-	case desc.Size < 0:
-		return parseManifest(a.Header.Get("Content-Type"), a.Body)
 	}
-	return ocimanifest.Parse(desc.MediaType, a.Body)
+	var doc ocimanifest.Document
+	if desc.Size < 0 {
+		doc, err = parseManifest(a.Header.Get("Content-Type"), a.Body)
+	} else {
+		doc, err = ocimanifest.Parse(desc.MediaType, a.Body)
+	}
+	if err == nil {
+		e.documents.keep(e.repository, desc.Digest, a.Body)
+	}
+	return doc, err
 }
 
-// sized asks for what a descriptor names, and compares it.
+// sized fetches the content of a descriptor and verifies it.
 func (e endpoint) sized(
 	ctx context.Context, kind string, desc ocispec.Descriptor, accept string, limit int64,
 ) (transport.Answer, error) {
@@ -71,7 +80,7 @@ func (e endpoint) sized(
 	return a, verifySized(desc, a.Body)
 }
 
-// verifySized compares content with its descriptor. A size below zero is unknown.
+// verifySized compares content with its descriptor. A negative size is unknown.
 func verifySized(desc ocispec.Descriptor, content []byte) error {
 	if desc.Size >= 0 && desc.Size != int64(len(content)) {
 		return fmt.Errorf("%s: %d bytes, not %d", desc.Digest, len(content), desc.Size)

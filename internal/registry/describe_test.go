@@ -19,7 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
-// config serves an image config of which edit may change anything.
+// config serves an image config changed by edit.
 func (f *fake) config(t testing.TB, edit func(map[string]any)) ocispec.Descriptor {
 	t.Helper()
 	config := map[string]any{"os": "linux", "architecture": "amd64"}
@@ -43,8 +43,7 @@ func on(desc ocispec.Descriptor, os, arch string) ocispec.Descriptor {
 	return desc
 }
 
-// What a host serves for a digest, and what Describe must say of it: an error
-// with that text, or none.
+// Content of a host for a digest, and the expected result of Describe: an error with that text, or none.
 func TestDescribeRefuses(t *testing.T) {
 	t.Parallel()
 	edited := func(edit func(map[string]any)) func(*testing.T, *fake) ocispec.Descriptor {
@@ -224,7 +223,7 @@ func TestDescribeAsksTheNextHost(t *testing.T) {
 	}
 }
 
-// Blobs are often behind a redirect to a store that signs its URLs.
+// Blobs are often redirected to a store with signed URLs.
 func TestConfigBehindARedirect(t *testing.T) {
 	t.Parallel()
 	f, store := newTLSFake(t), newTLSFake(t)

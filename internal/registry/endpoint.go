@@ -22,26 +22,28 @@ import (
 type endpoint struct {
 	client     *transport.Client
 	host       docker.RegistryHost
-	repository string // as the pod manifest names it, with the namespace
+	repository string // as in the pod manifest, with the namespace
 	namespace  string
-	path       string // of the repository within the namespace
+	path       string // the repository within the namespace
 	mirror     bool
-	note       func(private bool) // of each answer
+	note       func(private bool) // called for each answer
+	documents  *documents         // for the pull that follows
 }
 
 func (r *Registry) endpoint(named reference.Named, host docker.RegistryHost) endpoint {
 	namespace := reference.Domain(named)
-	// docker.io is a name only; its registry is another host.
+	// docker.io is only a name; its registry is another host.
 	self := host.Host == namespace || namespace == "docker.io" && host.Host == "registry-1.docker.io"
 	return endpoint{
 		client: r.client, host: host, mirror: !self,
 		repository: named.Name(), namespace: namespace, path: reference.Path(named),
-		note: func(private bool) { r.private.Store(named.Name(), private) },
+		documents: &r.documents,
+		note:      func(private bool) { r.private.Store(named.Name(), private) },
 	}
 }
 
-// url is the URL of a thing in the repository. A mirror gets the namespace
-// in the query, as containerd does: it may stand for several.
+// url returns a URL in the repository. A mirror gets the namespace in the query, as in containerd, because it may
+// mirror several.
 func (e endpoint) url(parts ...string) *url.URL {
 	u := &url.URL{
 		Scheme: e.host.Scheme,
@@ -59,12 +61,12 @@ func (e endpoint) withNamespace(u *url.URL) *url.URL {
 	return u
 }
 
-// head asks for the headers of a thing. Errors are SourceErrors.
+// head sends a HEAD request. Errors are SourceErrors.
 func (e endpoint) head(ctx context.Context, u *url.URL, accept string) (transport.Answer, error) {
 	return e.ask(ctx, transport.Question{Method: http.MethodHead, URL: u, Accept: accept})
 }
 
-// get asks for a thing of at most limit bytes. Errors are SourceErrors.
+// get sends a GET request for at most limit bytes. Errors are SourceErrors.
 func (e endpoint) get(ctx context.Context, u *url.URL, accept string, limit int64) (transport.Answer, error) {
 	return e.ask(ctx, transport.Question{URL: u, Accept: accept, Limit: limit})
 }
@@ -82,10 +84,10 @@ func (e endpoint) ask(ctx context.Context, q transport.Question) (transport.Answ
 	return a, nil
 }
 
-// errPage: what answers is no registry, but a proxy that wants a login, say.
-var errPage = errors.New("answers with a page (text/html): a login page, or no registry")
+// errPage: the server is not a registry but, for example, a proxy that requires a login.
+var errPage = errors.New("answers with a web page (text/html): a login page, or not a registry")
 
-// isPage reports that an answer is for people.
+// isPage reports whether an answer is for people.
 func isPage(h http.Header) bool {
 	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
 	return kind == "text/html"

@@ -22,11 +22,9 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
-// weightiest is the error to report for hosts that all gave no answer: the one
-// after which containerd asks no other; else the last one that is not a 404,
-// because "not found" is only true where every host says so. The other hosts
-// stand in its text. It is silent if one of them is, and may be asked again when
-// the first of them may.
+// weightiest returns the error to report if no host answered: the one after which containerd asks no other host; else
+// the last one that is not a 404, because "not found" is only true if every host says so. Its text includes the other
+// hosts. It is silent if one of them is, and may be retried when the first of them may.
 func weightiest(failed []*release.SourceError) *release.SourceError {
 	pick := len(failed) - 1
 	for i, f := range failed {
@@ -42,12 +40,12 @@ func weightiest(failed []*release.SourceError) *release.SourceError {
 	var others []string
 	for i, f := range failed {
 		if text := f.Answer(); i != pick && text != reported.Answer() && !slices.Contains(others, text) {
-			others = append(others, text) // hosts.toml may have a host twice
+			others = append(others, text) // hosts.toml may list a host twice
 		}
 		reported.Unasked = reported.Unasked && f.Unasked
 		reported.Silent = reported.Silent || f.Silent
 		if f.Status != http.StatusNotFound && f.RetryAt.Before(reported.RetryAt) {
-			reported.RetryAt = f.RetryAt // zero: whenever the agent likes
+			reported.RetryAt = f.RetryAt // zero: at any time
 		}
 	}
 	if len(others) > 0 {
@@ -56,13 +54,12 @@ func weightiest(failed []*release.SourceError) *release.SourceError {
 	return &reported
 }
 
-// failed is an endpoint's way of giving no answer, or of not being asked for
-// one. A host that is not the endpoint's (a token server, where a redirect led
-// to) is named.
+// failed returns the error of an endpoint that did not answer, or was not asked. It names a host other than the
+// endpoint's (a token server, or the target of a redirect).
 func (e endpoint) failed(err error) *release.SourceError {
 	f := &release.SourceError{Repository: e.repository, Host: e.host.Host, Mirror: e.mirror, Cause: causeOf(err)}
 	if errors.Is(err, io.EOF) {
-		err = errors.New(err.Error()) // else a reader would take it for the end
+		err = errors.New(err.Error()) // otherwise a reader would see the end of the data
 	}
 	_, f.Silent = errors.AsType[*transport.Silent](err)
 	var held *transport.Held
@@ -86,7 +83,7 @@ func (e endpoint) failed(err error) *release.SourceError {
 	return f
 }
 
-// withoutHost takes the asked host out of what Go says of it: the error names it already.
+// withoutHost removes the asked host from Go's error text, because the error already names it.
 func withoutHost(err error, host docker.RegistryHost) error {
 	name := (&url.URL{Host: host.Host}).Hostname()
 	text := strings.NewReplacer(
@@ -108,8 +105,8 @@ func (s *shortened) Error() string { return s.text }
 
 func (s *shortened) Unwrap() error { return s.err }
 
-// answered marks the error of a question that a pull of containerd's asks, too, where containerd asks no host
-// after it: a page, another 2xx or 304, a redirect that is not followed.
+// answered marks the error of a request that containerd's pull also sends and after which containerd asks no other
+// host: a page, another 2xx or 304, a redirect that is not followed.
 func answered(err error) error {
 	f, is := errors.AsType[*release.SourceError](err)
 	if !is {
@@ -123,15 +120,14 @@ func answered(err error) error {
 	return err
 }
 
-// notThere is an endpoint's answer that it has no such thing: as good as a 404.
+// notThere returns the error for an endpoint without the object: equal to a 404.
 func (e endpoint) notThere(what string, cause error) *release.SourceError {
 	f := e.failed(fmt.Errorf("%s: %w: %w", what, release.ErrNotFound, cause))
 	f.Status = http.StatusNotFound
 	return f
 }
 
-// causeOf puts what went wrong into one word. A name server that takes too long is
-// its own cause: it is not the registry that is slow.
+// causeOf returns the cause of an error. A slow name server has its own cause, because the registry is not slow.
 func causeOf(err error) release.Cause {
 	if held, ok := errors.AsType[*transport.Held](err); ok {
 		if held.Unsent {
@@ -165,13 +161,13 @@ func causeOf(err error) release.Cause {
 	return release.CauseOther
 }
 
-// isTLS reports that no connection came about that proves who the host is.
+// isTLS reports whether no connection with a verified host was established.
 func isTLS(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	var alert tls.AlertError
 	var authority x509.UnknownAuthorityError
 	var name x509.HostnameError
-	return errors.Is(err, http.ErrSchemeMismatch) || // it speaks plain http
+	return errors.Is(err, http.ErrSchemeMismatch) || // the server speaks plain http
 		errors.As(err, &certificate) || errors.As(err, &alert) || errors.As(err, &authority) || errors.As(err, &name)
 }
 

@@ -23,20 +23,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fake is a registry that can be wrong in every way. It serves content under
-// the repository app by digest, and the tag 1 for the digest tagged.
+// fake is a registry that can be faulty in every way. It serves content under the repository app by digest, and the tag
+// 1 for the digest tagged.
 type fake struct {
 	*httptest.Server
 	mu      sync.Mutex
 	content map[string]served // by the last element of the path
-	before  http.HandlerFunc  // runs first; what it writes is the answer
+	before  http.HandlerFunc  // runs first; if it writes, that is the answer
 	asked   []*http.Request
 }
 
 type served struct {
 	kind   string
 	body   []byte
-	digest string // header; empty for none
+	digest string // header; empty: none
 }
 
 func newFake(t testing.TB) *fake {
@@ -55,7 +55,7 @@ func newTLSFake(t testing.TB) *fake {
 	return f
 }
 
-// host is host:port, and so the namespace.
+// host returns host:port, which is also the namespace.
 func (f *fake) host() string { return f.Listener.Addr().String() }
 
 func (f *fake) repository() string { return f.host() + "/app" }
@@ -69,14 +69,14 @@ func (f *fake) ca(t testing.TB) string {
 	return path
 }
 
-// pool are the authorities that know a TLS fake.
+// pool returns the authorities for a TLS fake.
 func (f *fake) pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(f.Certificate())
 	return pool
 }
 
-// tlsHost is the hosts.toml of a namespace that is a TLS fake.
+// tlsHost returns the hosts.toml of a namespace that is a TLS fake.
 func (f *fake) tlsHost(t testing.TB) string {
 	return "server = \"https://" + f.host() + "\"\nca = \"" + f.ca(t) + "\"\n"
 }
@@ -118,7 +118,7 @@ func (f *fake) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 	_, _ = w.Write(c.body)
 }
 
-// set serves a body under its digest and gives a descriptor for it.
+// set serves a body under its digest and returns its descriptor.
 func (f *fake) set(kind string, body []byte) ocispec.Descriptor {
 	d := digest.FromBytes(body)
 	f.mu.Lock()
@@ -127,7 +127,7 @@ func (f *fake) set(kind string, body []byte) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: kind, Digest: d, Size: int64(len(body))}
 }
 
-// tag serves what desc names under a tag.
+// tag serves the content of desc under a tag.
 func (f *fake) tag(tag string, desc ocispec.Descriptor) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,7 +140,7 @@ func (f *fake) answer(h http.HandlerFunc) {
 	f.before = h
 }
 
-// log are the requests as "HEAD /v2/...?query Authorization".
+// log returns the requests as "HEAD /v2/...?query Authorization".
 func (f *fake) log() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,8 +151,7 @@ func (f *fake) log() []string {
 	return lines
 }
 
-// image serves an image for a platform; edit may spoil its manifest before it
-// gets its digest.
+// image serves an image for a platform; edit may change its manifest before its digest is computed.
 func (f *fake) image(t testing.TB, os, arch string, edit func(map[string]any)) ocispec.Descriptor {
 	t.Helper()
 	config := f.set("application/octet-stream", encode(t, map[string]any{"os": os, "architecture": arch}))

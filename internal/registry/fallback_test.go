@@ -18,14 +18,13 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// For an http host with settings for TLS, and for localhost, containerd falls
-// back to plain http at any time when TLS does not work. Whoever can break TLS
-// gets neither the password nor the token that it bought.
+// For an http host with TLS settings, and for localhost, containerd falls back to plain http whenever TLS fails. An
+// attacker who breaks TLS gets neither the password nor the token obtained with it.
 func TestNoLoginWhenTLSBreaks(t *testing.T) {
 	t.Parallel()
 	breaks := []struct {
 		title string
-		at    string // the request that meets plain http
+		at    string // the request that uses plain http
 	}{
 		{title: "before a poll with a token", at: "HEAD"},
 		{title: "before a password buys a token", at: "POST"},
@@ -72,7 +71,7 @@ func TestNoLoginWhenTLSBreaks(t *testing.T) {
 	}
 }
 
-// A host that has fallen back and wants a token gives one without a login only.
+// A host that has fallen back and requires a token gets one without a login.
 func TestTokenWithoutLoginAfterFallback(t *testing.T) {
 	t.Parallel()
 	plain := newFake(t)
@@ -95,4 +94,24 @@ func TestTokenWithoutLoginAfterFallback(t *testing.T) {
 	for _, req := range plain.asked {
 		assert.False(t, secretIn(fmt.Sprint(req.Header)+req.URL.String()))
 	}
+}
+
+// containerd asks no other host after a 200, even if the host refused HEAD before; e2e/neighbours compares them.
+func TestAnswerToGetAfterARefusedHeadCounts(t *testing.T) {
+	t.Parallel()
+	first, second := newFake(t), newFake(t)
+	second.tag("1", second.image(t, "linux", "amd64", nil))
+	first.tag("1", first.image(t, "linux", "amd64", nil))
+	first.answer(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set(digestHeader, "sha256:short")
+		if req.Method == http.MethodHead {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		_, _ = w.Write([]byte("{}"))
+	})
+	r, _ := newRegistry(t, certsD(t, second.host(), plainHTTP(second.host())+"[host.\""+first.URL+"\"]\n"))
+	_, err := r.Resolve(t.Context(), release.Reference{Repository: second.repository(), Tag: "1"})
+	assert.True(t, sourceError(t, err).Answered)
+	assert.Empty(t, second.log())
 }

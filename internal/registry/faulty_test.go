@@ -23,7 +23,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// raw answers HEAD and GET with bytes of one's own, and ends the connection.
+// raw answers HEAD and GET with the given bytes, and closes the connection.
 func raw(head, get string) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -49,14 +49,13 @@ func gzipped(t *testing.T, body []byte) string {
 	return packed.String()
 }
 
-// with is an answer with status 200, a Content-Type, a body, and its length.
+// with returns an answer with status 200, a Content-Type, a body, and its length.
 func with(kind, body string, headers ...string) string {
 	headers = append(headers, "Connection: close", "Content-Type: "+kind, "Content-Length: "+strconv.Itoa(len(body)))
 	return "HTTP/1.1 200 OK\r\n" + strings.Join(headers, "\r\n") + "\r\n\r\n" + body
 }
 
-// What a faulty host may answer to a poll. Nothing of it is taken for an answer,
-// and the next host is asked.
+// Answers of a faulty host to a poll. None counts as an answer, and the next host is asked.
 func TestFaultyHosts(t *testing.T) {
 	t.Parallel()
 	const manifest = `{"schemaVersion":2,"config":{"mediaType":"` + images.MediaTypeDockerSchema2Config + `","digest":"` + testDigest + `","size":1},"layers":[]}`
@@ -90,7 +89,7 @@ func TestFaultyHosts(t *testing.T) {
 		{"md5", with(kind, "", said+"md5:900150983cd24fb0d6963f7d28e17f72"), "", "unsupported digest algorithm", 0},
 		{"digest in upper case", with(kind, "", said+strings.ToUpper(good)), "", "digest", 0},
 		{"two digests", with(kind, "", said+good+","+good), "", "digest", 0},
-		{"HTML", with("text/html", ""), with("text/html", html), "answers with a page (text/html): a login page, or no registry", 0},
+		{"HTML", with("text/html", ""), with("text/html", html), "answers with a web page (text/html): a login page, or not a registry", 0},
 		{"HTML that says JSON", empty, with(kind, html), "invalid character", 0},
 		{"empty", empty, with(kind, ""), "unexpected end of JSON", 0},
 		{"no type", empty, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "content-type", 0},
@@ -158,7 +157,7 @@ func endsSearch(head string) bool {
 	return resp.StatusCode >= http.StatusOK && resp.StatusCode < http.StatusBadRequest
 }
 
-// A digest is fetched with what the host says of it, and checked by what came.
+// A digest is fetched with the host's type and size, and verified against the received bytes.
 func TestFaultyDigests(t *testing.T) {
 	t.Parallel()
 	said := "Docker-Content-Digest: "
@@ -201,8 +200,8 @@ func TestFaultyDigests(t *testing.T) {
 	}
 }
 
-// Both forms of Retry-After, with both codes, to each kind of question: status
-// and time reach who asked, whichever host it was.
+// Both forms of Retry-After, with both status codes, for each kind of request: the caller gets status and time from any
+// host.
 func TestRetryAfterOfEveryQuestion(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

@@ -26,22 +26,22 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
-// webHost is how one host of a web of registries answers.
+// webHost configures one host of a web of registries.
 type webHost struct {
-	wants       string // empty, "token", "basic", "both", or "new token": each time another one
-	realm       string // the host whose token server it names; empty: itself
+	wants       string // empty, "token", "basic", "both", or "new token": another one each time
+	realm       string // the host of its token server; empty: itself
 	status      int    // instead of content
-	to          string // the host that it redirects to
+	to          string // the target of its redirect
 	code        int    // of the redirect; 0: 307
 	tokenStatus int    // of its token server
 	plain       bool   // http
-	noDigest    bool   // no Docker-Content-Digest, so that containerd asks again with GET
+	noDigest    bool   // no Docker-Content-Digest, so that containerd repeats the request with GET
 }
 
 const webManifest = `{"schemaVersion":2,"mediaType":"` + ocispec.MediaTypeImageManifest + `","config":{"mediaType":"` +
 	ocispec.MediaTypeImageConfig + `","digest":"` + testDigest + `","size":2},"layers":[]}`
 
-// web is some registries that redirect to each other: home, a and b, and auth for tokens.
+// web has registries that redirect to each other: home, a and b, and auth for tokens.
 type web struct {
 	t       testing.TB
 	servers map[string]webHost
@@ -49,7 +49,7 @@ type web struct {
 	content []byte
 
 	mu    sync.Mutex
-	seen  map[string]string // what was sent to a host
+	seen  map[string]string // bytes sent to a host
 	given int
 }
 
@@ -99,7 +99,7 @@ func (w *web) serve(name string, rw http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// admits reports whether a request has what a host wants, and answers where it has not.
+// admits reports whether a request satisfies a host's requirement, and answers it otherwise.
 func (w *web) admits(name string, s webHost, rw http.ResponseWriter, req *http.Request) bool {
 	sent := req.Header.Get("Authorization")
 	w.mu.Lock()
@@ -156,14 +156,14 @@ func (w *web) sentTo(name string) string {
 
 func (w *web) host(name string) string { return w.at[name].Listener.Addr().String() }
 
-// layer is the content of the web as a layer.
+// layer returns the content of the web as a layer.
 func (w *web) layer() ocispec.Descriptor {
 	return ocispec.Descriptor{
 		MediaType: ocispec.MediaTypeImageLayerGzip, Digest: digest.FromBytes(w.content), Size: int64(len(w.content)),
 	}
 }
 
-// containerd asks the web as containerd does, with a login for home only.
+// containerd returns containerd's options for the web, with a login for home only.
 func (w *web) containerd() docker.ResolverOptions {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	w.t.Cleanup(client.CloseIdleConnections)
@@ -182,7 +182,7 @@ func (w *web) containerd() docker.ResolverOptions {
 	}}
 }
 
-// ours asks the web with the agent's own client.
+// ours returns the agent's client for the web.
 func (w *web) ours() *guarded {
 	file := plainHTTP(w.host("home"))
 	if !w.servers["home"].plain {
@@ -202,7 +202,7 @@ func (w *web) ours() *guarded {
 	return r
 }
 
-// tlsServer is one that has TLS; all of them have the same certificate.
+// tlsServer returns a server with TLS; all of them have the same certificate.
 func (w *web) tlsServer() *httptest.Server {
 	for _, s := range w.at {
 		if s.TLS != nil {
@@ -212,10 +212,10 @@ func (w *web) tlsServer() *httptest.Server {
 	return nil
 }
 
-// question is one of both clients.
+// question is a request of both clients.
 type question struct {
 	title      string
-	noDigest   bool // containerd and the agent ask with GET, too
+	noDigest   bool // containerd and the agent also use GET
 	containerd func(context.Context, *web, docker.ResolverOptions) error
 	ours       func(context.Context, *web, *guarded) error
 }
@@ -257,7 +257,7 @@ type webCase struct {
 	title    string
 	servers  map[string]webHost
 	resolves bool
-	stricter string // why the agent does not follow, where containerd does
+	stricter string // why the agent does not follow a redirect that containerd follows
 	asks     bool   // a plain-http host may be asked
 }
 
@@ -278,7 +278,7 @@ func webCases() []webCase {
 		{title: "another token each time", servers: map[string]webHost{"home": leadsTo("a"), "a": {wants: "new token"}}, resolves: true},
 		{title: "a login", servers: map[string]webHost{"home": leadsTo("a"), "a": {wants: "basic"}}},
 		{
-			title: "the same login at both", stricter: "401 from another host", // the ports differ, which net/http does not mind
+			title: "the same login at both", stricter: "401 from another host", // the ports differ, which net/http ignores
 			servers: map[string]webHost{"home": {wants: "basic", to: "a"}, "a": {wants: "basic"}},
 		},
 		{title: "403", servers: map[string]webHost{"home": leadsTo("a"), "a": {status: http.StatusForbidden}}},
@@ -319,9 +319,9 @@ func webCases() []webCase {
 	return cases
 }
 
-// TestForeignTokensAsContainerd asks registries that redirect to each other, as lscr.io does to ghcr.io, the same
-// questions with containerd's own resolver and with the agent's client. What containerd can pull, the agent sees;
-// and nothing of home's goes to another host.
+// TestForeignTokensAsContainerd sends the same requests to registries that redirect to each other, as lscr.io does to
+// ghcr.io, with containerd's resolver and with the agent's client. The agent resolves everything that containerd can
+// pull; and no secret of home reaches another host.
 func TestForeignTokensAsContainerd(t *testing.T) {
 	t.Parallel()
 	for _, c := range webCases() {
@@ -359,7 +359,7 @@ func TestForeignTokensAsContainerd(t *testing.T) {
 	}
 }
 
-// Tokens of one host go to no other host, and one question asks for a token once, with one redirect more.
+// Tokens of one host are sent to no other host, and one request needs one token, and one more redirect.
 func TestForeignTokenIsForItsHost(t *testing.T) {
 	t.Parallel()
 	w := newWeb(t, map[string]webHost{"home": {to: "a"}, "a": {wants: "token", to: "b"}, "b": {wants: "token"}})
@@ -379,7 +379,7 @@ func TestForeignTokenIsForItsHost(t *testing.T) {
 	assert.NotContains(t, w.sentTo("b"), "Bearer token-of-a-")
 }
 
-func TestQuestionsAtOnceShareOneForeignToken(t *testing.T) {
+func TestConcurrentQuestionsShareOneForeignToken(t *testing.T) {
 	t.Parallel()
 	w := newWeb(t, map[string]webHost{"home": {to: "a"}, "a": {wants: "token", realm: "home"}})
 	r := w.ours()
@@ -394,7 +394,7 @@ func TestQuestionsAtOnceShareOneForeignToken(t *testing.T) {
 	assert.Equal(t, uint64(1), r.Counts().Tokens)
 }
 
-// The pages of a tag list come over redirects; a link is relative to where one led.
+// The pages of a tag list are redirected; a link is relative to the redirect's target.
 func TestTagsBehindAForeignToken(t *testing.T) {
 	t.Parallel()
 	home, foreign := newTLSFake(t), newTLSFake(t)

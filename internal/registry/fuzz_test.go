@@ -17,7 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// A page gives tags, each once, in its order; the same page again is a circle.
+// A page returns tags, without duplicates, in order; the same page again is a circle.
 func FuzzTagPage(f *testing.F) {
 	for _, seed := range []string{
 		`{"name":"app","tags":["1.0","1.0-rev1","latest"]}`, `{"tags":null}`, `{}`, `[]`, `{"tags":["a","a","../x",""]}`, `{"tags":[1]}`,
@@ -47,8 +47,8 @@ func FuzzTagPage(f *testing.F) {
 	})
 }
 
-// Whatever a registry says in its challenge, a login and a secret header of
-// hosts.toml reach the registry and its token server only, with TLS.
+// For any challenge of a registry, a login and a secret header of hosts.toml reach only the registry and its token
+// server, with TLS.
 func FuzzChallenge(f *testing.F) {
 	for _, seed := range []string{
 		`Basic realm="x"`, `Bearer realm="https://registry.suse.com/auth",service="x"`, `Bearer realm="https://scc.suse.com/auth"`,

@@ -13,11 +13,11 @@ const (
 	secretToken = registrytest.SecretToken
 )
 
-// The limits of internal/registry/transport, as docs/security.md has them.
+// The limits of internal/registry/transport, as docs/dev/security-evidence.md has them.
 const (
 	maxToken           = 64 << 10
 	maxHeader          = 64 << 10
-	maxRedirects       = 5
+	maxRedirects       = 9
 	maxRetryAfter      = 24 * time.Hour
 	maxPaced           = 256
 	openAfter          = 3

@@ -46,7 +46,7 @@ func (i *internet) wrap(http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// asked are the URLs of the requests; the name of the namespace stands for ns.
+// asked returns the URLs of the requests; ns replaces the name of the namespace.
 func (i *internet) asked() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -61,8 +61,7 @@ func (i *internet) asked() []string {
 	return urls
 }
 
-// What a hosts.toml for registry.suse.com makes of a poll: which URLs, and whose
-// answer it is.
+// The effect of a hosts.toml for registry.suse.com on a poll: the requested URLs, and the host that answers.
 func TestHostsFile(t *testing.T) {
 	t.Parallel()
 	const suse, mirror = "registry.suse.com", "m.example.com:5000"
@@ -74,7 +73,7 @@ func TestHostsFile(t *testing.T) {
 		asked       []string
 		host        string
 		mirror      bool
-		failed      int // the status of the error; 0: none
+		failed      int // status of the error; 0: none
 	}{
 		{"none", "", nil, []string{upstreamAsked}, suse, false, 0},
 		{"its own server", `server = "https://registry.suse.com"`, nil, []string{upstreamAsked}, suse, false, 0},
@@ -186,12 +185,12 @@ func TestHostsFile(t *testing.T) {
 	}
 }
 
-// Where the directory for a namespace is looked for; what is first wins.
+// The places of a namespace's directory; the first one wins.
 func TestDirectoryOfANamespace(t *testing.T) {
 	t.Parallel()
 	places := []struct {
 		namespace string
-		dirs      []string // "1/x": x in the first directory of config_path; each names itself
+		dirs      []string // "1/x": x in the first directory of config_path; each answers with its name
 		want      string   // of dirs; empty: none
 	}{
 		{"reg.example.com:5000", []string{"1/reg.example.com_5000_", "1/reg.example.com:5000", "1/_default"}, "1/reg.example.com_5000_"},
@@ -228,7 +227,7 @@ func TestDirectoryOfANamespace(t *testing.T) {
 	}
 }
 
-// The names of upstream and of namespaces are not always the same.
+// The names of upstream and namespace may differ.
 func TestUpstreamOfANamespace(t *testing.T) {
 	t.Parallel()
 	names := []struct{ repository, asked, host string }{
@@ -251,8 +250,7 @@ func TestUpstreamOfANamespace(t *testing.T) {
 	}
 }
 
-// Headers of hosts.toml, one or several of a name, are for their host alone;
-// User-Agent stays ours.
+// Headers of hosts.toml, one or several with a name, are sent only to their host; the User-Agent is the agent's.
 func TestHeadersOfAHost(t *testing.T) {
 	t.Parallel()
 	net := &internet{status: map[string]int{"m.example.com": 404}}
@@ -272,7 +270,7 @@ user-agent = "another agent"
 	assert.Equal(t, http.Header{"Accept": {acceptManifests}, "User-Agent": {"image-update-agent/1.2.3"}}, net.sent[1].Header)
 }
 
-// A password that stands in hosts.toml as a header is one all the same.
+// A password in a header of hosts.toml is protected as well.
 func TestAuthorizationOfHostsFileIsNotSentOverPlainHTTP(t *testing.T) {
 	t.Parallel()
 	f, secure := newFake(t), newTLSFake(t)
@@ -290,7 +288,7 @@ func TestAuthorizationOfHostsFileIsNotSentOverPlainHTTP(t *testing.T) {
 	assert.Len(t, secure.log(), 1)
 }
 
-// Whatever changes in certs.d counts with the next poll.
+// Any change in certs.d applies to the next poll.
 func TestChangedHostsFiles(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -329,8 +327,8 @@ func TestChangedHostsFiles(t *testing.T) {
 	}
 }
 
-// A poll of many images looks at the files once, and the next second's again.
-func TestFilesOfHostsAreLookedAtOnceASecond(t *testing.T) {
+// A poll of many images checks the files once, and again after a second.
+func TestFilesOfHostsAreCheckedOnceASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		root := t.TempDir()
@@ -360,7 +358,7 @@ func server(root, namespace, host string) error {
 	return os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(fmt.Sprintf("server = %q\n", u.String())), 0o600)
 }
 
-// What checkDir refuses is in the error of a poll and of a pull.
+// The errors of checkDir are in the error of a poll and of a pull.
 func TestHostsFilesThatCannotBeReadEndPollsAndPulls(t *testing.T) {
 	t.Parallel()
 	r, _ := newRegistry(t, certsD(t, publicHost, "ca = \"/dev/zero\"\n"))

@@ -22,8 +22,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// deadHost is a host:port where nobody listens. It is held for the test: nobody else is given it meanwhile, and only
-// whoever requests it may listen there.
+// deadHost returns a host:port without a listener. It is reserved for the test: no other process gets it meanwhile, and
+// only a process that requests it explicitly may listen on it.
 func deadHost(t testing.TB) string {
 	t.Helper()
 	held, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -105,12 +105,12 @@ func TestNoHostMayResolve(t *testing.T) {
 	f := newFake(t)
 	r, _ := newRegistry(t, certsD(t, f.host(), "server = \""+f.URL+"\"\ncapabilities = [\"pull\"]\n"))
 	_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
-	require.ErrorContains(t, err, "no host has the capability")
+	require.ErrorContains(t, err, "no host has the required capability")
 	assert.NotErrorIs(t, err, release.ErrNotFound)
 	assert.Empty(t, f.log())
 }
 
-// What a host may do instead of answering, and what two of them together mean.
+// Failures of a host, and the combined error of two hosts.
 func TestSourceErrors(t *testing.T) {
 	t.Parallel()
 	status := func(code int) http.HandlerFunc {
@@ -129,7 +129,7 @@ func TestSourceErrors(t *testing.T) {
 	answers := []struct {
 		title            string
 		mirror, upstream http.HandlerFunc
-		wantHost         string // whose error it is
+		wantHost         string // host of the error
 		wantStatus       int
 		notFound         bool
 		wantText         string
@@ -223,7 +223,7 @@ func TestHostDirectories(t *testing.T) {
 	}, rec.lines())
 }
 
-// A directory that containerd ignores counts for nothing, and is named. containerd is asked where there is one only.
+// A directory that containerd ignores is not used, and is named. containerd is asked only if there is one.
 func TestHostDirectoriesThatContainerdIgnores(t *testing.T) {
 	t.Parallel()
 	mirror, own := newFake(t), newFake(t)
@@ -248,7 +248,7 @@ func TestHostDirectoriesThatContainerdIgnores(t *testing.T) {
 	require.ErrorContains(t, err, "404: not found ("+ignored+")")
 	require.ErrorIs(t, err, release.ErrNotFound)
 
-	why = "" // containerd was started again
+	why = "" // containerd was restarted
 	got, err = r.Resolve(t.Context(), ref)
 	require.NoError(t, err)
 	assert.Equal(t, mirror.host(), got.Host)
@@ -263,7 +263,7 @@ func TestHostDirectoriesThatContainerdIgnores(t *testing.T) {
 	assert.Zero(t, asked)
 }
 
-// The mirror of several namespaces has one connection.
+// The mirror of several namespaces uses one connection.
 func TestNamespacesShareConnections(t *testing.T) {
 	t.Parallel()
 	f := newTLSFake(t)
@@ -281,7 +281,7 @@ func TestNamespacesShareConnections(t *testing.T) {
 	assertKept(t, r, 1)
 }
 
-// Connections are shared between equal trust only.
+// Connections are shared only between hosts with equal trust.
 func TestNamespacesDoNotShareTrust(t *testing.T) {
 	t.Parallel()
 	f := newTLSFake(t)

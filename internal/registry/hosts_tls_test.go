@@ -25,8 +25,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
-// ownTLS is a fake with a certificate of its own authority, which knows clients
-// with one of its own, too.
+// ownTLS is a fake with a certificate of its own authority, which also issues client certificates.
 type ownTLS struct {
 	*fake
 	ca, cert, key string // files
@@ -48,15 +47,14 @@ func newOwnTLS(t *testing.T, adjust func(*ownTLS), edit ...func(*x509.Certificat
 	return f
 }
 
-// dials leads every connection to the fake, under whatever name.
+// dials connects every name to the fake.
 func (f *ownTLS) dials(ctx context.Context, network, _ string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, network, f.host())
 }
 
 const ownName = "reg.example.com:5000"
 
-// Client certificates in all forms of hosts.toml and of Docker's directories,
-// with a server that lets nobody in without one.
+// Client certificates in all forms of hosts.toml and of Docker's directories, with a server that requires one.
 func TestClientCertificates(t *testing.T) {
 	t.Parallel()
 	clientCA, clientCert, clientKey := certificate(t)
@@ -206,8 +204,8 @@ func TestAuthorityOfAHostIsReadAgain(t *testing.T) {
 	require.ErrorContains(t, err, "own.pem")
 }
 
-// What is wrong with a certificate is refused, unless skip_verify says that
-// nobody cares; then the answer is insecure. Old TLS is refused always.
+// An invalid certificate is rejected, unless skip_verify is set; then the answer is insecure. Old TLS is always
+// rejected.
 func TestCertificatesThatAreWrong(t *testing.T) {
 	t.Parallel()
 	edits := []struct {
@@ -260,8 +258,7 @@ func TestCertificatesThatAreWrong(t *testing.T) {
 	}
 }
 
-// A host that offers HTTP/2 is asked by the HTTP/1.1 that containerd speaks, on
-// one connection.
+// A host that offers HTTP/2 is asked over HTTP/1.1, as containerd does, on one connection.
 func TestHostWithHTTP2(t *testing.T) {
 	t.Parallel()
 	f := newOwnTLS(t, func(f *ownTLS) { f.EnableHTTP2 = true })
@@ -275,9 +272,8 @@ func TestHostWithHTTP2(t *testing.T) {
 	assertKept(t, r, 1)
 }
 
-// An http host with settings for TLS is asked with TLS first, as containerd
-// does; what it then is stands in the answer, and nobody gets a password over
-// plain http.
+// An http host with TLS settings is first asked over TLS, as in containerd; the answer shows the result, and no
+// password is sent over plain http.
 func TestHTTPHostWithTLSSettings(t *testing.T) {
 	t.Parallel()
 	plain, secure := newFake(t), newOwnTLS(t, func(*ownTLS) {})

@@ -4,12 +4,11 @@ package registry
 
 import "time"
 
-// listTimeout is for all pages of a tag list: three seconds for each that maxTags wants.
+// listTimeout limits all pages of a tag list: three seconds for each that maxTags requires.
 const listTimeout = 5 * time.Minute
 
-// Sizes for hosts that never end. The manifest's is the distribution
-// specification's: "MUST support at least 4 megabytes", which is what
-// containerd reads at most.
+// Size limits for endless answers. The manifest's is the distribution specification's: "MUST support at least 4
+// megabytes", which is also containerd's limit.
 const (
 	maxManifest = 4 << 20
 	maxTagPage  = 32 << 20 // Google's registries send all tags at once, with megabytes of manifests; only names are kept

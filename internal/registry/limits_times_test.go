@@ -25,7 +25,7 @@ import (
 
 const listed = "HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n"
 
-// after waits in the time of the bubble, until the test ends.
+// after waits in the bubble's time, until the test ends.
 func after(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -33,8 +33,8 @@ func after(ctx context.Context, d time.Duration) {
 	}
 }
 
-// answers serves requests on one connection: each gets the answer, in pieces
-// with a wait before each. %d is the number of the request, from 1.
+// answers serves requests on one connection: each gets the answer, in pieces with a wait before each. %d is the number
+// of the request, from 1.
 func answers(pieces ...any) func(context.Context, net.Conn) {
 	return func(ctx context.Context, conn net.Conn) {
 		requests := bufio.NewReader(conn)
@@ -68,14 +68,14 @@ func late(d time.Duration) func(*testing.T) transport.DialFunc {
 			select {
 			case <-ctx.Done():
 				return nil, ctx.Err()
-			case <-time.After(d): // of the bubble
+			case <-time.After(d): // the bubble's time
 				return dial(ctx, network, address)
 			}
 		}
 	}
 }
 
-// tlsLate is a host whose handshake begins after a while.
+// tlsLate returns a host with a delayed handshake.
 func tlsLate(cert, key string, d time.Duration) func(*testing.T) transport.DialFunc {
 	return slowHost(func(ctx context.Context, conn net.Conn) {
 		after(ctx, d)
@@ -87,7 +87,7 @@ func tlsLate(cert, key string, d time.Duration) func(*testing.T) transport.DialF
 	})
 }
 
-// pagesEach is a list of pages whose last one is late.
+// pagesEach returns a list of pages whose last one is delayed.
 func pagesEach(wait time.Duration, count int, last time.Duration) func(context.Context, net.Conn) {
 	requests := 0
 	return func(ctx context.Context, conn net.Conn) {
@@ -107,8 +107,8 @@ func pagesEach(wait time.Duration, count int, last time.Duration) func(context.C
 	}
 }
 
-// What may take how long: all but a nanosecond of it is enough, one more is too
-// much, and ends when the limit does. (At the very limit both are right.)
+// Time limits: a nanosecond less is enough, a nanosecond more is too much, and the request ends at the limit. (Exactly
+// at the limit both are right.)
 func TestLimitsOfTime(t *testing.T) {
 	t.Parallel()
 	const page = 50 * time.Second
@@ -134,7 +134,7 @@ func TestLimitsOfTime(t *testing.T) {
 		}, "deadline exceeded"},
 		{"all pages", listTimeout, func(_, _ string, d time.Duration) func(*testing.T) transport.DialFunc {
 			return slowHost(pagesEach(page, 6, d-5*page))
-		}, "tag list: not whole after 5m0s"},
+		}, "tag list: incomplete after 5m0s"},
 	}
 	for _, l := range limits {
 		for _, off := range []time.Duration{-1, 1} {
@@ -167,7 +167,7 @@ func TestLimitsOfTime(t *testing.T) {
 	}
 }
 
-// The token is part of the exchange: it gets no time of its own in a poll.
+// The token is part of the exchange: a poll has no additional time for it.
 func TestLimitOfTimeWithAToken(t *testing.T) {
 	t.Parallel()
 	for _, off := range []time.Duration{-1, 1} {
@@ -202,7 +202,7 @@ func TestLimitOfTimeWithAToken(t *testing.T) {
 	}
 }
 
-// A layer may pause, for less than stallTimeout.
+// A layer may pause for less than stallTimeout.
 func TestLimitOfAStall(t *testing.T) {
 	t.Parallel()
 	for _, off := range []time.Duration{-1, 1} {
@@ -224,14 +224,13 @@ func TestLimitOfAStall(t *testing.T) {
 				assert.Equal(t, 3*pause, time.Since(start))
 				return
 			}
-			require.ErrorIs(t, err, transport.Timeout("body: nothing came for 1m0s"))
+			require.ErrorIs(t, err, transport.Timeout("body: no data for 1m0s"))
 			assert.Equal(t, stallTimeout, time.Since(start))
 		})
 	}
 }
 
-// A dial_timeout of hosts.toml holds for its host, and for no other that shares
-// the connections.
+// A dial_timeout of hosts.toml applies to its host, and to no other that shares the connections.
 func TestDialTimeoutOfAHost(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)

@@ -12,8 +12,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain reads what containerd's library logs by itself, at the level that the
-// agent has for it.
+// TestMain checks the log output of containerd's library, at the agent's level for it.
 func TestMain(m *testing.M) {
 	logged := new(bytes.Buffer)
 	log.L.Logger.SetOutput(logged)

@@ -14,11 +14,11 @@ import (
 
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
-// acceptManifests are the kinds of manifest that containerd runs images from,
-// in its order. A registry that keeps OCI manifests answers 404 to a request
-// that does not name their types.
+// acceptManifests are the kinds of manifest from which containerd runs images, in its order. A registry with OCI
+// manifests answers 404 to a request that does not list their types.
 var acceptManifests = strings.Join([]string{
 	images.MediaTypeDockerSchema2Manifest,
 	images.MediaTypeDockerSchema2ManifestList,
@@ -26,7 +26,7 @@ var acceptManifests = strings.Join([]string{
 	ocispec.MediaTypeImageIndex,
 }, ", ")
 
-// parseManifest reads a body of the kind that its Content-Type names.
+// parseManifest parses a body of the kind in its Content-Type.
 func parseManifest(contentType string, body []byte) (ocimanifest.Document, error) {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -38,20 +38,25 @@ func parseManifest(contentType string, body []byte) (ocimanifest.Document, error
 	return ocimanifest.Parse(kind, body)
 }
 
-// manifest is a manifest or index as a host has it.
+// manifest is a manifest or index from a host.
 type manifest struct {
 	desc     ocispec.Descriptor
-	body     []byte // nil: only its headers were asked for
+	body     []byte // nil after a HEAD request
 	insecure bool
 }
 
-// manifest fetches a manifest from one host. Without a digest of its own, it must
-// have the one that the host names, if it names one.
+// manifest fetches a manifest from one host. Without a given digest, it must have the digest that the host sends, if
+// any.
 func (e endpoint) manifest(ctx context.Context, name string, d digest.Digest) (manifest, error) {
 	a, err := e.get(ctx, e.url("manifests", name), acceptManifests, maxManifest)
 	if err != nil {
 		return manifest{}, err
 	}
+	return e.read(a, d)
+}
+
+// read returns the manifest of an answer, which must have the digest; empty: the one that the host sends.
+func (e endpoint) read(a transport.Answer, d digest.Digest) (manifest, error) {
 	if d == "" {
 		d = digest.Digest(a.Header.Get(digestHeader))
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
-// pairs are members of an object, each with a name of its own.
+// pairs returns members of an object with different names.
 func pairs(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -27,7 +27,7 @@ func pairs(n int) string {
 	return b.String()[1:]
 }
 
-// filled is a document as large as it may be.
+// filled returns a document of the maximum size.
 func filled(b *testing.B, head string, members int, tail string) []byte {
 	b.Helper()
 	body := []byte(head + pairs(members) + tail)
@@ -35,7 +35,7 @@ func filled(b *testing.B, head string, members int, tail string) []byte {
 	return append(body, bytes.Repeat([]byte{' '}, maxManifest-len(body))...)
 }
 
-// entry is a descriptor with its digest, and annotations.
+// entry returns a descriptor with its digest, and annotations.
 func entry(n int, more string) string {
 	return fmt.Sprintf(`{"mediaType":"`+ocispec.MediaTypeImageManifest+`","digest":"%s","size":1%s}`, digest.FromString(fmt.Sprint(n)), more)
 }
@@ -48,8 +48,8 @@ func entries(n int, more string) string {
 	return b.String()[1:]
 }
 
-// BenchmarkMemory is the peak for the worst document at each limit: as many bytes
-// as it may have, full of what costs most, as many as there may be of it.
+// BenchmarkMemory measures the peak for the worst document at each limit: the maximum size, filled with the most
+// expensive content, in the maximum number.
 func BenchmarkMemory(b *testing.B) {
 	const manifest, index = ocispec.MediaTypeImageManifest, ocispec.MediaTypeImageIndex
 	config := fmt.Sprintf(`"config":{"mediaType":"%s","digest":"%s","size":1}`, ocispec.MediaTypeImageConfig, digest.FromString("none"))
@@ -79,7 +79,7 @@ func BenchmarkMemory(b *testing.B) {
 			b.Cleanup(r.Close)
 			agenttest.PeakMemory(b, func() {
 				_, err := r.Describe(b.Context(), f.repository(), desc.Digest)
-				require.Error(b, err) // it is of nothing that is there
+				require.Error(b, err) // its content does not exist
 			})
 		})
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
-// What a host says is in the error, the status and the record: a number of four megabytes, which the parser of JSON
-// quotes whole, filled all three.
-func TestErrorsQuoteNoMoreThanALine(t *testing.T) {
+// A host's text is in the error, the status and the record: a number of four megabytes, which the JSON parser quotes
+// completely, once filled all three.
+func TestErrorsQuoteAtMostALine(t *testing.T) {
 	t.Parallel()
 	digits, escapes := strings.Repeat("1", maxManifest-100), strings.Repeat(`\u001b[2J\u202e`, 10_000)
 	for name, body := range map[string]string{
@@ -57,7 +57,7 @@ func TestErrorsQuoteNoMoreThanALine(t *testing.T) {
 	}
 }
 
-// assertLine says that an error is one printable line: of the repository, the host and a bounded cause.
+// assertLine asserts that an error is one printable line: of the repository, the host and a shortened cause.
 func assertLine(t *testing.T, err error) {
 	t.Helper()
 	require.Error(t, err)
@@ -66,7 +66,7 @@ func assertLine(t *testing.T, err error) {
 	assert.Equal(t, text, outside.Line(text, len(text)))
 }
 
-// The last to word an error of a host bounds it, whatever it is made of.
+// The outermost error of a host is shortened, whatever it wraps.
 func TestErrorsOfAHostAreOneLine(t *testing.T) {
 	t.Parallel()
 	long := errors.New(strings.Repeat("x\n", 1<<10))

@@ -33,7 +33,7 @@ func TestBudgetRefusesQuestions(t *testing.T) {
 		Repository: f.repository(), RetryAt: start.Add(time.Minute), Unasked: true,
 		Cause: release.CauseUnasked, Err: source.Err,
 	}, source)
-	assert.EqualError(t, source, f.repository()+": budget of 60 requests an hour is spent until 2026-11-21T12:01:00Z")
+	assert.EqualError(t, source, f.repository()+": budget of 60 requests an hour is used up until 2026-11-21T12:01:00Z")
 
 	c.advance(time.Minute - time.Second)
 	assert.True(t, sourceError(t, f.poll(t, r)).Unasked)
@@ -50,22 +50,21 @@ func TestBudgetRefusesQuestions(t *testing.T) {
 	assert.Len(t, f.log(), 61)
 }
 
-// No other host is tried in vain, and what the first one said is not lost.
+// No other host is tried, and the first one's answer is not lost.
 func TestBudgetEndsTheRoundOfHosts(t *testing.T) {
 	t.Parallel()
 	mirror, upstream := newFake(t), newFake(t)
 	toml := plainHTTP(upstream.host()) + fmt.Sprintf("[host.\"http://%s\"]\n", mirror.host())
 	r, _ := newRegistry(t, certsD(t, upstream.host(), toml), newClock().option, budgetOf(1))
 	assert.EqualError(t, upstream.poll(t, r), fmt.Sprintf(
-		"%s: budget of 1 requests an hour is spent until 2026-11-21T13:00:00Z (mirror %s: 404: not found)",
+		"%s: budget of 1 requests an hour is used up until 2026-11-21T13:00:00Z (mirror %s: 404: not found)",
 		upstream.repository(), mirror.host()))
 	source := sourceError(t, upstream.poll(t, r))
-	assert.EqualError(t, source, upstream.repository()+": budget of 1 requests an hour is spent until 2026-11-21T13:00:00Z")
+	assert.EqualError(t, source, upstream.repository()+": budget of 1 requests an hour is used up until 2026-11-21T13:00:00Z")
 	assert.NotErrorIs(t, source, release.ErrNotFound)
 }
 
-// A question that has begun is brought to its end: it would have been for
-// nothing. All that it takes counts.
+// A question that has begun is completed, because otherwise its requests would be wasted. All its requests count.
 func TestBudgetCountsAllAndRefusesOnlyTheFirst(t *testing.T) {
 	t.Parallel()
 	f, c := newFake(t), newClock()
@@ -82,7 +81,7 @@ func TestBudgetCountsAllAndRefusesOnlyTheFirst(t *testing.T) {
 	assert.True(t, sourceError(t, f.poll(t, r)).Unasked)
 }
 
-// A pull takes from the budget and never waits for it.
+// A pull uses the budget and never waits for it.
 func TestBudgetNeverRefusesAPull(t *testing.T) {
 	t.Parallel()
 	const layer = "layer"
@@ -103,8 +102,8 @@ func TestBudgetNeverRefusesAPull(t *testing.T) {
 	assert.Equal(t, c.now().Add(20*time.Minute), source.RetryAt)
 }
 
-// What is refused for the host's sake costs nothing.
-func TestBudgetIsNotSpentOnWhatIsNotSent(t *testing.T) {
+// A request refused for a host's back-off costs nothing.
+func TestBudgetIsNotSpentOnUnsentRequests(t *testing.T) {
 	t.Parallel()
 	f, c := newFake(t), newClock()
 	f.answer(busy(http.StatusTooManyRequests, "60"))
@@ -137,7 +136,7 @@ func TestBudgetSurvivesARestart(t *testing.T) {
 	assert.True(t, sourceError(t, f.poll(t, r)).Unasked)
 }
 
-func TestBudgetAsItWasKept(t *testing.T) {
+func TestSavedBudget(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	for title, kept := range map[string]struct {

@@ -21,7 +21,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-func TestAHostThatBringsNoAnswersIsLeftAlone(t *testing.T) {
+func TestHostWithoutAnswersIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	for title, bad := range map[string]struct {
 		answer http.HandlerFunc
@@ -52,7 +52,7 @@ func TestAHostThatBringsNoAnswersIsLeftAlone(t *testing.T) {
 				assert.True(t, source.Unasked, way)
 				assert.Equal(t, bad.status, source.Status, way)
 				assert.Zero(t, source.RetryAt, "%s: the host has no wish", way)
-				assert.EqualError(t, source, fmt.Sprintf("%s: upstream %s: left alone until 2026-11-21T12:01:00Z: %s",
+				assert.EqualError(t, source, fmt.Sprintf("%s: upstream %s: not asked until 2026-11-21T12:01:00Z: %s",
 					f.repository(), f.host(), bad.cause), way)
 			}
 			assert.Len(t, f.log(), openAfter)
@@ -61,7 +61,7 @@ func TestAHostThatBringsNoAnswersIsLeftAlone(t *testing.T) {
 			c.advance(1)
 			assert.False(t, sourceError(t, f.poll(t, r)).Unasked)
 			assert.True(t, sourceError(t, f.poll(t, r)).Unasked, "once more is enough")
-			r.TryAgain() // a person asks
+			r.TryAgain() // a person requests it
 			assert.False(t, sourceError(t, f.poll(t, r)).Unasked)
 			assert.True(t, sourceError(t, f.poll(t, r)).Unasked, "one answer that failed is enough then")
 			f.answer(nil)
@@ -83,7 +83,7 @@ func TestAHostThatBringsNoAnswersIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAnyOtherAnswerIsOne(t *testing.T) {
+func TestAnyOtherAnswerCounts(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{400, 401, 403, 404, 408, 501} {
 		f, c := newFake(t), newClock()
@@ -112,14 +112,14 @@ func Test429WithoutRetryAfterIsEnough(t *testing.T) {
 		c.advance(openFor - 1)
 		source = sourceError(t, f.poll(t, r))
 		assert.True(t, source.Unasked)
-		assert.ErrorContains(t, source, "left alone until 2026-11-21T12:01:00Z: 429 Too Many Requests")
+		assert.ErrorContains(t, source, "not asked until 2026-11-21T12:01:00Z: 429 Too Many Requests")
 		c.advance(1)
 		assert.False(t, sourceError(t, f.poll(t, r)).Unasked)
 		assert.Len(t, f.log(), 2)
 	}
 }
 
-func TestAWishEndsTheCircuit(t *testing.T) {
+func TestRetryAfterEndsTheCircuit(t *testing.T) {
 	t.Parallel()
 	f, c := newFake(t), newClock()
 	f.answer(busy(500, ""))
@@ -139,9 +139,9 @@ func TestAWishEndsTheCircuit(t *testing.T) {
 	assert.Equal(t, 500, source.Status)
 }
 
-// A dead host costs one round of dials, however many images it has, and a second
-// one for those that came in before the third dial had failed.
-func TestADeadHostIsNotDialledForEachImage(t *testing.T) {
+// A dead host costs one round of dials, for any number of images, and a second one for requests that started before the
+// third dial had failed.
+func TestDeadHostIsNotDialledForEachImage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const namespace = "dead.example.com"
@@ -172,8 +172,8 @@ func TestADeadHostIsNotDialledForEachImage(t *testing.T) {
 	})
 }
 
-// Who gives up says nothing about the host.
-func TestACallerThatGivesUpIsNoFailure(t *testing.T) {
+// A canceled caller says nothing about the host.
+func TestCanceledCallerIsNotAFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const namespace = "slow.example.com"
@@ -188,8 +188,8 @@ func TestACallerThatGivesUpIsNoFailure(t *testing.T) {
 	})
 }
 
-// assertKept asserts that so many connections serve all requests, or one or two more: on a slow machine http.Transport
-// gives up a connection when it does not know 50 ms after the answer that the request was written.
+// assertKept asserts that want connections serve all requests, or one or two more: on a slow machine http.Transport
+// closes a connection if it does not know 50 ms after the answer that the request was written.
 // TestConnectionsAreBounded counts them in memory, and so exactly.
 func assertKept(t *testing.T, r *guarded, want uint64) {
 	t.Helper()
@@ -216,7 +216,7 @@ func connectionsAreBounded(t *testing.T, bound, want int) {
 	const namespace = "bounded.example.com"
 	f := &fake{content: map[string]served{}}
 	f.tag("1", f.image(t, "linux", "amd64", nil))
-	full := make(chan struct{}) // closed when as many as may be are under way
+	full := make(chan struct{}) // closed when the maximum number is running
 	var under, most, begun atomic.Int32
 	f.answer(func(http.ResponseWriter, *http.Request) {
 		defer under.Add(-1)
@@ -245,9 +245,9 @@ func connectionsAreBounded(t *testing.T, bound, want int) {
 	assert.Equal(t, uint64(60), r.Counts().Requests)
 }
 
-// All that was under way when the host said so has been sent; nothing that waited for its turn is, though the
-// connection is free before the answer is read.
-func TestNobodyIsSentAfterTheFirst429(t *testing.T) {
+// Requests running at the time of the first 429 are completed; no waiting request is sent, though the connection is
+// free before the answer is read.
+func TestNoRequestAfterFirst429(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const namespace = "busy.example.com"
@@ -279,18 +279,17 @@ func TestNobodyIsSentAfterTheFirst429(t *testing.T) {
 	})
 }
 
-// readsLate hands on an answer a second after it came.
+// readsLate returns an answer a second after it arrived.
 type readsLate struct{ next http.RoundTripper }
 
 func (l readsLate) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := l.next.RoundTrip(req)
-	<-time.After(time.Second) // of the bubble
+	<-time.After(time.Second) // the bubble's time
 	return resp, err
 }
 
-// A connection may take seconds, in which the host says to another one that it
-// wants to be left alone.
-func TestARequestIsHeldBackWhenItsConnectionIsThere(t *testing.T) {
+// Connecting may take seconds, in which the host may ask another request to wait.
+func TestRequestIsHeldAfterConnecting(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
@@ -301,14 +300,14 @@ func TestARequestIsHeldBackWhenItsConnectionIsThere(t *testing.T) {
 	source := sourceError(t, f.poll(t, r))
 	assert.True(t, source.Unasked)
 	assert.ErrorContains(t, source, "asked to wait until")
-	f.Close() // it has seen by now all that was written
+	f.Close() // it has received everything by now
 	assert.Empty(t, f.log())
 	assert.Zero(t, r.Counts().Requests)
 	assert.Equal(t, uint64(1), r.Counts().Connections)
 }
 
-// The connection of a refusal is used again.
-func TestARefusalCostsNoConnection(t *testing.T) {
+// The connection of a refusal is reused.
+func TestRefusalKeepsItsConnection(t *testing.T) {
 	t.Parallel()
 	f, c := newFake(t), newClock()
 	f.answer(func(w http.ResponseWriter, req *http.Request) {

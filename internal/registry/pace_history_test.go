@@ -16,15 +16,14 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// patient is a host that writes down who comes too early, by the clock that the
-// agent has.
+// patient is a host that records early requests, by the agent's clock.
 type patient struct {
 	*fake
 	clock *clock
 
 	mu       sync.Mutex
-	until    time.Time // what it asked for
-	together bool      // several ask at once: what comes after a wish may have been on its way
+	until    time.Time // end of its Retry-After
+	together bool      // concurrent requests: a request after a Retry-After may already have been sent
 	wished   bool      // in this step
 	early    []string
 }
@@ -35,8 +34,7 @@ func newPatient(t testing.TB, c *clock) *patient {
 	return p
 }
 
-// say makes it answer so from now on: with a status, with Retry-After in one of
-// its forms, or by hanging up (0).
+// say sets the next answers: a status, with Retry-After in one of its forms, or a closed connection (0).
 func (p *patient) say(status int, wait time.Duration, asDate bool) {
 	p.answer(func(w http.ResponseWriter, req *http.Request) {
 		p.mu.Lock()
@@ -50,7 +48,7 @@ func (p *patient) say(status int, wait time.Duration, asDate bool) {
 			panic(http.ErrAbortHandler)
 		case status == http.StatusOK:
 			return
-		case status == http.StatusNotFound: // whatever it says of a time
+		case status == http.StatusNotFound: // Retry-After does not count here
 		case wait > 0 && asDate:
 			at := roundUp(now.Add(wait))
 			w.Header().Set("Retry-After", at.Format(http.TimeFormat))
@@ -78,16 +76,15 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// Whatever hosts answer, however time goes by, on whichever way they are asked,
-// by whichever life of the daemon: no request comes before the second that the
-// host named, and one that comes after it is sent.
+// For any answers of hosts, times, kinds of requests and restarts of the daemon: no request is sent before the second
+// that the host named, and one after it is sent.
 func TestNoRequestIsEverEarly(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	mirror, upstream := newPatient(t, c), newPatient(t, c)
 	dir := certsD(t, upstream.host(), plainHTTP(upstream.host())+fmt.Sprintf("[host.\"http://%s\"]\n", mirror.host()))
 	rapid.Check(t, func(rt *rapid.T) {
-		c.advance(maxRetryAfter) // the wishes of the last history are over
+		c.advance(maxRetryAfter) // the waits of the last history are over
 		mirror.answer(nil)
 		upstream.answer(nil)
 		options := []func(*Options){c.option}
@@ -125,7 +122,7 @@ func TestNoRequestIsEverEarly(t *testing.T) {
 			}
 		}
 		defer func() { r.Close() }()
-		c.advance(time.Hour) // all waits and the circuit are over, the budget is full
+		c.advance(time.Hour) // all waits and the circuit breaker are over, the budget is full
 		mirror.say(http.StatusOK, 0, false)
 		before := len(mirror.log())
 		if err := upstream.poll(t, r); err != nil || len(mirror.log()) != before+1 {
@@ -134,8 +131,7 @@ func TestNoRequestIsEverEarly(t *testing.T) {
 	})
 }
 
-// askAny asks, and compares what is said with what was done: unasked is who was
-// sent nothing.
+// askAny sends a request, and compares the error with the requests: Unasked if and only if nothing was sent.
 func askAny(t testing.TB, rt *rapid.T, r *guarded, upstream *patient, way string) {
 	before := r.Counts().Requests
 	err := upstream.ways(t, r)[way]()
@@ -149,5 +145,5 @@ func askAny(t testing.TB, rt *rapid.T, r *guarded, upstream *patient, way string
 	}
 }
 
-// roundUp is the next whole second.
+// roundUp returns the next whole second.
 func roundUp(t time.Time) time.Time { return t.Add(time.Second - 1).Truncate(time.Second) }

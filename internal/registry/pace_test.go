@@ -21,7 +21,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// clock is a fake one that tests move.
+// clock is a fake clock moved by tests.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
@@ -43,7 +43,7 @@ func (c *clock) advance(d time.Duration) {
 
 func (c *clock) option(o *Options) { o.Now = c.now }
 
-// busy answers everything with a status, and Retry-After where it is not empty.
+// busy answers every request with a status, and Retry-After if it is not empty.
 func busy(status int, retryAfter string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if retryAfter != "" {
@@ -60,7 +60,7 @@ func sourceError(t testing.TB, err error) *release.SourceError {
 	return source
 }
 
-// ways are all ways on which a host is asked.
+// ways returns all kinds of requests to a host.
 func (f *fake) ways(t testing.TB, r *guarded) map[string]func() error {
 	return map[string]func() error{
 		"resolve": func() error { return f.poll(t, r) },
@@ -140,7 +140,7 @@ func TestRetryAfterIsObeyedToTheSecond(t *testing.T) {
 	}
 }
 
-// restart gives what a daemon would keep to one that comes after it.
+// restart passes the saved state of a daemon to its successor.
 func restart(t testing.TB, before *guarded, after *guarded) record.Pace {
 	t.Helper()
 	data, err := json.Marshal(before.Pace())
@@ -151,7 +151,7 @@ func restart(t testing.TB, before *guarded, after *guarded) record.Pace {
 	return kept
 }
 
-func TestAWaitSurvivesARestart(t *testing.T) {
+func TestWaitSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	f, c := newFake(t), newClock()
 	f.tag("1", f.image(t, "linux", "amd64", nil))
@@ -245,7 +245,7 @@ func TestTheOtherHostsAreAsked(t *testing.T) {
 	assert.Equal(t, c.now().Add(30*time.Second), source.RetryAt, "the mirror's, which is first")
 }
 
-func TestATokenServerIsAHostOfItsOwn(t *testing.T) {
+func TestTokenServerIsASeparateHost(t *testing.T) {
 	t.Parallel()
 	f, c := newFake(t), newClock()
 	f.tag("1", f.image(t, "linux", "amd64", nil))
@@ -291,7 +291,7 @@ func (s *tokens) count() int {
 	return len(s.asked)
 }
 
-func TestWhereARedirectLeadsIsAHostOfItsOwn(t *testing.T) {
+func TestRedirectTargetIsASeparateHost(t *testing.T) {
 	t.Parallel()
 	f, c := newFake(t), newClock()
 	asked := 0

@@ -75,7 +75,7 @@ func TestRealRegistry(t *testing.T) {
 	assert.Equal(t, want, got, "manifest")
 	got, err = r.Describe(t.Context(), repository, resolve("index"))
 	require.NoError(t, err)
-	want.Manifest = resolve("4.0.0-rev1") // a signature may be over that alone
+	want.Manifest = resolve("4.0.0-rev1") // a signature may cover only this digest
 	assert.Equal(t, want, got, "index")
 	want.Manifest = ""
 
@@ -88,7 +88,7 @@ func TestRealRegistry(t *testing.T) {
 	assert.ElementsMatch(t, []string{"4.0.0-rev1", "arm", "index", "empty"}, names)
 }
 
-// build is what Describe must say of an image made by testImage.
+// build returns the expected result of Describe for an image of testImage.
 func build(t testing.TB, img v1.Image) release.Build {
 	t.Helper()
 	config, err := img.ConfigFile()
@@ -159,7 +159,7 @@ func TestTLSWithOwnCA(t *testing.T) {
 	}
 }
 
-func TestInsecureIsSaid(t *testing.T) {
+func TestInsecureIsReported(t *testing.T) {
 	t.Parallel()
 	f := newTLSFake(t)
 	f.tag("1", f.image(t, "linux", "amd64", nil))

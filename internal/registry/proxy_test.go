@@ -24,7 +24,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
-// tinyproxy is a running forward proxy that wants a password.
+// tinyproxy is a running forward proxy with a password.
 type tinyproxy struct {
 	url string
 	mu  sync.Mutex
@@ -77,8 +77,7 @@ func startTinyproxy(t testing.TB) *tinyproxy {
 	return p
 }
 
-// /etc/sysconfig/proxy comes into force, changes and goes while polls go on,
-// with TLS (CONNECT) and without.
+// /etc/sysconfig/proxy is added, changed and removed while polls go on, with TLS (CONNECT) and without.
 func TestARealProxy(t *testing.T) {
 	t.Parallel()
 	ca, cert, key := certificate(t)
@@ -88,7 +87,7 @@ func TestARealProxy(t *testing.T) {
 	f.tag("1", f.image(t, "linux", "amd64", nil))
 	_, plainPort, err := net.SplitHostPort(f.host())
 	require.NoError(t, err)
-	// For loopback no proxy is ever used; 0.0.0.0 leads to the same listener.
+	// A proxy is never used for loopback; 0.0.0.0 reaches the same listener.
 	secure, plainHost := "0.0.0.0:"+port, "0.0.0.0:"+plainPort
 	certs := certsD(t, secure, "server = \"https://"+secure+"\"\nca = \""+ca+"\"\n")
 	addNamespace(t, certs, plainHost, plainHTTP(plainHost))
@@ -123,7 +122,7 @@ func TestARealProxy(t *testing.T) {
 	poll("404")
 	poll("404")
 	assert.Positive(t, proxy.said("CONNECT "+secure))
-	head := "HEAD http://" + plainHost + "/v2/app/manifests/1" // a tunnel that came too late to be used may be asked for at any time
+	head := "HEAD http://" + plainHost + "/v2/app/manifests/1" // a tunnel that came too late to be used may be requested at any time
 	require.Eventually(t, func() bool { return proxy.said(head) == 2 }, time.Minute, time.Millisecond)
 
 	settings("no", proxy.url, "")

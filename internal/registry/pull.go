@@ -19,10 +19,14 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
-// Locate describes a manifest or index for a pull: its media type and size.
+// Locate describes a manifest or index for a pull: its media type and size, as the answer to HEAD says, which
+// containerd uses, too. It sends no request if Resolve has just got that answer for a tag.
 func (r *Registry) Locate(ctx context.Context, repository string, d digest.Digest) (ocispec.Descriptor, error) {
 	if err := d.Validate(); err != nil {
 		return ocispec.Descriptor{}, fmt.Errorf("registry: %s: digest %q: %w", repository, outside.Text(d.String()), err)
+	}
+	if desc, located := r.documents.located(repository, d); located {
+		return desc, nil
 	}
 	ctx = transport.ForPull(ctx)
 	found, err := each(ctx, r, repository, mayPull, func(e endpoint) (manifest, error) {
@@ -31,38 +35,40 @@ func (r *Registry) Locate(ctx context.Context, repository string, d digest.Diges
 	return found.desc, err
 }
 
-// Fetch opens a manifest or blob for a pull; its reader is an io.Seeker. Unlike
-// containerd's own fetcher it sends nothing twice: the back-off is the agent's. The
-// errors of the reader are SourceErrors.
+// Fetch opens a manifest or blob for a pull; its reader is an io.Seeker. Unlike containerd's fetcher it repeats no
+// request, because the agent does the back-off. The errors of the reader are SourceErrors.
 func (r *Registry) Fetch(ctx context.Context, repository string, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	if err := desc.Digest.Validate(); err != nil {
 		return nil, fmt.Errorf("registry: %s: digest %q: %w", repository, outside.Text(desc.Digest.String()), err)
 	}
+	if kept, is := r.documents.take(repository, desc); is {
+		return kept, nil
+	}
 	return &download{registry: r, ctx: transport.ForPull(ctx), repository: repository, desc: desc}, nil
 }
 
-// maxTorn is how often a transfer is asked for again without a byte in between.
+// maxTorn is how often a transfer is resumed without a byte in between.
 const maxTorn = 3
 
-// download is what a digest names, from the first host that serves it. The request is
-// sent with the first Read, so that a pull that goes on begins where it was; where
-// a connection ends too early, the rest is asked for. The reader verifies it.
+// download is the content of a digest, from the first host that serves it. The request is sent with the first Read, so
+// a resumed pull starts at its offset; if a connection ends too early, the rest is requested. The reader verifies the
+// content.
 type download struct {
 	registry   *Registry
 	ctx        context.Context //nolint:containedctx // of the one transfer that reads it
 	repository string
 	desc       ocispec.Descriptor
 
-	body   io.ReadCloser // nil: has to be asked for
-	from   endpoint      // of the body
+	body   io.ReadCloser // nil before the request
+	from   endpoint      // of body
 	offset int64
 	torn   int
 
-	waited time.Duration // since the speed was measured last
+	waited time.Duration // since the last check of the speed
 	came   int64         // bytes since then
 }
 
-// Read gives io.EOF at the size of the descriptor without a request.
+// Read returns io.EOF at the size of the descriptor without a request.
 func (p *download) Read(data []byte) (int, error) {
 	if p.body == nil {
 		if p.desc.Size > 0 && p.offset >= p.desc.Size {
@@ -92,11 +98,11 @@ func (p *download) Read(data []byte) (int, error) {
 	return n, err
 }
 
-// speedTime is what a layer's speed is measured over.
+// speedTime is the period over which a layer's speed is measured.
 const speedTime = time.Minute
 
-// checkSpeed refuses a transfer that is too slow ever to end. Only the time in which
-// Read waits counts: who reads slowly is a slow disk, or a limited bandwidth.
+// checkSpeed returns an error for a transfer that is too slow. Only the time in which Read waits counts: a slow reader
+// means a slow disk, or a limited bandwidth.
 func (p *download) checkSpeed(wait time.Duration, n int) error {
 	p.waited += wait
 	p.came += int64(n)
@@ -112,7 +118,7 @@ func (p *download) checkSpeed(wait time.Duration, n int) error {
 	return nil
 }
 
-// open asks the hosts in their order for the bytes from the offset on.
+// open requests the bytes from the offset on, from the hosts in order.
 func (p *download) open() error {
 	kind := "blobs"
 	if images.IsManifestType(p.desc.MediaType) || images.IsIndexType(p.desc.MediaType) {
@@ -139,7 +145,7 @@ func (p *download) open() error {
 	return err
 }
 
-// skip brings the body to the offset: a host may send more than it was asked for.
+// skip advances the body to the offset, because a host may send more than requested.
 func (p *download) skip(resp *http.Response) error {
 	if resp.StatusCode == http.StatusPartialContent {
 		begin := resp.Header.Get("Content-Range")
@@ -162,7 +168,7 @@ func (p *download) drop() {
 	}
 }
 
-// Seek sets where the next Read begins.
+// Seek sets the position of the next Read.
 func (p *download) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:

@@ -25,10 +25,10 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// cutting ends a layer after some bytes, as often as it has cuts.
+// cutting interrupts a layer after some bytes, for a number of times.
 type cutting struct {
 	layer  string
-	ranges bool // the host knows them
+	ranges bool // the host supports them
 
 	mu    sync.Mutex
 	cuts  []int
@@ -92,8 +92,8 @@ func TestTornLayers(t *testing.T) {
 	}
 }
 
-// A range that was not asked for is no layer, and the next host is asked.
-func TestARangeHasToBeTheOneAskedFor(t *testing.T) {
+// A wrong range is not accepted, and the next host is asked.
+func TestWrongRangeIsRejected(t *testing.T) {
 	t.Parallel()
 	const layer = "a whole layer"
 	mirror, upstream := newFake(t), newFake(t)
@@ -118,8 +118,8 @@ func TestARangeHasToBeTheOneAskedFor(t *testing.T) {
 	require.NoError(t, body.Close())
 }
 
-// What a HEAD says of a manifest has to fit; where it says too little, the manifest itself is read.
-func TestAPullResolvesWhatIsThere(t *testing.T) {
+// The answer to HEAD for a manifest must match; if it is incomplete, the manifest itself is read.
+func TestPullResolvesManifests(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	desc := f.image(t, "linux", "amd64", nil)
@@ -154,8 +154,8 @@ func TestAPullResolvesWhatIsThere(t *testing.T) {
 	}
 }
 
-// containerd's own handlers pull an image into its content store, and go on with a layer that is there in part.
-func TestContainerdPullsAndGoesOn(t *testing.T) {
+// containerd's own handlers pull an image into its content store, and resume a partial layer.
+func TestContainerdPullsAndResumes(t *testing.T) {
 	t.Parallel()
 	host := startDistribution(t)
 	img := testImage(t, "linux/amd64")

@@ -24,9 +24,8 @@ func layerOf(text string) ocispec.Descriptor {
 	}
 }
 
-// What containerd's own resolver would repeat by itself: the back-off is the
-// agent's, and there is only one.
-func TestAPullAsksOnce(t *testing.T) {
+// containerd's resolver would repeat these requests; here only the agent does the back-off.
+func TestPullSendsEachRequestOnce(t *testing.T) {
 	t.Parallel()
 	answers := map[string]http.HandlerFunc{
 		"torn off": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
@@ -59,9 +58,9 @@ func TestAPullAsksOnce(t *testing.T) {
 	}
 }
 
-// A host that does not know HEAD is asked for the manifest itself, and one that
-// wants a token, again: these are other requests.
-func TestAPullAsksWhatItMust(t *testing.T) {
+// A host that does not support HEAD gets a GET for the manifest, and one that requires a token gets a second request:
+// these are other requests.
+func TestPullSendsNeededRequests(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	desc := f.image(t, "linux", "amd64", nil)
@@ -86,13 +85,13 @@ func TestAPullAsksWhatItMust(t *testing.T) {
 	assert.Equal(t, map[string]uint64{"metadata": 2, "token": 1, "pull": 3}, r.Counts().Kinds())
 }
 
-// requestsOf leaves out what is not exact.
+// requestsOf removes the counts that are not exact.
 func requestsOf(c Counts) Counts {
 	return Counts{Requests: c.Requests, Tokens: c.Tokens, Pulls: c.Pulls}
 }
 
-// A layer that was torn off goes on where it was.
-func TestATornLayerGoesOn(t *testing.T) {
+// An interrupted layer is resumed.
+func TestTornLayerIsResumed(t *testing.T) {
 	t.Parallel()
 	const layer = "the whole layer"
 	f := newFake(t)
@@ -113,8 +112,8 @@ func TestATornLayerGoesOn(t *testing.T) {
 	assert.Len(t, f.log(), 2)
 }
 
-// One host may say "not found" although another one knows better.
-func TestAPullIsNotFoundOnlyWhereAllSaidSo(t *testing.T) {
+// One host may answer "not found" although another one has the tag.
+func TestPullIsNotFoundOnlyOnAllHosts(t *testing.T) {
 	t.Parallel()
 	for title, answer := range map[string]http.HandlerFunc{
 		"429": busy(http.StatusTooManyRequests, "60"), "500": busy(http.StatusInternalServerError, ""),
@@ -122,7 +121,7 @@ func TestAPullIsNotFoundOnlyWhereAllSaidSo(t *testing.T) {
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
-			mirror, upstream := newFake(t), newFake(t) // that have nothing
+			mirror, upstream := newFake(t), newFake(t) // without content
 			toml := plainHTTP(upstream.host()) + fmt.Sprintf("[host.\"http://%s\"]\n", mirror.host())
 			r, _ := newRegistry(t, certsD(t, upstream.host(), toml))
 			ways := upstream.ways(t, r)

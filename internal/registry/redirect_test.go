@@ -19,9 +19,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// Blob stores sign the URLs that registries lead to: no error has them; the
-// guard of the test reads it.
-func TestPullsDoNotTellWhereTheyWereLed(t *testing.T) {
+// Blob stores sign the URLs of redirects: no error contains them; the test's guard checks it.
+func TestPullErrorsHideRedirectTargets(t *testing.T) {
 	t.Parallel()
 	stores := []struct {
 		title, query string
@@ -38,7 +37,7 @@ func TestPullsDoNotTellWhereTheyWereLed(t *testing.T) {
 				_ = conn.Close()
 			}
 		}},
-		{title: "on to nowhere", query: "X-Signature=" + secret, want: "redirected to what is no URL", answer: func(w http.ResponseWriter, _ *http.Request) {
+		{title: "on to nowhere", query: "X-Signature=" + secret, want: "redirected to an invalid URL", answer: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "https://%zz/?X-Signature="+secret)
 			w.WriteHeader(http.StatusFound)
 		}},
@@ -55,7 +54,7 @@ func TestPullsDoNotTellWhereTheyWereLed(t *testing.T) {
 			body, err := r.Fetch(t.Context(), f.repository(), ocispec.Descriptor{
 				MediaType: ocispec.MediaTypeImageLayerGzip, Digest: digest.FromString("layer"), Size: 5,
 			})
-			if err == nil { // the request goes out with the first Read
+			if err == nil { // the request is sent with the first Read
 				_, err = io.ReadAll(body)
 				require.NoError(t, body.Close())
 			}
@@ -67,7 +66,7 @@ func TestPullsDoNotTellWhereTheyWereLed(t *testing.T) {
 	}
 }
 
-// What a client is told of a redirect is where it ended, without its query.
+// The result of a redirect names its target without its query.
 func TestWhereARequestEnded(t *testing.T) {
 	t.Parallel()
 	f := newTLSFake(t)
@@ -93,7 +92,7 @@ func TestWhereARequestEnded(t *testing.T) {
 	assert.False(t, got.Insecure, "both hops count")
 }
 
-// One hop without TLS or without a proven certificate spoils the answer.
+// One hop without TLS or without a verified certificate makes the answer insecure.
 func TestRedirectsThatAreInsecure(t *testing.T) {
 	t.Parallel()
 	secure, open := newTLSFake(t), newFake(t)
@@ -102,17 +101,15 @@ func TestRedirectsThatAreInsecure(t *testing.T) {
 	open.answer(func(w http.ResponseWriter, req *http.Request) {
 		http.Redirect(w, req, secure.URL+req.URL.Path, http.StatusTemporaryRedirect)
 	})
-	// containerd gives http hosts with a ca the scheme https first; without one, the
-	// target cannot be proven.
+	// For http hosts with a ca containerd first uses https; without one, the target cannot be verified.
 	r, _ := newRegistry(t, certsD(t, open.host(), plainHTTP(open.host())), func(o *Options) { o.Roots = secure.pool })
 	got, err := r.Resolve(t.Context(), release.Reference{Repository: open.repository(), Tag: "1"})
 	require.NoError(t, err)
 	assert.Equal(t, release.Resolved{Digest: desc.Digest, Host: open.host(), Insecure: true}, got)
 }
 
-// Where a redirect leads, with each code, for a poll and for a config: who is
-// asked, what is taken along, and whether the answer counts. The foreign host
-// and the one without TLS remember every byte that they were sent.
+// Redirects to each kind of target, with each code, for a poll and for a config: the requests, their headers, and
+// whether the answer counts. The foreign host and the one without TLS record every byte.
 func TestRedirectMatrix(t *testing.T) {
 	t.Parallel()
 	const (
@@ -140,8 +137,8 @@ func TestRedirectMatrix(t *testing.T) {
 		{"http, same host", func(s stage, path string) string { return "http://" + s.home.host() + path }, false, toHTTP},
 		{"file", func(stage, string) string { return "file:///etc/shadow" }, false, toHTTP},
 		{"no host", func(stage, string) string { return "https:///x?X-Signature=" + secret }, false, "no Host"},
-		{"no URL", func(stage, string) string { return "https://%zz?X-Signature=" + secret }, false, "redirected to what is no URL"},
-		{"no URL, and a user", func(stage, string) string { return "https://u:" + secret + "@%zz" }, false, "redirected to what is no URL"},
+		{"no URL", func(stage, string) string { return "https://%zz?X-Signature=" + secret }, false, "redirected to an invalid URL"},
+		{"no URL, and a user", func(stage, string) string { return "https://u:" + secret + "@%zz" }, false, "redirected to an invalid URL"},
 		{"control characters", func(stage, string) string { return "/\x7f?X-Signature=" + secret }, false, "malformed header"},
 	}
 	codes := []int{
@@ -187,7 +184,7 @@ func TestRedirectMatrix(t *testing.T) {
 						require.NoError(t, err)
 					} else {
 						require.ErrorContains(t, err, target.want)
-						assert.Equal(t, strings.HasPrefix(target.want, "redirected"), sourceError(t, err).Answered, "containerd may follow it")
+						assert.Equal(t, target.want == "redirected from https to http", sourceError(t, err).Answered, "containerd may follow it")
 					}
 				}
 				if target.want == followed {

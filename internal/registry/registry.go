@@ -21,21 +21,19 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
-// Options say where hosts are configured and how they are spoken to. The zero
-// value asks each namespace itself, over https.
+// Options configure hosts and requests. The zero value asks each namespace itself, over https.
 type Options struct {
 	transport.Options
 
-	// CertsDirs are containerd's registry directories (its config_path, split at
-	// the colons). The first that knows a namespace, or has _default, wins.
+	// CertsDirs are containerd's registry directories (its config_path, split at the colons). The first one with the
+	// namespace, or with _default, wins.
 	CertsDirs []string
-	// HostsIgnored returns why containerd ignores them now, empty: it does not. It is asked
-	// where there is a directory for a namespace; nil: containerd never ignores them.
+	// HostsIgnored returns why containerd currently ignores them, empty if it does not. It is called if there is a
+	// directory for a namespace; nil: containerd never ignores them.
 	HostsIgnored func() (why string, err error)
 	// Platform chooses from an index; nil: that of this machine.
 	Platform platforms.MatchComparer
-	// LeastSpeed is what a layer has to bring, in bytes a second over a minute; 0: a
-	// pull may be as slow as it is.
+	// LeastSpeed is the minimum speed of a layer, in bytes per second over a minute; 0: no minimum.
 	LeastSpeed int64
 }
 
@@ -47,7 +45,8 @@ type Registry struct {
 	platform   platforms.MatchComparer
 	leastSpeed int64
 	log        *slog.Logger
-	private    sync.Map // of repositories: whether the last answer came with a login
+	documents  documents
+	private    sync.Map // by repository: whether the last answer needed a login
 }
 
 var (
@@ -55,7 +54,7 @@ var (
 	_ record.Pacer  = (*Registry)(nil)
 )
 
-// New makes a registry source; nothing is read or asked yet.
+// New returns a registry source; it reads and requests nothing yet.
 func New(o Options) *Registry {
 	if o.Platform == nil {
 		o.Platform = platforms.Default()
@@ -72,35 +71,33 @@ func New(o Options) *Registry {
 	}
 }
 
-// Counts is what went over the wire.
+// Counts are the counts of network traffic.
 type Counts = transport.Counts
 
-// Counts is what went over the wire since New.
+// Counts returns the network traffic since New.
 func (r *Registry) Counts() Counts { return r.client.Counts() }
 
-// Close ends the idle connections. The registry can still be used.
+// Close closes idle connections. The registry can still be used.
 func (r *Registry) Close() { r.client.Close() }
 
-// Pace is what hosts asked for and what is left of the budget.
+// Pace returns the waits that hosts asked for and the rest of the budget.
 func (r *Registry) Pace() record.Pace { return r.client.Pace() }
 
-// Resume takes up what was kept. What the hosts asked for since, and what was
-// spent since, stays.
+// Resume restores a saved state. Later waits and requests stay.
 func (r *Registry) Resume(kept record.Pace) { r.client.Resume(kept) }
 
-// TryAgain lets each host be asked once that is left alone because it did not answer.
+// TryAgain allows one request to each host that waits because it did not answer.
 func (r *Registry) TryAgain() { r.client.TryAgain() }
 
-// What a host must be capable of. A host that resolves must also serve what it
-// names, as containerd has it.
+// The required capabilities of a host. A host that resolves must also be able to pull, as in containerd.
 const (
 	mayResolve = docker.HostCapabilityPull | docker.HostCapabilityResolve
 	mayPull    = docker.HostCapabilityPull
 )
 
-// each asks the hosts of a repository in their order until one answers. An
-// error of ask that is no SourceError is an answer, too, and so is one after which
-// containerd asks no other host: kubelet's pull would not get to it.
+// each asks the hosts of a repository in order until one answers. An error of ask that is not a SourceError also counts
+// as an answer, and so does one after which containerd asks no other host, because kubelet's pull would not reach the
+// next host.
 func each[T any](
 	ctx context.Context, r *Registry, repository string, need docker.HostCapabilities, ask func(endpoint) (T, error),
 ) (answer T, err error) {
@@ -128,11 +125,11 @@ func each[T any](
 		}
 		failed = append(failed, noAnswer)
 		if ctx.Err() != nil || noAnswer.Host == "" || noAnswer.Answered {
-			break // the next host would be asked for nothing, or the budget is spent
+			break // asking the next host would be useless, or the budget is spent
 		}
 	}
 	if len(failed) == 0 {
-		return answer, &release.SourceError{Repository: repository, Err: errors.New("no host has the capability")}
+		return answer, &release.SourceError{Repository: repository, Err: errors.New("no host has the required capability")}
 	}
 	reported := weightiest(failed)
 	if ignored := r.hosts.IgnoredFor(reference.Domain(named)); ignored != "" {

@@ -22,8 +22,7 @@ import (
 
 const digestHeader = "Docker-Content-Digest"
 
-// Resolve asks what a tag names now: one HEAD request to the first host that
-// may resolve.
+// Resolve returns the current digest of a tag: one HEAD request to the first host that may resolve.
 func (r *Registry) Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error) {
 	if tags.Classify(ref.Tag) == tags.ClassInvalid {
 		return release.Resolved{}, fmt.Errorf("registry: %q: %w", ref, tags.ErrInvalid)
@@ -33,6 +32,7 @@ func (r *Registry) Resolve(ctx context.Context, ref release.Reference) (release.
 		if err != nil {
 			return release.Resolved{}, err
 		}
+		e.documents.locate(ref.Repository, found)
 		return release.Resolved{
 			Digest: found.desc.Digest, Host: e.host.Host, Mirror: e.mirror, Insecure: found.insecure,
 			HostsIgnored: r.hosts.IgnoredFor(e.namespace),
@@ -40,25 +40,31 @@ func (r *Registry) Resolve(ctx context.Context, ref release.Reference) (release.
 	})
 }
 
-// locate asks one host what a tag or digest (d, else empty) names, sized: also of which
-// type and size. It asks with HEAD, and with GET where the host refuses HEAD or sends
-// too little; both happen behind caches.
+// locate asks one host for the digest of a tag, or for a digest (d, else empty); with sized also for type and size. It
+// uses HEAD, and GET if the host refuses HEAD or sends too little; both happen behind caches.
 func (e endpoint) locate(ctx context.Context, name string, d digest.Digest, sized bool) (manifest, error) {
-	a, err := e.head(ctx, e.url("manifests", name), acceptManifests)
-	if hasStatus(err, http.StatusMethodNotAllowed) {
-		return e.manifest(ctx, name, d)
+	u := e.url("manifests", name)
+	a, err := e.head(ctx, u, acceptManifests)
+	get := hasStatus(err, http.StatusMethodNotAllowed)
+	if get {
+		a, err = e.get(ctx, u, acceptManifests, maxManifest)
 	}
 	if err != nil {
 		return manifest{}, answered(err)
 	}
-	found, err := e.described(ctx, a, name, d, sized)
+	var found manifest
+	if get {
+		found, err = e.read(a, d)
+	} else {
+		found, err = e.described(ctx, a, name, d, sized)
+	}
 	if f, is := errors.AsType[*release.SourceError](err); is && d == "" {
-		f.Answered = true // containerd asks no other host after a 200, whatever else it finds
+		f.Answered = true // containerd asks no other host after a 200, even if the answer is unusable
 	}
 	return found, err
 }
 
-// described is what an answer to HEAD says, and where that is too little, to GET.
+// described returns the descriptor from an answer to HEAD, or from GET if it is incomplete.
 func (e endpoint) described(
 	ctx context.Context, a transport.Answer, name string, d digest.Digest, sized bool,
 ) (manifest, error) {
@@ -67,10 +73,8 @@ func (e endpoint) described(
 		return manifest{}, e.failed(fmt.Errorf("has digest %q, not %s", outside.Text(named.String()), d))
 	}
 	desc := ocispec.Descriptor{Digest: cmp.Or(d, named)}
-	if sized {
-		desc.MediaType, _, _ = mime.ParseMediaType(a.Header.Get("Content-Type")) // empty: too little
-		desc.Size, _ = strconv.ParseInt(a.Header.Get("Content-Length"), 10, 64)  // zero: too little
-	}
+	desc.MediaType, _, _ = mime.ParseMediaType(a.Header.Get("Content-Type")) // empty: incomplete
+	desc.Size, _ = strconv.ParseInt(a.Header.Get("Content-Length"), 10, 64)  // zero: incomplete
 	if desc.Digest == "" || sized && (desc.MediaType == "" || desc.Size <= 0) {
 		return e.manifest(ctx, name, d)
 	}

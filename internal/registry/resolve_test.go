@@ -86,7 +86,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "protocol version")
 }
 
-// containerd pulls through the same hosts and connections as polls go.
+// containerd pulls through the same hosts and connections as polls.
 func TestPullsAskTheSameHosts(t *testing.T) {
 	t.Parallel()
 	upstream, mirror := startDistribution(t), startDistribution(t)
@@ -112,11 +112,11 @@ func TestPullsAskTheSameHosts(t *testing.T) {
 		assert.Equal(t, mirror, req.URL.Host)
 		assert.Equal(t, []string{"image-update-agent/1.2.3"}, req.Header["User-Agent"])
 	}
-	assert.Len(t, rec.sent, 3, "two HEADs and the manifest")
+	assert.Len(t, rec.sent, 2, "the HEAD of the tag and the manifest")
 	assertKept(t, r, 1)
 }
 
-// A pull's big blob must not fall under the bound of metadata requests.
+// The limit of metadata requests does not apply to a blob in a pull.
 func TestPullsReadBigBlobs(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)

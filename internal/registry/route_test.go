@@ -19,7 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
-// inner is a service of the node that counts who connects to it.
+// inner is a service on the node that counts connections.
 type inner struct {
 	*httptest.Server
 	connections, requests atomic.Int32
@@ -43,15 +43,14 @@ func newInner(t *testing.T) *inner {
 	return in
 }
 
-// port is ":" and the port.
+// port returns ":" and the port.
 func (in *inner) port() string {
 	return in.Listener.Addr().String()[strings.LastIndex(in.Listener.Addr().String(), ":"):]
 }
 
 const publicHost = "mirror.example.com"
 
-// behindProxy makes a fake the proxy for publicHost: nobody knows its address, and
-// so it counts as a public host.
+// behindProxy makes a fake the proxy for publicHost, whose address is unknown, so it counts as a public host.
 func (f *fake) behindProxy(t *testing.T) func(*Options) {
 	t.Helper()
 	proxy := mustURL(t, f.URL)
@@ -71,9 +70,8 @@ func resolvePublic(t *testing.T, r *guarded) error {
 	return err
 }
 
-// A public host can have the node ask no address that only the node or its site
-// reaches: not by an address, not by a name that resolves to one, not for a token,
-// and not on a connection that is open already. What hosts.toml names is asked.
+// A public host cannot make the node connect to an address that only the node or its site reaches: by an address, by a
+// name that resolves to one, for a token, or over an open connection. Hosts in hosts.toml are asked.
 func TestNothingLeadsInward(t *testing.T) {
 	t.Parallel()
 	redirect := func(to string) http.HandlerFunc {
@@ -90,7 +88,7 @@ func TestNothingLeadsInward(t *testing.T) {
 	for title, c := range map[string]struct {
 		host   string // before the port
 		answer func(to string) http.HandlerFunc
-		open   bool // a connection to it is there already
+		open   bool // a connection to it is already open
 		named  bool
 	}{
 		"an address":                  {host: "127.0.0.1", answer: redirect},
@@ -139,13 +137,12 @@ func TestNothingLeadsInward(t *testing.T) {
 	}
 }
 
-// Where a proxy makes the connections, what is written as an address is refused
-// before the proxy is asked.
+// If a proxy makes the connections, an address is rejected before the proxy is asked.
 func TestNothingLeadsInwardThroughAProxy(t *testing.T) {
 	t.Parallel()
 	for _, to := range []string{
 		"169.254.169.254", "10.0.0.1:8080", "[fe80::1%25eth0]", "[fd00:ec2::254]", "[64:ff9b::a9fe:a9fe]",
-		"169.254.169.254.", "2852039166", "0xa9.254.169.254", "169.254.43518", "127.1:80", "0X7F000001", // as inet_aton(3) reads them
+		"169.254.169.254.", "2852039166", "0xa9.254.169.254", "169.254.43518", "127.1:80", "0X7F000001", // as parsed by inet_aton(3)
 		"localhost.", "a.localhost", "A.LocalHost.:8080",
 	} {
 		f := newFake(t)
@@ -161,8 +158,7 @@ func TestNothingLeadsInwardThroughAProxy(t *testing.T) {
 	}
 }
 
-// newFakeWith is a fake with a certificate of its own: those of httptest are all
-// the same.
+// newFakeWith returns a fake with its own certificate: those of httptest are all the same.
 func newFakeWith(t *testing.T, cert, key string) *fake {
 	t.Helper()
 	f := &fake{content: map[string]served{}}
@@ -175,13 +171,13 @@ func newFakeWith(t *testing.T, cert, key string) *fake {
 	return f
 }
 
-// What a host leads to and what fails there is that host's failure: who is led to
-// is asked as ever by everybody else, and answers.
-func TestARegistryCannotBlindAnotherOne(t *testing.T) {
+// A failure at the target of a host's redirect counts as that host's failure: requests of others to the target are not
+// affected.
+func TestRegistryCannotBlockAnotherOne(t *testing.T) {
 	t.Parallel()
 	torn := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	for title, c := range map[string]struct {
-		ca     bool // the registry knows the authority of the other one
+		ca     bool // the registry trusts the authority of the other one
 		answer http.HandlerFunc
 		realm  bool
 	}{
@@ -224,7 +220,7 @@ func TestARegistryCannotBlindAnotherOne(t *testing.T) {
 			assert.True(t, source.Unasked, "who is led there is held")
 			assert.Equal(t, bad.host(), source.Host)
 			assert.ErrorContains(t, source, good.host()+": ")
-			assert.ErrorContains(t, source, "left alone until 2026-11-21T12:01:00Z")
+			assert.ErrorContains(t, source, "not asked until 2026-11-21T12:01:00Z")
 			for range 2 * openAfter {
 				require.NoError(t, good.poll(t, r))
 			}

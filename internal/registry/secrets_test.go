@@ -75,7 +75,7 @@ func (p pulled) Read(data []byte) (int, error) {
 	return n, err
 }
 
-// newCredentials are logins with a guard.
+// newCredentials returns logins with a guard.
 func newCredentials(t testing.TB, o hosts.CredentialOptions) func(host, repository string) (hosts.Login, error) {
 	t.Helper()
 	g := registrytest.NewGuard(t, o.Log)
@@ -89,8 +89,7 @@ func newCredentials(t testing.TB, o hosts.CredentialOptions) func(host, reposito
 	}
 }
 
-// newRegistry makes a registry for the test's node that asks the hosts of a
-// certs.d; adjust may change the options.
+// newRegistry returns a registry for the test's node with the hosts of a certs.d; adjust may change the options.
 func newRegistry(t testing.TB, certsDir string, adjust ...func(*Options)) (*guarded, *recorder) {
 	t.Helper()
 	rec := &recorder{}
@@ -111,13 +110,13 @@ func newRegistry(t testing.TB, certsDir string, adjust ...func(*Options)) (*guar
 	}
 	r := New(o)
 	if _, is := t.(*testing.T); is {
-		r.hosts.CheckEvery = 0 // tests change files and ask at once; benchmarks are as in life
+		r.hosts.CheckEvery = 0 // tests change files and ask at once; benchmarks are as in production
 	}
 	t.Cleanup(r.Close)
 	return &guarded{r, g}, rec
 }
 
-// No test makes what it tests around its guard.
+// No test creates the tested objects without its guard.
 func TestEveryTestHasItsGuard(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*_test.go")

@@ -26,13 +26,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// node is the platform of all tests, whatever machine runs them.
+// node is the platform of all tests, on any machine.
 var node = platforms.OnlyStrict(ocispec.Platform{OS: "linux", Architecture: "amd64"})
 
 var listening = regexp.MustCompile(`listening on (127\.0\.0\.1:\d+)`)
 
-// startDistribution runs Debian's docker-registry, which is SUSE's, too, and
-// returns its host:port. Pair is a certificate and key for TLS, or nothing.
+// startDistribution runs docker-registry as packaged by Debian and SUSE, and returns its host:port. pair is a
+// certificate and key for TLS, or nothing.
 func startDistribution(t testing.TB, pair ...string) string {
 	t.Helper()
 	return startDistributionWith(t, "", pair...)
@@ -80,8 +80,7 @@ func startDistributionWith(t testing.TB, more string, pair ...string) string {
 	return ""
 }
 
-// certsD is a directory of certs.d with one hosts.toml; the namespace may be
-// host:port.
+// certsD returns a directory of certs.d with one hosts.toml; the namespace may be host:port.
 func certsD(t testing.TB, namespace, hostsTOML string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -96,10 +95,10 @@ func addNamespace(t testing.TB, root, namespace, hostsTOML string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(hostsTOML), 0o600))
 }
 
-// plainHTTP is the hosts.toml of a namespace that is its own registry, over http.
+// plainHTTP returns the hosts.toml of a namespace that is its own registry, over http.
 func plainHTTP(host string) string { return fmt.Sprintf("server = \"http://%s\"\n", host) }
 
-// recorder is a Wrap that remembers what goes over the wire.
+// recorder is a Wrap that records the requests.
 type recorder struct {
 	mu   sync.Mutex
 	sent []*http.Request
@@ -114,7 +113,7 @@ func (r *recorder) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// lines are the requests as "HEAD host path".
+// lines returns the requests as "HEAD host path".
 func (r *recorder) lines() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,7 +124,7 @@ func (r *recorder) lines() []string {
 	return lines
 }
 
-// authorized counts the requests that had something to show.
+// authorized counts the requests with credentials.
 func (r *recorder) authorized() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,7 +137,7 @@ func (r *recorder) authorized() int {
 	return n
 }
 
-// testImage is a random image for a platform, such as "linux/amd64".
+// testImage returns a random image for a platform, such as "linux/amd64".
 func testImage(t testing.TB, platform string) v1.Image {
 	t.Helper()
 	img, err := random.Image(300, 2)

@@ -20,15 +20,14 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// Bounds of what is asked for signatures.
+// Limits of requests for signatures.
 const (
 	maxReferrerPages = 10   // of maxManifest bytes each
 	maxReferrers     = 1000 // of a digest
 )
 
-// Manifest fetches the manifest or index that a tag or digest names, whatever it
-// is of, with its media type. A tag is asked of hosts with resolve. The error is
-// release.ErrNotFound where every host said 404.
+// Manifest fetches the manifest or index of a tag or digest, of any kind, with its media type. A tag is requested from
+// hosts with resolve. It returns release.ErrNotFound if every host answered 404.
 func (r *Registry) Manifest(ctx context.Context, repository, tagOrDigest string) (string, []byte, error) {
 	d, err := digest.Parse(tagOrDigest)
 	need := mayPull
@@ -44,8 +43,7 @@ func (r *Registry) Manifest(ctx context.Context, repository, tagOrDigest string)
 	return found.desc.MediaType, found.body, err
 }
 
-// Blob fetches a small blob, as signatures are; it has the size and the digest of
-// its descriptor.
+// Blob fetches a small blob, as signatures are, and verifies its size and digest.
 func (r *Registry) Blob(ctx context.Context, repository string, desc ocispec.Descriptor) ([]byte, error) {
 	if err := desc.Digest.Validate(); err != nil {
 		return nil, fmt.Errorf("registry: %s: digest %q: %w", repository, outside.Text(desc.Digest.String()), err)
@@ -65,10 +63,9 @@ func (r *Registry) Blob(ctx context.Context, repository string, desc ocispec.Des
 	})
 }
 
-// Referrers lists the manifests that refer to a digest, from a host with resolve,
-// for the list can change. A host that has no such API, or names none, hands over
-// to the next one, as it does with a tag that it does not have: a mirror often
-// lacks the signatures. The error is release.ErrNotFound where no host names any.
+// Referrers lists the manifests that refer to a digest, from a host with resolve, because the list can change. If a
+// host has no such API, or an empty list, the next one is asked, as for a missing tag: a mirror often lacks the
+// signatures. It returns release.ErrNotFound if no host has any.
 func (r *Registry) Referrers(ctx context.Context, repository string, d digest.Digest) ([]ocispec.Descriptor, error) {
 	if err := d.Validate(); err != nil {
 		return nil, fmt.Errorf("registry: %s: digest %q: %w", repository, outside.Text(d.String()), err)
@@ -78,9 +75,8 @@ func (r *Registry) Referrers(ctx context.Context, repository string, d digest.Di
 	})
 }
 
-// referrers reads the list of one host page by page. It is not asked for one
-// artifact type only: go-containerregistry's registry takes the type of the config
-// for it.
+// referrers reads the list of one host page by page. It does not filter by artifact type, because
+// go-containerregistry's registry compares the type of the config.
 func (e endpoint) referrers(ctx context.Context, d digest.Digest) ([]ocispec.Descriptor, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, errListTime)
 	defer cancel()
@@ -111,8 +107,8 @@ func (e endpoint) referrers(ctx context.Context, d digest.Digest) ([]ocispec.Des
 // referrersPage reads one page, and returns the URL of the next one.
 func (e endpoint) referrersPage(ctx context.Context, u *url.URL) ([]ocispec.Descriptor, *url.URL, error) {
 	a, err := e.get(ctx, u, ocispec.MediaTypeImageIndex, maxManifest)
-	// A registry that does not know the API says 404 by the specification; the others are
-	// of validators and routers before it.
+	// By the specification a registry without the API answers 404; the other codes are from validators and routers
+	// before it.
 	if hasStatus(err, http.StatusNotFound, http.StatusBadRequest, http.StatusMethodNotAllowed,
 		http.StatusNotAcceptable, http.StatusNotImplemented) || errors.Is(err, errPage) {
 		return nil, nil, e.notThere("referrers", errors.Unwrap(err))
@@ -120,8 +116,7 @@ func (e endpoint) referrersPage(ctx context.Context, u *url.URL) ([]ocispec.Desc
 	if err != nil {
 		return nil, nil, err
 	}
-	// What is no index comes from a server that answers anything to a path that it
-	// does not know.
+	// A body that is not an index comes from a server that answers every unknown path.
 	kind, _, err := mime.ParseMediaType(a.Header.Get("Content-Type"))
 	if err != nil || !images.IsIndexType(kind) {
 		return nil, nil, e.notThere("referrers", fmt.Errorf("content-type %q", outside.Text(kind)))

@@ -40,7 +40,7 @@ func TestManifestByTagAndDigest(t *testing.T) {
 	assert.Len(t, rec.sent, 3)
 }
 
-// What is no manifest, or not the one asked for, is no answer.
+// A body that is not a manifest, or not the requested one, is not an answer.
 func TestManifestRefuses(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -52,7 +52,7 @@ func TestManifestRefuses(t *testing.T) {
 	f.content["huge"] = served{good.MediaType, make([]byte, maxManifest+1), ""}
 	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
 	for name, cause := range map[string]string{
-		"page": "a login page, or no registry", "swapped": "content has digest", digest.FromString("x").String(): "content has digest",
+		"page": "a login page, or not a registry", "swapped": "content has digest", digest.FromString("x").String(): "content has digest",
 		"ambiguous": "ambiguous", "huge": "too large",
 	} {
 		_, _, err := r.Manifest(t.Context(), f.repository(), name)
@@ -124,7 +124,7 @@ func TestReferrers(t *testing.T) {
 	require.ErrorIs(t, err, release.ErrNotFound, "none is as good as 404")
 }
 
-// What a registry without the API says, and what is no answer to the question.
+// Answers of registries without the API, and invalid answers.
 func TestReferrersOfRegistriesWithoutThem(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -161,7 +161,7 @@ func TestReferrersOfRegistriesWithoutThem(t *testing.T) {
 	}
 }
 
-// A list in pages is read to its end, and has one.
+// A list in pages is read to its end, up to a limit.
 func TestReferrersInPages(t *testing.T) {
 	t.Parallel()
 	for pages, cause := range map[int]string{3: "", maxReferrerPages: "", maxReferrerPages + 1: "more than 10 pages"} {
@@ -206,7 +206,7 @@ func descriptors(n int) []ocispec.Descriptor {
 	return list
 }
 
-// Nobody knows of a signature that the host which is away may have.
+// It is unknown whether an unreachable host has a signature.
 func TestReferrersOfAHostThatIsAway(t *testing.T) {
 	t.Parallel()
 	away, without := deadHost(t), newFake(t)
@@ -220,7 +220,7 @@ func TestReferrersOfAHostThatIsAway(t *testing.T) {
 	}
 }
 
-// A mirror is told on each page for whom it stands.
+// A mirror gets the namespace with each page's request.
 func TestReferrersInPagesOfAMirror(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -240,8 +240,7 @@ func TestReferrersInPagesOfAMirror(t *testing.T) {
 	assert.Equal(t, []string{path + "?ns=registry.example.com", path + "?ns=registry.example.com&page=2"}, f.log())
 }
 
-// A mirror without the signatures hands over to the registry; one that may not
-// resolve is asked for blobs only.
+// If a mirror has no signatures, the registry is asked; a host that may not resolve is asked only for blobs.
 func TestSignaturesFromHostsInTheirOrder(t *testing.T) {
 	t.Parallel()
 	upstream, mirror, store := newFake(t), newFake(t), newFake(t)

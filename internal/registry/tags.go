@@ -19,15 +19,14 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// Tags lists the tags of a repository, each once, in the order of the host.
-// What is no OCI tag is left out and logged.
+// Tags lists the tags of a repository, without duplicates, in the host's order. Invalid tags are left out and logged.
 func (r *Registry) Tags(ctx context.Context, repository string) ([]string, error) {
 	return r.TagsHaving(ctx, repository, nil)
 }
 
-// TagsHaving is Tags for one who knows tags that are there. A list without one of them is not
-// whole: a proxy cache lists what it has served. So is an empty list of a mirror. The next host is
-// asked then, and where no list is whole, the error comes with the tags of all of them.
+// TagsHaving is like Tags for a caller that knows existing tags. A list without one of them is incomplete: a proxy
+// cache lists only tags that it has served. An empty list of a mirror is incomplete, too. Then the next host is asked,
+// and if no list is complete, the error comes with the tags of all of them.
 func (r *Registry) TagsHaving(ctx context.Context, repository string, known []string) ([]string, error) {
 	var partial []string
 	list, err := each(ctx, r, repository, mayResolve, func(e endpoint) (*tagList, error) {
@@ -46,16 +45,16 @@ func (r *Registry) TagsHaving(ctx context.Context, repository string, known []st
 		return slices.Compact(partial), err
 	}
 	if list.invalid > 0 {
-		r.log.WarnContext(ctx, "tag list has names that are no tags", "repository", repository, "count", list.invalid)
+		r.log.WarnContext(ctx, "tag list has names that are not tags", "repository", repository, "count", list.invalid)
 	}
 	return list.tags, nil
 }
 
-// errListTime ends a list whose pages each come in time.
-var errListTime = fmt.Errorf("tag list: not whole after %s: %w", listTimeout, context.DeadlineExceeded)
+// errListTime ends a list whose pages each arrive in time.
+var errListTime = fmt.Errorf("tag list: incomplete after %s: %w", listTimeout, context.DeadlineExceeded)
 
-// tags reads the list page after page as the distribution specification
-// has it: the Link header of one names the next.
+// tags reads the list page by page as in the distribution specification: the Link header of each page names the next
+// one.
 func (e endpoint) tags(ctx context.Context) (*tagList, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, errListTime)
 	defer cancel()
@@ -68,9 +67,8 @@ func (e endpoint) tags(ctx context.Context) (*tagList, error) {
 		}
 		asked[u.String()] = true
 		header, err := e.tagPage(ctx, u, list)
-		// A host may have refused the size of the page, and not the list: distribution 3
-		// says 400, Quay said 413, and validators say 422. Without a size, each gives
-		// pages of its own.
+		// A host may have refused the page size rather than the list: distribution 3 answers 400, Quay 413, and
+		// validators 422. Without a size, each uses its own.
 		if page == 1 && hasStatus(err,
 			http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity) {
 			u = e.url("tags", "list")
@@ -89,8 +87,8 @@ func (e endpoint) tags(ctx context.Context) (*tagList, error) {
 	return list, nil
 }
 
-// notWhole is the error of a list whose first pages came. That a later one is not there says
-// nothing about the repository, and that it is refused, nothing about lists.
+// notWhole returns the error of a list after its first page. A missing later page says nothing about the repository,
+// and a refused one nothing about lists.
 func (e endpoint) notWhole(page int, err error) error {
 	f, is := errors.AsType[*release.SourceError](err)
 	if page == 1 || !is || f.Status < http.StatusUnauthorized || f.Status > http.StatusMethodNotAllowed {
@@ -108,7 +106,7 @@ func withQuery(u *url.URL, name, value string) *url.URL {
 	return u
 }
 
-// tagPage asks for a page, and adds it to a list.
+// tagPage requests a page and adds it to a list.
 func (e endpoint) tagPage(ctx context.Context, u *url.URL, list *tagList) (http.Header, error) {
 	a, err := e.ask(ctx, transport.Question{
 		URL: u, Accept: "application/json", Limit: maxTagPage,
@@ -132,7 +130,7 @@ type tagList struct {
 	bytes   int // of the pages so far
 }
 
-// read reads a page as it comes, and adds it.
+// read reads a page as it arrives, and adds it.
 func (l *tagList) read(page io.Reader) error {
 	names, err := distspec.ReadTagPage(countedPage{page, l}, maxTags)
 	if err != nil {
@@ -155,11 +153,12 @@ func (c countedPage) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lacks is why the list is no evidence of what there is.
+// lacks returns why the list is incomplete.
 func (l *tagList) lacks(known []string, mirror bool) error {
 	for _, tag := range known {
 		if !l.seen[tag] {
-			return fmt.Errorf("has %d tags, and not %s, which is there: a cache lists only what it has served", len(l.tags), tag)
+			return fmt.Errorf("has %d tags, but not %s, which exists: a cache lists only the tags that it has served",
+				len(l.tags), tag)
 		}
 	}
 	if mirror && len(l.tags) == 0 {
@@ -168,8 +167,7 @@ func (l *tagList) lacks(known []string, mirror bool) error {
 	return nil
 }
 
-// add adds a page. A page with no tag that is new, but some that are not,
-// is a host that goes in circles.
+// add adds a page. A page with only known tags means that the host repeats its pages.
 func (l *tagList) add(names []string) error {
 	known := 0
 	for _, tag := range names {

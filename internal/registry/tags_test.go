@@ -20,8 +20,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 )
 
-// pages serves a tag list of count pages with one tag each; link words the Link
-// header for the next page.
+// pages serves a tag list of count pages with one tag each; link formats the Link header for the next page.
 func pages(count int, link func(req *http.Request, next int) string) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		page, _ := strconv.Atoi(req.URL.Query().Get("last"))
@@ -82,7 +81,7 @@ func TestPagesAreFollowed(t *testing.T) {
 	}
 }
 
-// Hosts that refuse the size of a page are asked for one of their own.
+// Hosts that refuse the page size are asked without one.
 func TestHostsWithAGreatestPage(t *testing.T) {
 	t.Parallel()
 	refuse := func(code int, when func(*http.Request) bool) http.HandlerFunc {
@@ -225,7 +224,7 @@ func TestPagesThatAreRefused(t *testing.T) {
 	assert.Empty(t, other.log())
 }
 
-func TestWhatIsNoTagIsLeftOut(t *testing.T) {
+func TestInvalidTagsAreLeftOut(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.answer(func(w http.ResponseWriter, _ *http.Request) {
@@ -271,18 +270,18 @@ func TestAPageIsCountedBeforeItIsDecoded(t *testing.T) {
 	require.ErrorIs(t, err, ocimanifest.ErrTooMany)
 }
 
-// Whatever is no list is not taken for an empty one, and the next host is asked.
-func TestAListThatIsNoEvidence(t *testing.T) {
+// An invalid list does not count as empty, and the next host is asked.
+func TestInvalidLists(t *testing.T) {
 	t.Parallel()
 	answers := map[string]struct{ body, want string }{
 		"empty":             {`{"name":"app","tags":[]}`, "is empty"},
 		"null":              {`{"name":"app","tags":null}`, "is empty"},
-		"lacks the tag":     {`{"name":"app","tags":["t1"]}`, "has 1 tags, and not t0, which is there"},
+		"lacks the tag":     {`{"name":"app","tags":["t1"]}`, "has 1 tags, but not t0, which exists"},
 		"errors with 200":   {`{"errors":[{"code":"UNKNOWN"}]}`, "no tag list"},
 		"an empty object":   {`{}`, "no tag list"},
 		"a list of objects": {`{"tags":[{"name":"t0"}]}`, "no tag list"},
 		"torn JSON":         {`{"tags":["t0"`, "unexpected EOF"},
-		"a page":            {`<html></html>`, "answers with a page"},
+		"a page":            {`<html></html>`, "answers with a web page"},
 		"no JSON":           {`tags: [t0]`, "invalid character 't'"},
 	}
 	for title, a := range answers {
@@ -312,8 +311,8 @@ func TestAListThatIsNoEvidence(t *testing.T) {
 	}
 }
 
-// What incomplete lists name is there, though what they do not name may be there, too.
-func TestTagsOfListsThatAreNotWhole(t *testing.T) {
+// The tags in incomplete lists exist; others may exist as well.
+func TestTagsOfIncompleteLists(t *testing.T) {
 	t.Parallel()
 	upstream, mirror := newFake(t), newFake(t)
 	upstream.answer(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"tags":["t3","t2"]}`)) })
@@ -321,12 +320,12 @@ func TestTagsOfListsThatAreNotWhole(t *testing.T) {
 	hosts := fmt.Sprintf("server = %q\n[host.%q]\n", upstream.URL, mirror.URL)
 	r, _ := newRegistry(t, certsD(t, upstream.host(), hosts))
 	names, err := r.TagsHaving(t.Context(), upstream.repository(), []string{"t0"})
-	require.ErrorContains(t, err, "not t0, which is there")
+	require.ErrorContains(t, err, "not t0, which exists")
 	assert.Equal(t, []string{"t1", "t2", "t3"}, names)
 }
 
-// A later page that is not there, or refused, says nothing about the repository.
-func TestALaterPageThatIsNotThere(t *testing.T) {
+// A missing or refused later page says nothing about the repository.
+func TestMissingLaterPage(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{401, 403, 404, 405, 410, 500} {
 		f := newFake(t)
@@ -349,8 +348,8 @@ func TestALaterPageThatIsNotThere(t *testing.T) {
 	}
 }
 
-// A link is relative to the page that was asked for, and to where a redirect led; a client goes on
-// where it asked, and is redirected again.
+// A link is relative to the requested page, and to the target of a redirect; a client continues at the requested URL,
+// and is redirected again.
 func TestPagesBehindARedirect(t *testing.T) {
 	t.Parallel()
 	for _, link := range []string{
@@ -372,8 +371,8 @@ func TestPagesBehindARedirect(t *testing.T) {
 	}
 }
 
-// Google's registries send all tags at once, and all manifests with them.
-func TestATagListOfMegabytes(t *testing.T) {
+// Google's registries send all tags at once, together with all manifests.
+func TestTagListOfMegabytes(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.answer(func(w http.ResponseWriter, _ *http.Request) {

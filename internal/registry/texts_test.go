@@ -18,8 +18,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// An error has object, place and cause, each once, whatever is asked for, and also while the host is left alone.
-func TestErrorsNameEachThingOnce(t *testing.T) {
+// An error has object, place and cause, each once, for each kind of request, and also during back-off.
+func TestErrorsNameEachPartOnce(t *testing.T) {
 	t.Parallel()
 	const name = "registry.example.com"
 	check := func(t *testing.T, host, hosts, cause string, dial error) {
@@ -29,7 +29,7 @@ func TestErrorsNameEachThingOnce(t *testing.T) {
 			r.client.Dial = func(context.Context, string, string) (net.Conn, error) { return nil, dial }
 		}
 		repository := host + "/app"
-		for range 2 { // until the host is left alone
+		for range 2 { // until the host is in back-off
 			_, tag := r.Resolve(t.Context(), release.Reference{Repository: repository, Tag: "1"})
 			_, list := r.Tags(t.Context(), repository)
 			_, described := r.Describe(t.Context(), repository, digest.FromString("x"))

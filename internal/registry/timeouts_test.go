@@ -24,8 +24,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
-// slowHost serves one connection after another, in memory and so in the fake
-// time of a bubble, until the test ends.
+// slowHost serves connections one after another, in memory and so in the bubble's time, until the test ends.
 func slowHost(serve func(context.Context, net.Conn)) func(*testing.T) transport.DialFunc {
 	return func(t *testing.T) transport.DialFunc {
 		return func(context.Context, string, string) (net.Conn, error) {
@@ -39,7 +38,7 @@ func slowHost(serve func(context.Context, net.Conn)) func(*testing.T) transport.
 	}
 }
 
-// inMemory serves HTTP to whoever dials, in the fake time of a bubble, until the test ends.
+// inMemory serves HTTP to every dialer, in the bubble's time, until the test ends.
 func inMemory(t *testing.T, handler http.Handler) transport.DialFunc {
 	t.Helper()
 	conns := make(pipes)
@@ -53,7 +52,7 @@ func inMemory(t *testing.T, handler http.Handler) transport.DialFunc {
 	}
 }
 
-// pipes listens for connections that come through it.
+// pipes is a listener for in-memory connections.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -78,7 +77,7 @@ func trickle(start, filler string) func(context.Context, net.Conn) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(5 * time.Second): // of the bubble
+			case <-time.After(5 * time.Second): // the bubble's time
 			}
 		}
 	}
@@ -111,7 +110,7 @@ func TestSlowTokenServer(t *testing.T) {
 	})
 }
 
-// A layer may take as long as it takes, but not stand still.
+// A layer may be slow, but must not stall.
 func TestStalledLayer(t *testing.T) {
 	t.Parallel()
 	const size = 100
@@ -132,7 +131,7 @@ func TestStalledLayer(t *testing.T) {
 		{"slow", trickle(header, "x"), 0, nil, 5 * time.Second * size},
 		{"slow, but not too slow", trickle(header, "0123456789"), 2, nil, 5 * time.Second * size / 10},
 		{"too slow", trickle(header, "x"), 1, transport.Timeout("body: less than 1 bytes a second over 1m0s (staging.leastSpeed)"), speedTime},
-		{"stalled", stops, 1, transport.Timeout("body: nothing came for 1m0s"), stallTimeout},
+		{"stalled", stops, 1, transport.Timeout("body: no data for 1m0s"), stallTimeout},
 	} {
 		t.Run(layer.title, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -161,7 +160,7 @@ func TestStalledLayer(t *testing.T) {
 	}
 }
 
-// A caller who gives up is obeyed, and no other host is bothered.
+// A canceled request ends, and no other host is asked.
 func TestCancelled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -181,7 +180,7 @@ func TestHostsAreReadAgainAfterAWhile(t *testing.T) {
 		r, _ := newRegistry(t, t.TempDir())
 		first, err := r.hosts.Of("a.example.com")
 		require.NoError(t, err)
-		<-time.After(hosts.KeptFor - 1) // of the bubble
+		<-time.After(hosts.KeptFor - 1) // the bubble's time
 		same, err := r.hosts.Of("a.example.com")
 		require.NoError(t, err)
 		assert.Same(t, first[0].Client, same[0].Client)

@@ -19,8 +19,8 @@ import (
 
 const bundle = "etc/ssl/ca-bundle.pem"
 
-// An admin's `update-ca-certificates` is seen by the next poll, in both
-// directions, and a bundle that says nothing changes nothing.
+// The next poll uses the result of an admin's `update-ca-certificates`, in both directions, and an empty bundle changes
+// nothing.
 func TestAuthoritiesAreReadAgain(t *testing.T) {
 	t.Parallel()
 	ca, cert, key := certificate(t)
@@ -51,7 +51,7 @@ func TestAuthoritiesAreReadAgain(t *testing.T) {
 	require.True(t, trusted(poll()), "torn: the last that was whole")
 	require.NoError(t, os.Remove(filepath.Join(root, bundle)))
 	require.True(t, trusted(poll()), "away")
-	assert.Equal(t, 1, strings.Count(logged.String(), "certificate authorities not used"), logged)
+	assert.Equal(t, 1, strings.Count(logged.String(), "cannot use certificate authorities"), logged)
 
 	put(t, root, "var/lib/ca-certificates/new", text(t, other))
 	require.NoError(t, os.Rename(filepath.Join(root, "var/lib/ca-certificates/new"), filepath.Join(root, "var/lib/ca-certificates/ca-bundle.pem")))
@@ -61,7 +61,7 @@ func TestAuthoritiesAreReadAgain(t *testing.T) {
 	require.True(t, trusted(poll()), "behind a link")
 }
 
-// A ca of hosts.toml is for its host, and does not come into the system's.
+// A ca of hosts.toml applies to its host, and is not added to the system's.
 func TestAuthorityOfAHostStaysWithIt(t *testing.T) {
 	t.Parallel()
 	a, b := newTLSFake(t), newFake(t)

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runtimeevents implements watch.RuntimeEvents with the events service of containerd
-// 1.6 and later.
+// Package runtimeevents implements watch.RuntimeEvents with the events service of containerd 1.6 and later.
 //
-// It passes on starts and ends of containers' own processes, and not those of what kubelet
-// runs inside of containers, as probes. A subscription is one stream of events; it ends with
-// containerd, and a new one is made after a back-off. Before and after each subscription,
-// events may be missed: an empty event says so.
+// It reports starts and ends of containers' main processes, but not of processes that kubelet executes in containers,
+// such as probes. A subscription is one stream of events; it ends with containerd, and a new one starts after a
+// back-off. Before and after each subscription, events may be missed: an empty event reports that.
 package runtimeevents
 
 import (
@@ -36,7 +34,7 @@ const (
 )
 
 const (
-	// maxMessage bounds an event. Those of these topics have a few hundred bytes.
+	// maxMessage limits an event, in bytes. Events of these topics have a few hundred bytes.
 	maxMessage = 64 << 10
 	// containerd restarts within a second.
 	firstPause   = 250 * time.Millisecond
@@ -50,7 +48,7 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Events are those of the containerd behind one socket.
+// Events are the events of the containerd behind one socket.
 type Events struct{ Options }
 
 var _ watch.RuntimeEvents = (*Events)(nil)
@@ -63,7 +61,7 @@ func New(o Options) (*Events, error) {
 	return &Events{o}, nil
 }
 
-// Watch passes on events until ctx ends.
+// Watch reports events until ctx ends.
 func (e *Events) Watch(ctx context.Context, onEvent func(watch.RuntimeEvent)) {
 	pause := firstPause
 	for {
@@ -84,7 +82,7 @@ func (e *Events) Watch(ctx context.Context, onEvent func(watch.RuntimeEvent)) {
 	}
 }
 
-// subscribe passes on one stream of events to its end.
+// subscribe reports one stream of events until it ends.
 func (e *Events) subscribe(ctx context.Context, onEvent func(watch.RuntimeEvent)) (connected bool, err error) {
 	conn, err := grpc.NewClient("passthrough:containerd",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -123,7 +121,7 @@ func (e *Events) filter(topic string) string {
 	return fmt.Sprintf("namespace==%q,topic==%q", e.Namespace, topic)
 }
 
-// read decodes an event; false if it is not of a container's own process.
+// read decodes an event; false if it is not about a container's main process.
 func read(topic string, data []byte) (watch.RuntimeEvent, bool) {
 	switch topic {
 	case topicStart:
@@ -133,7 +131,7 @@ func read(topic string, data []byte) (watch.RuntimeEvent, bool) {
 	case topicExit:
 		var exit events.TaskExit
 		err := proto.Unmarshal(data, &exit)
-		// Another id is that of a process that was executed in the container.
+		// Another id belongs to a process that was executed in the container.
 		own := exit.GetID() == exit.GetContainerID() || exit.GetID() == ""
 		return watch.RuntimeEvent{ContainerID: exit.GetContainerID(), Ended: true},
 			err == nil && own && exit.GetContainerID() != ""

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// server is a containerd that tells what a test wants.
+// server is a containerd that sends the test's events.
 type server struct {
 	eventsapi.UnimplementedEventsServer
 	filters chan []string
@@ -69,7 +69,7 @@ func envelope(t *testing.T, topic string, m proto.Message) *types.Envelope {
 	return &types.Envelope{Namespace: "k8s.io", Topic: topic, Event: &anypb.Any{Value: data}}
 }
 
-// w hears what a containerd tells.
+// w returns the events from a containerd.
 func w(t *testing.T, socket string) <-chan watch.RuntimeEvent {
 	t.Helper()
 	e, err := New(Options{Socket: socket, Namespace: "k8s.io", Log: slog.New(slog.DiscardHandler)})
@@ -148,8 +148,8 @@ func TestWatchSurvivesARestartOfContainerd(t *testing.T) {
 	assert.Equal(t, watch.RuntimeEvent{ContainerID: "b"}, <-heard)
 }
 
-// What is no event of containers ends the subscription, and another one is made.
-func TestAnEventThatIsTooLargeIsNotRead(t *testing.T) {
+// An invalid event ends the subscription, and a new one starts.
+func TestTooLargeEventIsNotRead(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "containerd.sock")
 	s, _ := serve(t, socket)
@@ -162,7 +162,7 @@ func TestAnEventThatIsTooLargeIsNotRead(t *testing.T) {
 	assert.Zero(t, <-heard, "another subscription")
 }
 
-// pauses hears of each pause between two subscriptions.
+// pauses receives each pause between two subscriptions.
 type pauses struct {
 	slog.Handler
 	heard chan<- time.Duration
@@ -180,7 +180,7 @@ func (p pauses) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// A node without containerd is not asked for it all the time.
+// A node without containerd does not poll its socket all the time.
 func TestPausesGrow(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "containerd.sock")

@@ -18,15 +18,15 @@ import (
 // https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md).
 const (
 	bundleMediaType     = "application/vnd.dev.sigstore.bundle.v0.3+json"
+	bundleVersionAside  = "application/vnd.dev.sigstore.bundle+json;version=0.3" // clients must also accept this form
 	predicateAnnotation = "dev.sigstore.bundle.predicateType"
 	signPredicate       = "https://sigstore.dev/cosign/sign/v1"
 	inTotoPayload       = "application/vnd.in-toto+json"
 	inTotoStatement     = "https://in-toto.io/Statement/v1"
 )
 
-// bundle is the part of a sigstore bundle that counts here, as JSON of protobuf-specs'
-// sigstore_bundle.proto. Only our keys prove anything: certificates, log entries,
-// timestamps and the digest beside a message signature are ignored.
+// bundle is the relevant part of a sigstore bundle, as JSON of protobuf-specs' sigstore_bundle.proto. Only the trusted
+// keys count: certificates, log entries, timestamps and the digest next to a message signature are ignored.
 type bundle struct {
 	MediaType string `json:"mediaType"`
 	Envelope  *struct {
@@ -41,19 +41,19 @@ type bundle struct {
 	} `json:"messageSignature"`
 }
 
-// statement is the signed content of an envelope; in-toto has other keys ignored.
+// statement is the signed content of an envelope; in-toto requires to ignore other keys.
 type statement struct {
 	Type          string          `json:"_type"`
 	PredicateType string          `json:"predicateType"`
 	Predicate     json.RawMessage `json:"predicate"`
 	Subject       []struct {
-		Name   string            `json:"name"` // cosign leaves it out
+		Name   string            `json:"name"` // cosign omits it
 		Digest map[string]string `json:"digest"`
 	} `json:"subject"`
 }
 
-// errAttestation is a bundle that is no signature.
-var errAttestation = errors.New("an attestation, no signature")
+// errAttestation is a bundle that is not a signature.
+var errAttestation = errors.New("an attestation, not a signature")
 
 // bundle verifies a bundle. For a message signature it fetches the signed manifest.
 func (s *search) bundle(ctx context.Context, what string, data []byte, d digest.Digest) (key, bool) {
@@ -80,14 +80,14 @@ func (s *search) bundle(ctx context.Context, what string, data []byte, d digest.
 	return by, err == nil
 }
 
-// parseBundle reads a bundle. It verifies nothing.
+// parseBundle parses a bundle without verifying it.
 func parseBundle(data []byte) (bundle, error) {
 	var b bundle
 	if err := unmarshal(data, &b, true); err != nil {
 		return bundle{}, err
 	}
 	switch {
-	case b.MediaType != bundleMediaType:
+	case !isBundle(b.MediaType):
 		return bundle{}, fmt.Errorf("media type %q", outside.Text(b.MediaType))
 	case (b.Envelope == nil) == (b.Message == nil):
 		return bundle{}, errors.New("must have either envelope or message signature")
@@ -95,6 +95,11 @@ func parseBundle(data []byte) (bundle, error) {
 		return bundle{}, fmt.Errorf("envelope: %d signatures, not 1", len(b.Envelope.Signatures))
 	}
 	return b, nil
+}
+
+// isBundle reports whether a media type is that of bundles (protobuf-specs, sigstore_bundle.proto, "media_type").
+func isBundle(mediaType string) bool {
+	return mediaType == bundleMediaType || mediaType == bundleVersionAside
 }
 
 // statement verifies an envelope: first its signature, then its content.
@@ -127,8 +132,7 @@ func (r ring) statement(b bundle, of owner, d digest.Digest) (key, error) {
 	return by, s.checkSubject(of, d)
 }
 
-// checkSubject wants a subject with the digest, and with the owner's name or none: cosign
-// writes no name.
+// checkSubject requires a subject with the digest, and with the owner's name or none: cosign writes no name.
 func (s statement) checkSubject(of owner, d digest.Digest) error {
 	err := errors.New("statement: is for another digest")
 	for _, subject := range s.Subject {

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What cosign 2, cosign 3 and openssl have signed, with each kind of key, is valid
-// for that key among others, and for no other.
+// Signatures of cosign 2, cosign 3 and openssl, with each kind of key, are valid for that key among others, and for no
+// other.
 func TestSignaturesByOthers(t *testing.T) {
 	t.Parallel()
 	kinds := []string{"p256", "p384", "ed25519", "rsa3072", "rsa4096"}
@@ -36,7 +36,7 @@ func TestSignaturesByOthers(t *testing.T) {
 			s := fixture(t, f.name)
 			got, err := s.verify(t, with(t, f.key))
 			require.NoError(t, err)
-			assert.Equal(t, Verdict{Key: ringOf(t, f.key)[0].fingerprint, Format: f.format, Signed: s.Index}, got)
+			assert.Equal(t, Verdict{Keys: ringOf(t, f.key).fingerprints(), Format: f.format, Signed: s.Index}, got)
 
 			got, err = s.verify(t, with(t, append(kinds, "other")...))
 			require.NoError(t, err)
@@ -54,13 +54,13 @@ func TestSignaturesByOthers(t *testing.T) {
 				return
 			}
 			require.ErrorIs(t, err, ErrWrong)
-			require.ErrorContains(t, err, "made with none of the keys")
+			require.ErrorContains(t, err, "made with another key")
 		})
 	}
 }
 
-// An image whose platform only is signed, is signed; and the reverse; but not by
-// the name of its index alone.
+// An image counts as signed if only its platform's image is signed, and vice versa; but the name of its index alone
+// does not count.
 func TestIndexOrPlatform(t *testing.T) {
 	t.Parallel()
 	p := fixture(t, "platform")
@@ -84,7 +84,7 @@ func TestIndexOrPlatform(t *testing.T) {
 	assert.Equal(t, i.Index, got.Signed)
 	_, err = with(t, "p256").Verify(t.Context(), i, i.Repository, i.Platform, "")
 	require.ErrorIs(t, err, ErrUnsigned)
-	// The wrong signature of an index does not outweigh the good one of the platform.
+	// An invalid signature of an index does not override a valid one of the platform.
 	payload, encoded := stolen(t, i)
 	p.simple(t, p.Index, p.layer(payload+" ", encoded))
 	got, err = p.verify(t, with(t, "p256"))
@@ -125,7 +125,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// A name that the pod manifest shortens is the repository that it stands for.
+// A short name in a pod manifest is the same as its full repository.
 func TestRepositoryIsNormalised(t *testing.T) {
 	t.Parallel()
 	s := fixture(t, "cosign2-p256")
@@ -136,7 +136,7 @@ func TestRepositoryIsNormalised(t *testing.T) {
 	assert.Empty(t, s.asked)
 }
 
-func TestAnAttestationIsNoSignature(t *testing.T) {
+func TestAttestationIsNotASignature(t *testing.T) {
 	t.Parallel()
 	s := fixture(t, "attestation")
 	_, err := s.verify(t, with(t, "p256"))
@@ -164,7 +164,7 @@ func TestAnAttestationIsNoSignature(t *testing.T) {
 	assert.Contains(t, asked, "manifest "+list.Manifests[0].Digest.String())
 	assert.NotContains(t, asked, "blob")
 
-	// Without any annotation, the signed statement says so.
+	// Without an annotation, the signed statement shows it.
 	bare := unsigned()
 	bare.Index = s.Index
 	bare.refer(t, bare.Index, bundleOf(t, s))

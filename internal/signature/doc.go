@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package signature verifies cosign's signatures of images with public keys on this node:
-// no certificates, no transparency log, no trust roots from the network.
+// Package signature verifies cosign's signatures of images with public keys on this node: no certificates, no
+// transparency log, no trust roots from the network.
 //
 // # Words
 //
-// A signature is over a digest: that of an index, or of the image for one
-// platform. Its identity is the repository that the signer published the image
-// as. A key is a PEM file with a public key; its fingerprint is the SHA-256 of
-// its SubjectPublicKeyInfo in DER, as
-// `openssl pkey -pubin -outform DER | sha256sum` prints it. There are two formats:
+// A signature covers a digest: of an index, or of the image for one platform. Its identity is the repository under
+// which the signer published the image. A key is a PEM file with a public key; its fingerprint is the SHA-256 of its
+// SubjectPublicKeyInfo in DER, as `openssl pkey -pubin -outform DER | sha256sum` prints it. There are two formats:
 //
-//   - Simple signing: the image sha256-HEX.sig in the same repository, of which
+//   - Simple signing: the image sha256-HEX.sig in the same repository, in which
 //     each layer is a payload with its signature as an annotation
 //     (https://github.com/sigstore/cosign/blob/main/specs/SIGNATURE_SPEC.md).
-//     SUSE signs so, and cosign did before its third version. With
+//     SUSE uses it, and cosign did before version 3. With
 //     --registry-referrers-mode=oci-1-1 cosign 2 made this image an artifact that
 //     refers to the digest, as a bundle does.
 //   - Bundle: an artifact that refers to the digest (OCI distribution
@@ -24,15 +22,15 @@
 //
 // # Promises
 //
-//   - A signature counts if one of the keys made it over exactly the received bytes. Only
-//     then the bytes are decoded, and digest, kind and identity compared. Ambiguous JSON
-//     is refused.
+//   - A signature is valid if one of the keys signed exactly the received bytes. Only
+//     then are the bytes decoded, and digest, kind and identity compared. Ambiguous JSON
+//     is rejected.
 //   - The identity must be the repository in the pod manifest, also for a mirror, or one
-//     that the configured rewrites turn into it. cosign's bundles have no identity: there,
+//     that the configured rewrites map to it. cosign's bundles have no identity: there,
 //     the publisher's keys may sign any repository.
-//   - An attestation (SBOM, provenance, scan) is no signature.
-//   - Old images stay signed: the agent refuses lower versions elsewhere.
-//   - Changed key files are read again before each verification. A key that is broken, or
-//     that others than root may write, is logged and does not count.
-//   - All input is bounded in size and count (limits.go).
+//   - An attestation (SBOM, provenance, scan) is not a signature.
+//   - Signatures of old images stay valid: other packages refuse lower versions.
+//   - Changed key files are read before each verification. A key that is broken, or
+//     that users other than root may write, is logged and ignored.
+//   - Size and count of all input are limited (limits.go).
 package signature

@@ -8,8 +8,9 @@ import (
 	"log/slog"
 )
 
-// WithKeys returns a verifier for these public keys, each in PEM, in place of directories.
-func WithKeys(pems ...[]byte) (*Verifier, error) {
+// WithKeys returns a verifier for these public keys, each in PEM, instead of directories. require is how many of them
+// must have signed; 0: one.
+func WithKeys(require int, pems ...[]byte) (*Verifier, error) {
 	var given ring
 	for _, data := range pems {
 		k, err := parseKey(data)
@@ -21,13 +22,16 @@ func WithKeys(pems ...[]byte) (*Verifier, error) {
 	if len(given) == 0 {
 		return nil, fmt.Errorf("signature: %w", ErrNoKeys)
 	}
+	if n := len(given.fingerprints()); n < require {
+		return nil, fmt.Errorf("signature: %w: %d, want %d", ErrFewKeys, n, require)
+	}
 	log := slog.New(slog.DiscardHandler)
-	return &Verifier{keys: keys{given: given, log: log}, log: log}, nil
+	return &Verifier{keys: keys{given: given, require: max(require, 1), log: log}, log: log}, nil
 }
 
-// VerifyBytes verifies a signature in base64 over exactly these bytes. It returns the
-// fingerprint of the key, or ErrWrong. The caller has to see to it that the bytes say what they
-// are: whoever signs several kinds of content could else have one taken for another.
+// VerifyBytes verifies a base64 signature of exactly these bytes. It returns the fingerprint of the key, or ErrWrong.
+// The bytes must identify their kind of content, and the caller must check it: otherwise one kind could be mistaken for
+// another signed by the same key.
 func (v *Verifier) VerifyBytes(ctx context.Context, message []byte, encoded string) (string, error) {
 	ring, err := v.keys.current(ctx)
 	if err != nil {

@@ -18,7 +18,7 @@ func given(t *testing.T, names ...string) *Verifier {
 		require.NoError(t, err)
 		pems = append(pems, data)
 	}
-	v, err := WithKeys(pems...)
+	v, err := WithKeys(1, pems...)
 	require.NoError(t, err)
 	return v
 }
@@ -31,9 +31,9 @@ func TestVerifyWithGivenKeys(t *testing.T) {
 	assert.Equal(t, s.Index, got.Signed)
 	_, err = s.verify(t, given(t, "other"))
 	require.ErrorIs(t, err, ErrWrong)
-	_, err = WithKeys()
+	_, err = WithKeys(1)
 	require.ErrorIs(t, err, ErrNoKeys)
-	_, err = WithKeys([]byte("no key"))
+	_, err = WithKeys(1, []byte("no key"))
 	require.Error(t, err)
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// owner is the repository whose signature is wanted, with the configured rewrites: a
-// publisher signs for the name before a rewrite.
+// owner is the repository whose signature is required, with the configured rewrites: a publisher signs the name before
+// a rewrite.
 type owner struct {
 	repository string // normalised
 	rewrites   []manifests.Rewrite
@@ -37,7 +37,7 @@ func (o owner) checkIdentity(identity string, d digest.Digest) error {
 	return nil
 }
 
-// rewrittenFrom reports whether the rewrites turn a name into the owner's repository.
+// rewrittenFrom reports whether the rewrites map a name to the owner's repository.
 func (o owner) rewrittenFrom(named reference.Named) bool {
 	for _, name := range spellings(named) {
 		to, err := release.NormalizeRepository(manifests.Rewritten(name, o.rewrites))
@@ -48,8 +48,8 @@ func (o owner) rewrittenFrom(named reference.Named) bool {
 	return false
 }
 
-// spellings returns the ways to write a repository in a pod manifest: names of docker.io
-// may leave out the host, or "library".
+// spellings returns the spellings of a repository in a pod manifest: names of docker.io may omit the host, or
+// "library".
 func spellings(named reference.Named) []string {
 	const host, library = "docker.io/", "library/"
 	path, found := strings.CutPrefix(named.Name(), host)

@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/sigstore/sigstore/pkg/signature"
 	"github.com/sigstore/sigstore/pkg/signature/dsse"
@@ -28,7 +29,7 @@ type key struct {
 	verifiers   []signature.Verifier
 }
 
-// newKey reads a SubjectPublicKeyInfo (RFC 5280, 4.1.2.7).
+// newKey parses a SubjectPublicKeyInfo (RFC 5280, 4.1.2.7).
 func newKey(der []byte) (key, error) {
 	public, err := x509.ParsePKIXPublicKey(der)
 	if err != nil {
@@ -42,10 +43,9 @@ func newKey(der []byte) (key, error) {
 	return key{fingerprint: "sha256:" + hex.EncodeToString(sum[:]), kind: kindOf(public), verifiers: verifiers}, nil
 }
 
-// verifiersOf returns sigstore's default verifier for a key (RSA of 2048, 3072 or 4096 bits
-// with PKCS #1 v1.5 and SHA-256, never PSS; ECDSA with the hash of its curve's length;
-// Ed25519), and those of cosign's other algorithms: ECDSA of any curve with SHA-256, and
-// Ed25519ph for its logs.
+// verifiersOf returns sigstore's default verifier for a key (RSA of 2048, 3072 or 4096 bits with PKCS #1 v1.5 and
+// SHA-256, never PSS; ECDSA with the hash of its curve's length; Ed25519), and verifiers for cosign's other algorithms:
+// ECDSA of any curve with SHA-256, and Ed25519ph for its logs.
 func verifiersOf(public crypto.PublicKey) ([]signature.Verifier, error) {
 	standard, err := signature.LoadDefaultVerifier(public)
 	if err != nil {
@@ -82,7 +82,17 @@ func kindOf(public crypto.PublicKey) string {
 // ring are the trusted keys.
 type ring []key
 
-var errNoKeyFits = errors.New("by another key: made with none of the keys, or altered")
+// fingerprints returns the fingerprints of the different keys, sorted.
+func (r ring) fingerprints() []string {
+	var out []string
+	for _, k := range r {
+		out = append(out, k.fingerprint)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+var errNoKeyFits = errors.New("made with another key, or altered")
 
 // verify returns the key that signed a message.
 func (r ring) verify(message, sig []byte) (key, error) {
@@ -120,14 +130,14 @@ func (r ring) verifyEnvelope(payloadType string, payload, sig []byte) (key, []by
 	return key{}, nil, errNoKeyFits
 }
 
-// decode reads strict base64: Go's own decoder accepts bits in the padding and line ends.
+// decode decodes strict base64: Go's decoder accepts bits in the padding and line ends.
 func decode(encoded string, limit int) ([]byte, error) {
 	if len(encoded) > limit {
 		return nil, fmt.Errorf("too large: %d characters, at most %d", len(encoded), limit)
 	}
 	data, err := base64.StdEncoding.Strict().DecodeString(encoded)
 	if err != nil || base64.StdEncoding.EncodedLen(len(data)) != len(encoded) {
-		return nil, errors.New("no base64")
+		return nil, errors.New("not base64")
 	}
 	return data, nil
 }

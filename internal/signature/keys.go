@@ -17,18 +17,21 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// keys caches the public keys of some directories until a file changes.
+// keys caches the public keys of directories until a file changes.
 type keys struct {
 	dirs  []string
-	given ring // in place of dirs
+	given ring // instead of dirs
 	log   *slog.Logger
+
+	require int // how many different ones there must be
 
 	mu    sync.Mutex
 	stamp string
 	ring  ring
 }
 
-// current returns the keys, read again if a file changed; ErrNoKeys if there is none.
+// current returns the keys, read again if a file changed; ErrNoKeys or ErrFewKeys if it cannot verify with
+// them.
 func (k *keys) current(ctx context.Context) (ring, error) {
 	if k.given != nil {
 		return k.given, nil
@@ -40,13 +43,15 @@ func (k *keys) current(ctx context.Context) (ring, error) {
 		k.stamp = stamp
 	}
 	if len(k.ring) == 0 {
-		return nil, fmt.Errorf("%w: no *.pem in %s is one", ErrNoKeys, strings.Join(k.dirs, ", "))
+		return nil, fmt.Errorf("%w: no valid *.pem file in %s", ErrNoKeys, strings.Join(k.dirs, ", "))
+	}
+	if n := len(k.ring.fingerprints()); n < k.require {
+		return nil, fmt.Errorf("%w: %d in %s, want %d", ErrFewKeys, n, strings.Join(k.dirs, ", "), k.require)
 	}
 	return k.ring, nil
 }
 
-// stampOf returns a stamp that changes with the files. It has the errors, too, so that each is
-// logged once.
+// stampOf returns a stamp that changes with the files. It includes errors, so that each is logged once.
 func stampOf(dirs []string) string {
 	var stamps strings.Builder
 	for _, dir := range dirs {
@@ -76,19 +81,19 @@ func (k *keys) read(ctx context.Context) ring {
 			k.log.InfoContext(ctx, "signature key loaded", "file", f.Path, "kind", f.key.kind, "key", f.key.fingerprint)
 			found = append(found, f.key)
 		case f.IsDir:
-			k.log.WarnContext(ctx, "directory of signature keys cannot be read", "error", f.Err)
+			k.log.WarnContext(ctx, "cannot read a directory of signature keys", "error", f.Err)
 		default:
-			k.log.WarnContext(ctx, "signature key does not count", "file", f.Path, "error", f.Err)
+			k.log.WarnContext(ctx, "signature key ignored", "file", f.Path, "error", f.Err)
 		}
 	}
 	return found
 }
 
-// KeyFile is a file of a public key, or a directory of such files that cannot be read.
+// KeyFile is a file with a public key, or an unreadable directory of such files.
 type KeyFile struct {
 	Path  string
 	IsDir bool
-	Err   error // why it does not count
+	Err   error // why it is ignored
 
 	key key
 }
@@ -96,7 +101,7 @@ type KeyFile struct {
 // String names the file with the kind and the fingerprint of its key.
 func (f KeyFile) String() string { return f.Path + " (" + f.key.kind + ", " + f.key.fingerprint + ")" }
 
-// KeyFiles reads the keys in directories, those that do not count too.
+// KeyFiles reads the keys in directories, including ignored ones.
 func KeyFiles(dirs []string) []KeyFile {
 	var out []KeyFile
 	count := 0
@@ -111,7 +116,7 @@ func KeyFiles(dirs []string) []KeyFile {
 				continue
 			}
 			if count++; count > maxKeyFiles {
-				f.Err = fmt.Errorf("too many files: only %d count", maxKeyFiles)
+				f.Err = fmt.Errorf("too many files: only the first %d are used", maxKeyFiles)
 				return append(out, f)
 			}
 			data, err := nodefile.Read(f.Path, maxKeyFile)
@@ -125,7 +130,7 @@ func KeyFiles(dirs []string) []KeyFile {
 	return out
 }
 
-// parseKey reads the public key of a PEM file. A second one would be ambiguous.
+// parseKey parses the public key of a PEM file. A second one would be ambiguous.
 func parseKey(data []byte) (key, error) {
 	block, rest := pem.Decode(data)
 	if block == nil {

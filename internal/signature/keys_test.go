@@ -28,7 +28,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// told is a verifier of a directory, and its log.
+// told returns a verifier for a directory, and its log.
 func told(dirs ...string) (*Verifier, *bytes.Buffer) {
 	logged := new(bytes.Buffer)
 	return New(Options{Dirs: dirs, Log: slog.New(slog.NewTextHandler(logged, nil))}), logged
@@ -39,8 +39,7 @@ func write(t testing.TB, name string, data []byte) {
 	require.NoError(t, os.WriteFile(name, data, 0o600))
 }
 
-// A key that is dropped in counts at the next look; one that is taken away does
-// not any more; a file that is written anew is read anew.
+// An added key counts from the next verification; a removed one no longer counts; a changed file is read again.
 func TestKeysChangeWhileRunning(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -53,7 +52,7 @@ func TestKeysChangeWhileRunning(t *testing.T) {
 	_, err := s.verify(t, v)
 	require.ErrorIs(t, err, ErrNoKeys)
 	require.NotErrorIs(t, err, ErrUnsigned)
-	require.ErrorContains(t, err, "no *.pem in "+dir+" is one")
+	require.ErrorContains(t, err, "no valid *.pem file in "+dir)
 	assert.Empty(t, s.asked, "without keys there is nothing to ask for")
 
 	write(t, filepath.Join(dir, "a.pem"), first.pem(t))
@@ -70,8 +69,8 @@ func TestKeysChangeWhileRunning(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, both, 2)
 	assert.IsIncreasing(t, both)
-	assert.NotContains(t, before, got.Key)
-	assert.Contains(t, both, got.Key)
+	assert.NotSubset(t, before, got.Keys)
+	assert.Subset(t, both, got.Keys)
 
 	require.NoError(t, os.Remove(filepath.Join(dir, "b.pem")))
 	_, err = s.verify(t, v)
@@ -97,7 +96,7 @@ func TestKeysChangeWhileRunning(t *testing.T) {
 			assert.Regexp(t, `file=`+dir+`/[ab]\.pem kind="ECDSA P-256" key=sha256:[0-9a-f]{64}\n$`, line)
 		}
 		if strings.Contains(line, "signature verified") {
-			assert.Contains(t, line, " key="+got.Key)
+			assert.Contains(t, line, " key="+got.Keys[0])
 		}
 	}
 }
@@ -116,7 +115,7 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// What is in the directory beside keys costs only itself.
+// Other files in the directory do not affect the keys.
 func TestBrokenKeys(t *testing.T) {
 	t.Parallel()
 	by := newSigner(t)
@@ -186,7 +185,7 @@ func TestOnlyRegularPEMFilesCount(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoKeys)
 	assert.Equal(t, 4, strings.Count(logged.String(), "level=WARN"), "told once")
 
-	// A link that root has put there is as good as a file; its target is watched.
+	// root's symlink counts as a file; its target is watched.
 	target := filepath.Join(elsewhere, "target")
 	write(t, target, []byte("nothing yet"))
 	require.NoError(t, os.Symlink(target, filepath.Join(elsewhere, "link.pem")))
@@ -198,7 +197,7 @@ func TestOnlyRegularPEMFilesCount(t *testing.T) {
 	assert.Len(t, keys, 1)
 }
 
-// Who may write a file of keys decides whose images run.
+// A user who can write a key file could decide which images run.
 func TestKeysOfOthersDoNotCount(t *testing.T) {
 	t.Parallel()
 	require.Zero(t, os.Geteuid(), "files are given to others")
@@ -249,7 +248,7 @@ func TestKeyFilesAreBounded(t *testing.T) {
 	assert.Contains(t, logged.String(), "too many files")
 }
 
-// Verifications at once, while keys come and go: the race detector looks on.
+// Concurrent verifications while keys change, for the race detector.
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -273,7 +272,7 @@ func TestConcurrentUse(t *testing.T) {
 	wait.Wait()
 }
 
-// cosign has signed with SHA-256 whatever the curve, before it went by the curve.
+// Earlier versions of cosign signed with SHA-256 for every curve.
 func TestCurvesAndHashes(t *testing.T) {
 	t.Parallel()
 	for _, curve := range []elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()} {
@@ -296,7 +295,7 @@ func TestCurvesAndHashes(t *testing.T) {
 	}
 }
 
-// RSA-PSS is no way to sign here.
+// RSA-PSS is not supported.
 func TestNoPSS(t *testing.T) {
 	t.Parallel()
 	private, err := rsa.GenerateKey(rand.Reader, 2048)

@@ -4,10 +4,10 @@ package signature
 
 import "github.com/kubic-project/image-update-agent/internal/ocimanifest"
 
-// Limits of what a registry sends. cosign's payload has 250 bytes, its bundle 2 KiB, with
-// a transparency log's proof 10 KiB.
+// Limits of data from a registry. cosign's payload has 250 bytes, its bundle 2 KiB, with a transparency log's proof 10
+// KiB.
 const (
-	maxSignatures = 64                           // of one digest, in one place
+	maxSignatures = 64                           // per digest and place
 	maxPayload    = 64 << 10                     // bytes of a simple signing payload
 	maxBundle     = ocimanifest.MaxSignatureBlob // bytes
 	maxEncoded    = 4 << 10                      // characters of a signature in base64: RSA with 4096 bits has 684
@@ -15,7 +15,7 @@ const (
 	maxReasons    = 5                            // in an error
 )
 
-// Limits of key files, which are root's.
+// Limits of key files, which belong to root.
 const (
 	maxKeyFiles = 64
 	maxKeyFile  = 64 << 10 // bytes; RSA with 4096 bits has 800

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// referrer is the image of signatures in a fixture of testdata/referrers, edited, as an entry of a list.
+// referrer returns the signature image of a fixture in testdata/referrers, edited, as an entry of a list.
 func (s *shelf) referrer(t testing.TB, edit func(manifest map[string]any)) ocispec.Descriptor {
 	t.Helper()
 	list, err := s.Referrers(t.Context(), s.Repository, s.Index)
@@ -35,7 +35,7 @@ func (s *shelf) referrer(t testing.TB, edit func(manifest map[string]any)) ocisp
 	}
 }
 
-// list answers the referrers API.
+// list sets the answer of the referrers API.
 func (s *shelf) list(t testing.TB, all ...ocispec.Descriptor) {
 	t.Helper()
 	body, err := json.Marshal(ocispec.Index{Manifests: all})
@@ -54,10 +54,10 @@ func TestSimpleSigningByReferrers(t *testing.T) {
 		require.NotContains(t, s.Tags, tagOf(s.Index)+".sig", name)
 		got, err := s.verify(t, with(t, key))
 		require.NoError(t, err, name)
-		assert.Equal(t, Verdict{Key: ringOf(t, key)[0].fingerprint, Format: SimpleSigning, Signed: s.Index}, got)
+		assert.Equal(t, Verdict{Keys: ringOf(t, key).fingerprints(), Format: SimpleSigning, Signed: s.Index}, got)
 		_, err = s.verify(t, with(t, "referrers/other"))
 		require.ErrorIs(t, err, ErrWrong, "not ErrUnsigned: there is a signature")
-		require.ErrorContains(t, err, "layer 0: by another key")
+		require.ErrorContains(t, err, "layer 0: made with another key")
 	}
 }
 
@@ -91,7 +91,7 @@ func TestReferrersThatAreSignaturesOrNot(t *testing.T) {
 			bad["annotations"] = map[string]any{simpleAnnotation: other.sign(t, "x")}
 			return append([]any{bad}, layers...)
 		})},
-		"another key":  {edit: annotate(other.sign(t, "x")), want: ErrWrong, cause: "by another key"},
+		"another key":  {edit: annotate(other.sign(t, "x")), want: ErrWrong, cause: "made with another key"},
 		"no signature": {edit: layersOf(func(layers []any) []any { delete(layers[0].(map[string]any), "annotations"); return layers }), want: ErrWrong, cause: "no annotation"},
 		"no layer":     {edit: layersOf(func([]any) []any { return []any{} }), want: ErrUnsigned},
 		"65 layers": {edit: layersOf(func(layers []any) []any {
@@ -125,8 +125,8 @@ func TestReferrersThatAreSignaturesOrNot(t *testing.T) {
 	}
 }
 
-// What a signature says counts as it does under a tag: it must be for this repository.
-func TestReferrerOfAnotherRepositoryIsNoSignature(t *testing.T) {
+// The content of such a signature is checked as under a tag: it must be for this repository.
+func TestReferrerOfAnotherRepositoryIsNotASignature(t *testing.T) {
 	t.Parallel()
 	s := fixture(t, "referrers/cosign2-p256")
 	s.Repository = "registry.suse.com/another"
@@ -135,7 +135,7 @@ func TestReferrerOfAnotherRepositoryIsNoSignature(t *testing.T) {
 	require.ErrorContains(t, err, "identity")
 }
 
-// A signature whose parts cannot be read is unknown, and not missing.
+// A signature with unreadable parts is unknown, not missing.
 func TestReferrerThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for _, prefix := range []string{"blob", "referrers", "manifest sha256:"} {

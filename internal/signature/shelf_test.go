@@ -19,9 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// shelf is a source with one repository, as fixtures are written down. Whoever
-// alters what lies in it gives it the digest that it then has: a registry can do
-// that, too.
+// shelf is a source with one repository from fixtures. A changed entry gets its new digest, as in a real registry.
 type shelf struct {
 	Repository string                    `json:"repository"`
 	Index      digest.Digest             `json:"index"`
@@ -30,7 +28,7 @@ type shelf struct {
 	Manifests  map[digest.Digest]onShelf `json:"manifests"`
 	Blobs      map[digest.Digest]string  `json:"blobs"`
 	References map[digest.Digest]string  `json:"referrers"`
-	away       func(what string) error   // what is asked for fails with it
+	away       func(what string) error   // error for a request
 	mu         sync.Mutex
 	asked      []string
 }
@@ -93,7 +91,7 @@ func (s *shelf) Referrers(ctx context.Context, _ string, d digest.Digest) ([]oci
 	}
 	var index ocispec.Index
 	if err := json.Unmarshal([]byte(s.References[d]), &index); err != nil {
-		return nil, release.ErrNotFound // as by default, there is none
+		return nil, release.ErrNotFound // as by default: no referrers
 	}
 	return index.Manifests, nil
 }
@@ -116,20 +114,20 @@ func (s *shelf) manifest(t testing.TB, layers []ocispec.Descriptor) digest.Diges
 	return d
 }
 
-// simple lays payloads with their signatures under the .sig tag of a digest.
+// simple adds payloads with their signatures under the .sig tag of a digest.
 func (s *shelf) simple(t testing.TB, d digest.Digest, layers ...ocispec.Descriptor) {
 	t.Helper()
 	s.Tags[strings.Replace(d.String(), ":", "-", 1)+".sig"] = s.manifest(t, layers)
 }
 
-// layer is a payload with a signature.
+// layer returns a payload with a signature.
 func (s *shelf) layer(payload, encoded string) ocispec.Descriptor {
 	desc := s.blob(simpleMediaType, payload)
 	desc.Annotations = map[string]string{simpleAnnotation: encoded}
 	return desc
 }
 
-// refer lays bundles as referrers of a digest.
+// refer adds bundles as referrers of a digest.
 func (s *shelf) refer(t testing.TB, d digest.Digest, bundles ...string) {
 	t.Helper()
 	var index ocispec.Index
@@ -144,7 +142,7 @@ func (s *shelf) refer(t testing.TB, d digest.Digest, bundles ...string) {
 	s.References[d] = string(body)
 }
 
-// unsigned is a repository with an image that nobody signed.
+// unsigned returns a repository with an unsigned image.
 func unsigned() *shelf {
 	s := &shelf{
 		Repository: "registry.suse.com/caasp/v4/velum", Tags: map[string]digest.Digest{},
@@ -154,7 +152,7 @@ func unsigned() *shelf {
 	return s
 }
 
-// stolen are the payload and signature of a fixture's first layer.
+// stolen returns the payload and signature of a fixture's first layer.
 func stolen(t testing.TB, s *shelf) (payload, encoded string) {
 	t.Helper()
 	m := s.Manifests[s.Tags[tagOf(s.Index)+".sig"]]
@@ -164,7 +162,7 @@ func stolen(t testing.TB, s *shelf) (payload, encoded string) {
 	return s.Blobs[doc.Layers[0].Digest], doc.Layers[0].Annotations[simpleAnnotation]
 }
 
-// bundleOf is the first bundle of a fixture.
+// bundleOf returns the first bundle of a fixture.
 func bundleOf(t testing.TB, s *shelf) string {
 	t.Helper()
 	for _, b := range s.Blobs {
@@ -176,7 +174,7 @@ func bundleOf(t testing.TB, s *shelf) string {
 	return ""
 }
 
-// with makes a verifier of some keys of testdata.
+// with returns a verifier with some keys of testdata.
 func with(t testing.TB, names ...string) *Verifier {
 	t.Helper()
 	dir := t.TempDir()

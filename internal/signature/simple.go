@@ -5,6 +5,7 @@ package signature
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -18,13 +19,13 @@ const (
 	simpleMediaType  = "application/vnd.dev.cosign.simplesigning.v1+json"
 	simpleAnnotation = "dev.cosignproject.cosign/signature"
 	simpleType       = "cosign container image signature"
-	// simpleArtifact is the image of signatures where it is a referrer and has no tag.
+	// simpleArtifact is the type of a signature image that is a referrer and has no tag.
 	simpleArtifact = "application/vnd.dev.cosign.artifact.sig.v1+json"
 )
 
-// payload is what simple signing signs
-// (https://github.com/containers/image/blob/main/docs/containers-signature.5.md).
-// An unknown key of critical makes it invalid.
+// payload is the content of simple signing
+// (https://github.com/containers/image/blob/main/docs/containers-signature.5.md). An unknown key of critical makes it
+// invalid.
 type payload struct {
 	Critical struct {
 		Identity struct {
@@ -38,36 +39,39 @@ type payload struct {
 	Optional map[string]any `json:"optional"`
 }
 
+// lineEnds removes the line ends of base64(1), which `cosign attach signature` keeps in the annotation.
+var lineEnds = strings.NewReplacer("\r", "", "\n", "")
+
 // simpleSigning tries the layers of the tag sha256-HEX.sig.
-func (s *search) simpleSigning(ctx context.Context, d digest.Digest) (Verdict, bool) {
+func (s *search) simpleSigning(ctx context.Context, d digest.Digest) bool {
 	tag := tagOf(d) + ".sig"
 	mediaType, body, err := s.from.Manifest(ctx, s.owner.repository, tag)
 	if s.absent(tag, err) {
-		return Verdict{}, false
+		return false
 	}
 	doc, err := ocimanifest.Parse(mediaType, body)
 	if err != nil {
 		s.refuse(tag, err)
-		return Verdict{}, false
+		return false
 	}
 	return s.layers(ctx, tag, doc.Layers, d)
 }
 
-// layers tries the layers of an image of signatures, wherever it was found.
-func (s *search) layers(ctx context.Context, what string, all []ocispec.Descriptor, d digest.Digest) (Verdict, bool) {
+// layers tries the layers of a signature image from any place.
+func (s *search) layers(ctx context.Context, what string, all []ocispec.Descriptor, d digest.Digest) bool {
 	if len(all) > maxSignatures {
 		s.refuse(what, fmt.Errorf("%d layers, at most %d", len(all), maxSignatures))
-		return Verdict{}, false
+		return false
 	}
 	for i, layer := range all {
 		if layer.MediaType != simpleMediaType || ctx.Err() != nil {
 			continue
 		}
-		if by, ok := s.layer(ctx, fmt.Sprintf("%s: layer %d", what, i), layer, d); ok {
-			return Verdict{Key: by.fingerprint, Format: SimpleSigning, Signed: d}, true
+		if by, ok := s.layer(ctx, fmt.Sprintf("%s: layer %d", what, i), layer, d); ok && s.accept(by, SimpleSigning) {
+			return true
 		}
 	}
-	return Verdict{}, false
+	return false
 }
 
 // layer fetches and verifies one payload.
@@ -95,7 +99,7 @@ func (s *search) layer(ctx context.Context, what string, layer ocispec.Descripto
 
 // simple verifies a payload: first its signature, then its content.
 func (r ring) simple(data []byte, encoded string, of owner, d digest.Digest) (key, error) {
-	sig, err := decode(encoded, maxEncoded)
+	sig, err := decode(lineEnds.Replace(encoded), maxEncoded)
 	if err != nil {
 		return key{}, fmt.Errorf("annotation: %w", err)
 	}

@@ -33,8 +33,8 @@ var (
 	_ Fetcher = (*layout.Layout)(nil)
 )
 
-// mirrored pushes a fixture to a mirror of registry.suse.com, with or without the
-// referrers API, and gives the source that asks it.
+// mirrored pushes a fixture to a mirror of registry.suse.com, with or without the referrers API, and returns the mirror
+// as a source.
 func mirrored(t *testing.T, s *shelf, referrers bool) *registry.Registry {
 	t.Helper()
 	server := httptest.NewServer(ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0)), ggcr.WithReferrersSupport(referrers)))
@@ -70,8 +70,8 @@ func mirrored(t *testing.T, s *shelf, referrers bool) *registry.Registry {
 	return r
 }
 
-// on writes a fixture as an OCI layout, as `skopeo copy` does with its tags; with
-// what refers to the image among the entries, as oras does.
+// on writes a fixture as an OCI layout, as `skopeo copy` does with its tags; with referrers among the entries, as oras
+// does.
 func on(t *testing.T, s *shelf, withReferrers bool) *layout.Layout {
 	t.Helper()
 	dir := t.TempDir()
@@ -106,7 +106,7 @@ func on(t *testing.T, s *shelf, withReferrers bool) *layout.Layout {
 	return l
 }
 
-// The same signatures by all ways that lead to them.
+// The same signatures from all kinds of sources.
 func TestSources(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -151,7 +151,7 @@ func TestRegistryAway(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	// Nobody listens at the near end of a connection, and nobody else is given it meanwhile.
+	// The local end of a connection has no listener, and its port is not reused meanwhile.
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, conn.Close()) }()

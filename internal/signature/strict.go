@@ -13,8 +13,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// unmarshal reads unambiguous JSON: one value, and no object with two keys that Go takes
-// for the same. Unless open, it refuses keys that v does not have.
+// unmarshal parses unambiguous JSON: one value, and no object with two keys that Go treats as equal. Unless open is
+// set, it rejects keys that v does not have.
 func unmarshal(data []byte, v any, open bool) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if err := unambiguous(d, 0); err != nil {
@@ -30,8 +30,7 @@ func unmarshal(data []byte, v any, open bool) error {
 	return d.Decode(v)
 }
 
-// unambiguous reads one value and compares the keys of each object without case, as Go
-// does.
+// unambiguous reads one value and compares the keys of each object case-insensitively, as Go does.
 func unambiguous(d *json.Decoder, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("json: over %d levels", maxDepth)

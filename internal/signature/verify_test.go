@@ -28,7 +28,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// signer signs what no cosign would.
+// signer creates signatures that cosign would not.
 type signer struct{ private *ecdsa.PrivateKey }
 
 func newSigner(t testing.TB) signer {
@@ -52,7 +52,7 @@ func (s signer) verifier(t testing.TB) *Verifier {
 	return New(Options{Dirs: []string{dir}})
 }
 
-// sign gives the signature of a message in base64.
+// sign returns the signature of a message as base64.
 func (s signer) sign(t testing.TB, message string) string {
 	t.Helper()
 	sum := sha256.Sum256([]byte(message))
@@ -61,7 +61,7 @@ func (s signer) sign(t testing.TB, message string) string {
 	return base64.StdEncoding.EncodeToString(sig)
 }
 
-// bundle signs a statement as a bundle with an envelope of a payload type.
+// bundle returns a bundle with a signed statement in an envelope of a payload type.
 func (s signer) bundle(t testing.TB, payloadType, statement string) string {
 	t.Helper()
 	pae := fmt.Sprintf("DSSEv1 %d %s %d %s", len(payloadType), payloadType, len(statement), statement)
@@ -86,8 +86,7 @@ func statementFor(d digest.Digest) string {
 		`"predicateType":"https://sigstore.dev/cosign/sign/v1","predicate":{}}`, d.Encoded())
 }
 
-// Signed by the right key, and still no signature for this image: what a payload
-// must not say. The empty cause: it may.
+// Payloads signed by the right key that are not a signature of this image. Without a cause the payload is valid.
 func TestPayloads(t *testing.T) {
 	t.Parallel()
 	by := newSigner(t)
@@ -133,7 +132,7 @@ func TestPayloads(t *testing.T) {
 	}
 }
 
-// The same for what a bundle says.
+// The same for bundles.
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	by := newSigner(t)
@@ -182,7 +181,7 @@ func TestInvalidBundles(t *testing.T) {
 	sig, _, _ = strings.Cut(sig, `"`)
 	for name, c := range map[string]struct{ bundle, cause string }{
 		"another payload type": {by.bundle(t, "text/plain", statementFor(good.Index)), `payload type "text/plain"`},
-		"payload type changed": {strings.Replace(by.bundle(t, "text/plain", statementFor(good.Index)), "text/plain", inTotoPayload, 1), "none of the keys"},
+		"payload type changed": {strings.Replace(by.bundle(t, "text/plain", statementFor(good.Index)), "text/plain", inTotoPayload, 1), "another key"},
 		"another version":      {strings.Replace(whole, "bundle.v0.3", "bundle.v0.4", 1), "media type"},
 		"two signatures":       {strings.Replace(whole, `"signatures":[`, `"signatures":[{"sig":"`+sig+`"},`, 1), "2 signatures"},
 		"no signature":         {strings.Replace(whole, `{"sig":"`+sig+`"}`, ``, 1), "0 signatures"},
@@ -190,8 +189,8 @@ func TestInvalidBundles(t *testing.T) {
 		"neither":              {strings.Replace(whole, `dsseEnvelope`, `envelope`, 1), "either"},
 		"null envelope":        {`{"mediaType":"` + bundleMediaType + `","dsseEnvelope":null}`, "either"},
 		"empty message":        {`{"mediaType":"` + bundleMediaType + `","messageSignature":{}}`, "the manifest is not"},
-		"signature cut off":    {strings.Replace(whole, sig, sig[:len(sig)-8], 1), "none of the keys"},
-		"half a quantum":       {strings.Replace(whole, sig, sig[:len(sig)-5], 1), "no base64"},
+		"signature cut off":    {strings.Replace(whole, sig, sig[:len(sig)-8], 1), "another key"},
+		"half a quantum":       {strings.Replace(whole, sig, sig[:len(sig)-5], 1), "not base64"},
 		"signature too long":   {strings.Replace(whole, sig, strings.Repeat("AAAA", 2000), 1), "too large"},
 		"twice an envelope":    {strings.Replace(whole, `"mediaType"`, `"dsseenvelope":{},"mediaType"`, 1), "ambiguous"},
 		"no JSON":              {"bundle", "json"},
@@ -209,9 +208,28 @@ func TestInvalidBundles(t *testing.T) {
 	}
 }
 
-// A signature of the key over other bytes of the publisher's is not one over an
-// image: a payload is no manifest, and an envelope no payload.
-func TestFormatsAreNotTakenForEachOther(t *testing.T) {
+// The version of a 0.3 bundle may be a parameter of its media type, also in its layer and artifact.
+func TestBundleWithVersionParameter(t *testing.T) {
+	t.Parallel()
+	by := newSigner(t)
+	s := unsigned()
+	bundle := by.bundle(t, inTotoPayload, statementFor(s.Index))
+	m := s.manifest(t, []ocispec.Descriptor{
+		s.blob(bundleVersionAside, strings.Replace(bundle, bundleMediaType, bundleVersionAside, 1)),
+	})
+	list, err := json.Marshal(ocispec.Index{Manifests: []ocispec.Descriptor{
+		{MediaType: ocispec.MediaTypeImageManifest, Digest: m, ArtifactType: bundleVersionAside, Size: 1},
+	}})
+	require.NoError(t, err)
+	s.References[s.Index] = string(list)
+	got, err := s.verify(t, by.verifier(t))
+	require.NoError(t, err)
+	assert.Equal(t, Bundle, got.Format)
+}
+
+// A signature of the publisher's key over other bytes is not one of an image: a payload is not a manifest, and an
+// envelope not a payload.
+func TestFormatsAreNotInterchangeable(t *testing.T) {
 	t.Parallel()
 	by := newSigner(t)
 	s := unsigned()
@@ -234,7 +252,8 @@ func TestLayers(t *testing.T) {
 	by := newSigner(t)
 	s := unsigned()
 	payload := payloadFor(s.Index, s.Repository)
-	good := s.layer(payload, by.sign(t, payload))
+	sig := by.sign(t, payload)
+	good := s.layer(payload, sig)
 	bad := s.layer(payload, newSigner(t).sign(t, payload))
 	without := func(change func(*ocispec.Descriptor)) ocispec.Descriptor {
 		desc := s.layer(payload, by.sign(t, payload))
@@ -247,17 +266,18 @@ func TestLayers(t *testing.T) {
 		want   error
 		cause  string
 	}{
-		"one":               {[]ocispec.Descriptor{good}, nil, ""},
-		"good behind bad":   {[]ocispec.Descriptor{bad, bare, bad, good, bad}, nil, ""},
-		"64, the last good": {append(repeat(bad, 63), good), nil, ""},
-		"65, the last good": {append(repeat(bad, 64), good), ErrWrong, "65 layers, at most 64"},
-		"none":              {nil, ErrUnsigned, ""},
-		"of another kind":   {[]ocispec.Descriptor{without(func(desc *ocispec.Descriptor) { desc.MediaType = "text/plain" })}, ErrUnsigned, ""},
-		"no annotation":     {[]ocispec.Descriptor{bare}, ErrWrong, "no annotation"},
-		"empty signature":   {[]ocispec.Descriptor{s.layer(payload, "")}, ErrWrong, "none of the keys"},
-		"base64 cut off":    {[]ocispec.Descriptor{s.layer(payload, by.sign(t, payload)[:89])}, ErrWrong, "no base64"},
-		"base64 with lines": {[]ocispec.Descriptor{s.layer(payload, by.sign(t, payload)+"\n")}, ErrWrong, "no base64"},
-		"huge signature":    {[]ocispec.Descriptor{s.layer(payload, strings.Repeat("A", 4097))}, ErrWrong, "too large"},
+		"one":                     {[]ocispec.Descriptor{good}, nil, ""},
+		"good behind bad":         {[]ocispec.Descriptor{bad, bare, bad, good, bad}, nil, ""},
+		"64, the last known good": {append(repeat(bad, 63), good), nil, ""},
+		"65, the last known good": {append(repeat(bad, 64), good), ErrWrong, "65 layers, at most 64"},
+		"none":                    {nil, ErrUnsigned, ""},
+		"of another kind":         {[]ocispec.Descriptor{without(func(desc *ocispec.Descriptor) { desc.MediaType = "text/plain" })}, ErrUnsigned, ""},
+		"no annotation":           {[]ocispec.Descriptor{bare}, ErrWrong, "no annotation"},
+		"empty signature":         {[]ocispec.Descriptor{s.layer(payload, "")}, ErrWrong, "another key"},
+		"base64 cut off":          {[]ocispec.Descriptor{s.layer(payload, by.sign(t, payload)[:89])}, ErrWrong, "not base64"},
+		"base64 in lines":         {[]ocispec.Descriptor{s.layer(payload, sig[:64]+"\n"+sig[64:]+"\r\n")}, nil, ""},
+		"base64 with space":       {[]ocispec.Descriptor{s.layer(payload, sig+" ")}, ErrWrong, "not base64"},
+		"huge signature":          {[]ocispec.Descriptor{s.layer(payload, strings.Repeat("A", 4097))}, ErrWrong, "too large"},
 		"huge payload": {
 			[]ocispec.Descriptor{without(func(desc *ocispec.Descriptor) { desc.Size = maxPayload + 1 })},
 			ErrWrong, "payload too large: 65537 bytes, at most 65536",
@@ -305,8 +325,7 @@ func TestReferrersAreBounded(t *testing.T) {
 	require.ErrorContains(t, err, "at most 1048576")
 }
 
-// Who cannot ask has no answer: neither "unsigned" nor "wrong". What can be asked
-// all the same may suffice.
+// Failed requests mean neither "unsigned" nor "wrong". The successful ones may be enough.
 func TestSourceErrors(t *testing.T) {
 	t.Parallel()
 	by := newSigner(t)
@@ -321,7 +340,7 @@ func TestSourceErrors(t *testing.T) {
 		return s
 	}
 	for name, c := range map[string]struct {
-		prefix string // of what fails
+		prefix string // of failing requests
 		good   bool
 		cause  string
 	}{
@@ -381,7 +400,7 @@ func TestUnsigned(t *testing.T) {
 	}
 }
 
-// What is asked for by two ways is looked at once.
+// An object that can be found in two ways is checked once.
 func TestNoRequestIsRepeated(t *testing.T) {
 	t.Parallel()
 	by := newSigner(t)
@@ -406,7 +425,7 @@ func TestNoRequestIsRepeated(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(err.Error(), "bundle sha256:"))
 }
 
-// Manifests that are none, or two things at once.
+// Invalid or ambiguous manifests.
 func TestMalformedManifests(t *testing.T) {
 	t.Parallel()
 	by := newSigner(t)
@@ -431,11 +450,11 @@ func TestMalformedManifests(t *testing.T) {
 		s.References[s.Index] = string(body)
 		_, err = s.verify(t, by.verifier(t))
 		require.ErrorIs(t, err, ErrWrong)
-		require.ErrorContains(t, err, "not of one layer")
+		require.ErrorContains(t, err, "want one layer")
 	}
 }
 
-// What a source or a signature says is kept in bounded words.
+// Texts from a source or a signature are shortened.
 func TestErrorsAreOneLine(t *testing.T) {
 	t.Parallel()
 	long := errors.New(strings.Repeat("x\n", 1<<10))

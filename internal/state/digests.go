@@ -3,7 +3,7 @@
 package state
 
 import (
-	_ "crypto/sha256" // digest.Validate knows the algorithms that are linked
+	_ "crypto/sha256" // digest.Validate needs linked algorithms
 	_ "crypto/sha512"
 	"fmt"
 	"reflect"
@@ -13,8 +13,7 @@ import (
 
 var digestType = reflect.TypeFor[digest.Digest]()
 
-// checkDigests validates every digest in a value from a file: methods of digest.Digest
-// panic on a malformed one.
+// checkDigests validates every digest in a value read from a file: methods of digest.Digest panic on a malformed one.
 func checkDigests(value any) error { return checkDigest(reflect.ValueOf(value)) }
 
 func checkDigest(v reflect.Value) error {

@@ -20,12 +20,12 @@ import (
 // ErrLocked: another agent uses this state directory; the text names its process.
 var ErrLocked = errors.New("locked by another agent")
 
-// lockFile is locked with flock(2), and so is its directory, which works also on a full
-// disk. Both locks end with their process. The file has the process id, for people.
+// lockFile is locked with flock(2), and so is its directory, which works even on a full disk. Both locks end with their
+// process. The file contains the process id, for people.
 const lockFile = "lock"
 
-// Lock keeps a second agent out until unlock is called or the process ends. It does not
-// wait. It removes the temporary files that a crash left in the two directories.
+// Lock keeps other agents out until unlock is called or the process ends. It does not wait. It removes the temporary
+// files that a crash left in the two directories.
 func (s *Store) Lock(ctx context.Context) (unlock func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func lock(path string) (unlock func(), err error) {
 	}
 	file, err := os.OpenFile(path, flags, 0o600)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		file, err = nil, nil // a full disk without a lock file: the directory is locked
+		file, err = nil, nil // a full disk, and no lock file: the directory is locked
 	}
 	if err == nil {
 		err = take(dir, file)
@@ -72,7 +72,7 @@ func lock(path string) (unlock func(), err error) {
 		_, _ = dir.Close(), file.Close()
 		return nil, fmt.Errorf("%s: %w", path, nodefile.Plain(err))
 	}
-	// For people only: on a full disk it stays unwritten, and the lock holds.
+	// For people only: on a full disk it is not written, and the lock still holds.
 	_ = file.Truncate(0)
 	_, _ = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	return func() {
@@ -81,7 +81,7 @@ func lock(path string) (unlock func(), err error) {
 	}, nil
 }
 
-// take locks the directory and the file. Either is nil where there is none.
+// take locks the directory and the file. Either may be nil if it does not exist.
 func take(dir, file *os.File) error {
 	if info, err := file.Stat(); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%w: not a regular file", nodefile.ErrUnsafe)
@@ -101,7 +101,7 @@ func take(dir, file *os.File) error {
 	return nil
 }
 
-// holder reads who has the lock; it may just be writing that.
+// holder returns the process id in the file; the process may be just writing it.
 func holder(file io.ReaderAt) string {
 	var data [32]byte
 	n, _ := file.ReadAt(data[:], 0)

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Where a full disk has no room for the lock file, the directory alone is locked. It keeps out who comes when there is
-// room again, and makes a file of its own.
+// If a full disk has no space for the lock file, only the directory is locked. That also keeps out an agent that can
+// create a lock file later.
 func TestWithoutALockFileTheDirectoryIsLocked(t *testing.T) {
 	t.Parallel()
 	s := New(filepath.Join(t.TempDir(), "lib"), filepath.Join(t.TempDir(), "run"), slog.New(slog.DiscardHandler))
@@ -32,7 +32,7 @@ func TestWithoutALockFileTheDirectoryIsLocked(t *testing.T) {
 	unlock()
 }
 
-// An agent before this one locks the file alone.
+// An older agent locks only the file.
 func TestALockedFileKeepsOut(t *testing.T) {
 	t.Parallel()
 	s := New(filepath.Join(t.TempDir(), "lib"), filepath.Join(t.TempDir(), "run"), slog.New(slog.DiscardHandler))

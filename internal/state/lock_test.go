@@ -21,8 +21,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
-// holdVariable makes this test binary an agent that locks the directory lib
-// below its own, says so, and stays until its input ends.
+// holdVariable makes this test binary an agent that locks the directory lib below its own, reports it, and waits until
+// its input ends.
 const holdVariable = "STATE_TEST_HOLD"
 
 func TestMain(m *testing.M) {
@@ -52,7 +52,7 @@ func TestSecondAgentIsKeptOut(t *testing.T) {
 	unlock()
 }
 
-// Not beside other tests: between fork and exec the new process has their locks, too.
+// Not in parallel: between fork and exec a new process of another test has these locks, too.
 func TestTheLockEndsWithItsProcess(t *testing.T) { //nolint:paralleltest // see above
 	s, _ := newStore(t)
 	other := exec.CommandContext(t.Context(), os.Args[0])
@@ -109,7 +109,7 @@ func TestUnderTheLockCrashedWritesAreSwept(t *testing.T) {
 	assert.FileExists(t, filepath.Join(s.stateDir, ".other"))
 }
 
-func TestAnUnsafeLockIsNotTaken(t *testing.T) {
+func TestUnsafeLockIsNotTaken(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
 	put(t, s, "victim", "text")

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package state keeps the agent's own files.
+// Package state stores the agent's files.
 //
-// The state directory (/var/lib/image-update-agent) holds record.json (what cannot be
-// observed again, readable by root only), a copy of the status, and the lock that keeps a
-// second agent out. All snapshots of the system share it, so an older agent may find the
-// record of a newer one. The runtime directory (/run/image-update-agent) holds status.json,
-// readable by everybody; after a reboot, the copy has the last status.
+// The state directory (/var/lib/image-update-agent) holds record.json (the state that cannot be observed again,
+// readable only by root), a copy of the status, and the lock that keeps a second agent out. All snapshots of the system
+// share it, so an older agent may find the record of a newer one. The runtime directory (/run/image-update-agent) holds
+// status.json, readable by all users; after a reboot, the copy has the last status.
 //
-// All are indented JSON, written atomically. A record that this agent cannot use (not
-// JSON, a bad digest, of another version, too large, unsafe) is renamed, with a warning,
-// and the agent starts with an empty one: it can learn everything again.
+// All are indented JSON, written atomically. A record that this agent cannot use (not JSON, a bad digest, of another
+// version, too large, unsafe) is renamed, with a warning, and the agent starts with an empty one: it can learn
+// everything again.
 package state
 
 import (
@@ -39,7 +38,7 @@ const (
 	statusFile = "status.json"
 )
 
-// maxSize bounds each file, in bytes.
+// maxSize limits each file, in bytes.
 const maxSize = status.MaxRecord
 
 // Store is the agent's files in their two directories. It implements
@@ -50,12 +49,12 @@ type Store struct {
 
 	mu     sync.Mutex
 	copied *status.Status // the last copy, see lasting
-	at     time.Time      // when it was written
+	at     time.Time      // time of its write
 }
 
 var _ record.Recorder = (*Store)(nil)
 
-// New returns the store of two directories, which are created by the first write.
+// New returns a store in two directories, which the first write creates.
 func New(stateDir, runtimeDir string, log *slog.Logger) *Store {
 	return &Store{stateDir: stateDir, runtimeDir: runtimeDir, log: log}
 }
@@ -93,7 +92,7 @@ type unusable struct {
 func (u *unusable) Error() string { return u.err.Error() }
 func (u *unusable) Unwrap() error { return u.err }
 
-// read reads a file of ours; the error is unusable if another program wrote it.
+// read reads a file of the agent; the error is unusable if another program wrote it.
 func read(dir, name string) ([]byte, error) {
 	d, err := nodefile.OpenDir(dir)
 	if err != nil {
@@ -155,11 +154,11 @@ func renameOld(data []byte, rec *record.Record) error {
 func (s *Store) setAside(why *unusable) {
 	aside := recordFile + "." + why.word + ".aside"
 	err := os.Rename(filepath.Join(s.stateDir, recordFile), filepath.Join(s.stateDir, aside))
-	s.log.Warn("record set aside, starting with an empty one",
+	s.log.Warn("cannot use the record, starting with an empty one",
 		"dir", s.stateDir, "file", recordFile, "aside", aside, "cause", why.err, "rename", err)
 }
 
-// Save writes the record, for root alone. Equal content is not written.
+// Save writes the record, readable only by root. It does not write equal content.
 func (s *Store) Save(ctx context.Context, rec record.Record) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -171,12 +170,11 @@ func (s *Store) Save(ctx context.Context, rec record.Record) error {
 	return nil
 }
 
-// copyEvery is how old the copy may be when nothing lasting has changed.
+// copyEvery is the maximum age of the copy if nothing lasting has changed.
 const copyEvery = 24 * time.Hour
 
-// Publish writes the status to the runtime directory, readable by everybody. To spare the
-// disk, it writes the copy in the state directory only when something lasting has changed,
-// and once a day.
+// Publish writes the status to the runtime directory, readable by all users. To spare the disk, it writes the copy in
+// the state directory only if something lasting has changed, and once a day.
 func (s *Store) Publish(ctx context.Context, st status.Status) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -205,8 +203,8 @@ func (s *Store) publishCopy(st status.Status) error {
 	return nil
 }
 
-// lasting returns a status without what changes at every poll (times, the budget) and the
-// progress of a pull.
+// lasting returns a status without the parts that change at every poll (times, the budget) and without the progress of
+// a pull.
 func lasting(status status.Status) status.Status {
 	status.Written, status.Progress, status.Budget = time.Time{}, nil, nil
 	status.LastCheck, status.NextCheck = nil, nil
@@ -217,7 +215,7 @@ func lasting(status status.Status) status.Status {
 	return status
 }
 
-// write writes a file as indented JSON, and creates the directory if need be.
+// write writes a file as indented JSON, and creates the directory if needed.
 func write(dir, name string, content any, mode fs.FileMode, limit int) error {
 	data, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
@@ -237,8 +235,7 @@ func write(dir, name string, content any, mode fs.FileMode, limit int) error {
 	return err
 }
 
-// makeDir opens a directory of ours, and creates it if systemd has not. Others may enter,
-// for the status.
+// makeDir opens a directory of the agent, and creates it if systemd has not. Other users may enter it, for the status.
 func makeDir(dir string) (*nodefile.Dir, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err

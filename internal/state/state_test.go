@@ -61,7 +61,7 @@ func rec() record.Record {
 	}
 }
 
-func TestARecordIsLoadedAsItWasSaved(t *testing.T) {
+func TestRecordSurvivesSaveAndLoad(t *testing.T) {
 	t.Parallel()
 	s, log := newStore(t)
 	require.NoError(t, s.Save(t.Context(), rec()))
@@ -165,7 +165,7 @@ func TestUnusableRecordIsSetAside(t *testing.T) {
 			before, err := os.Lstat(filepath.Join(s.stateDir, recordFile))
 			require.NoError(t, err)
 
-			for range 2 { // the second time there is one aside already
+			for range 2 { // the second time, one file is already set aside
 				got, err := s.Load(t.Context())
 				require.NoError(t, err)
 				require.Zero(t, got)
@@ -173,7 +173,7 @@ func TestUnusableRecordIsSetAside(t *testing.T) {
 			after, err := os.Lstat(filepath.Join(s.stateDir, recordFile+"."+strange.word+".aside"))
 			require.NoError(t, err)
 			assert.True(t, os.SameFile(before, after), "set aside as it was")
-			assert.Equal(t, 1, strings.Count(log.String(), "record set aside"), log.String())
+			assert.Equal(t, 1, strings.Count(log.String(), "cannot use the record"), log.String())
 
 			require.NoError(t, s.Save(t.Context(), rec()))
 			got, err := s.Load(t.Context())
@@ -183,8 +183,8 @@ func TestUnusableRecordIsSetAside(t *testing.T) {
 	}
 }
 
-// A newer agent of the same version has more fields: an older one starts on them, and leaves them out.
-func TestUnknownFieldsOfARecordAreLeftOut(t *testing.T) {
+// A newer agent of the same version may have more fields: an older one starts, and drops them.
+func TestUnknownFieldsOfARecordAreDropped(t *testing.T) {
 	t.Parallel()
 	s, log := newStore(t)
 	put(t, s, recordFile, `{"version": 1, "holds": {"*": {"at": "2026-03-04T12:00:00Z", "by": {"kind": "person", "new": 1}}}, "newer": [{"a": 1}]}`)
@@ -223,7 +223,7 @@ func TestTheLastUnusableRecordIsKept(t *testing.T) {
 	assert.Equal(t, "second", content(t, s.stateDir, recordFile+".unreadable.aside"))
 }
 
-func TestARecordThatCannotBeSetAsideStopsNothing(t *testing.T) {
+func TestRecordThatCannotBeSetAsideIsTolerated(t *testing.T) {
 	t.Parallel()
 	s, log := newStore(t)
 	require.NoError(t, os.MkdirAll(filepath.Join(s.stateDir, recordFile+".unreadable.aside"), 0o755))
@@ -246,7 +246,7 @@ func TestAFileInPlaceOfTheDirectoryIsAnError(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestARecordThatCouldNotBeReadAgainIsNotWritten(t *testing.T) {
+func TestUnreadableRecordIsNotWritten(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
 	require.NoError(t, s.Save(t.Context(), rec()))
@@ -258,8 +258,8 @@ func TestARecordThatCouldNotBeReadAgainIsNotWritten(t *testing.T) {
 	assert.Equal(t, rec(), got)
 }
 
-// Who reads a status takes so much and no more. The last one that could be read stays, in both places.
-func TestAStatusThatCouldNotBeReadAgainIsNotWritten(t *testing.T) {
+// Readers of a status limit its size. The last readable one stays, in both places.
+func TestUnreadableStatusIsNotWritten(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
 	good := st(time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC))
@@ -275,7 +275,7 @@ func TestAStatusThatCouldNotBeReadAgainIsNotWritten(t *testing.T) {
 	assert.Equal(t, good, got)
 }
 
-func TestAnEndedContextDoesNothing(t *testing.T) {
+func TestCanceledContextDoesNothing(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -296,7 +296,7 @@ func st(written time.Time) status.Status {
 	}
 }
 
-func TestTheStatusIsReadableByEverybody(t *testing.T) {
+func TestStatusIsReadableByAllUsers(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
 	require.NoError(t, s.Publish(t.Context(), st(noon)))
@@ -352,7 +352,7 @@ func TestTheCopyIsWrittenWhenSomethingLastingChanges(t *testing.T) {
 	assert.Equal(t, later.Written, written(s.stateDir))
 }
 
-func TestACopyThatFailedIsTriedAgain(t *testing.T) {
+func TestFailedCopyIsRetried(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
 	require.NoError(t, os.MkdirAll(filepath.Join(s.stateDir, statusFile), 0o755))
@@ -384,7 +384,7 @@ func TestAfterABootTheCopyIsRead(t *testing.T) {
 	assert.True(t, got.HasReason(status.KindStarting))
 }
 
-func TestABadStatusIsNotShown(t *testing.T) {
+func TestInvalidStatusIsNotReturned(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"nonsense": "x", "empty": "", "newer": `{"schemaVersion": 2}`, "no version": `{}`,
@@ -407,8 +407,7 @@ func TestABadStatusIsNotShown(t *testing.T) {
 	}
 }
 
-// FuzzRecord: what is in the file is refused as unusable, or it is a record
-// whose digests can be used and which is loaded again as it is saved.
+// FuzzRecord: the file is either rejected as unusable, or a record with valid digests that survives a save and load.
 func FuzzRecord(f *testing.F) {
 	good, err := json.Marshal(rec())
 	require.NoError(f, err)

@@ -35,13 +35,14 @@ func (p *page) stateReason() (text string, whole bool) {
 	held, awaits := holdBacks(s), s.HasReason(status.KindAwaited)
 	switch {
 	case len(held) == 0 && awaits:
-		return "something newer is there, and is only waited for, see below", false
+		return "a newer release exists but cannot be offered yet, see below", false
 	case len(held) == 1 && !awaits:
 		return held[0].Name + ": " + held[0].Reason + " (" + terminal.Few(held[0].of) + ")", false
 	case len(held) > 1:
-		return "there is something to do, and a reason not to: " + terminal.Plural(len(held), "hold") + ", see below", false
+		return "updates are available but blocked by " + terminal.Plural(len(held), "hold") + ", see below", false
 	case s.HasReason(status.KindSource):
-		return fmt.Sprintf("what is known of %s is old: no answer, see below. What runs is not touched.",
+		return fmt.Sprintf("the registry did not answer for %s, so its offers are old, see below; running "+
+			"pods are not affected",
 			terminal.Plural(count(s, status.KindSource), "repository")), false
 	default:
 		return s.Reason, true
@@ -84,32 +85,32 @@ func (p *page) firstAdvice() string {
 	s := p.s
 	switch {
 	case p.away:
-		return "start the daemon (systemctl start image-update-agent): nothing is asked, staged or applied without it"
+		return "start the daemon (systemctl start image-update-agent): without it, nothing is checked, staged or applied"
 	case s.State == status.StateApplying && s.HasReason(status.KindDown):
-		return "wait: kubelet starts what is new, which may take a pull; else journalctl -u kubelet"
+		return "wait: kubelet is starting the container and may have to pull its image; see journalctl -u kubelet"
 	case s.State == status.StateFailed && s.HasReason(status.KindDown):
-		return "kubelet tries again by itself; crictl ps -a and crictl logs, or journalctl -u kubelet, say what is wrong"
+		return "kubelet tries again by itself; find the cause with crictl ps -a, crictl logs and journalctl -u kubelet"
 	case s.State == status.StateApplying:
-		return "wait: it ends by itself, with a proof or with a rollback"
+		return "wait: the apply ends with a health check or a rollback"
 	case s.State == status.StateFailed:
 		return failedAdvice(s)
 	case s.State == status.StateHeld:
 		return p.heldAdvice()
 	case s.State == status.StateStale && s.HasReason(status.KindCatalog):
-		return "the publisher has to refresh the catalog: image-catalog refresh; a person may apply all the same"
+		return "the publisher must refresh the catalog (image-catalog refresh); you can still apply by hand"
 	case s.State == status.StateStale:
-		return "bring the registry back; image-update-agent doctor says what is wrong on the way there"
+		return "restore the connection to the registry; image-update-agent doctor shows the cause"
 	case s.State == status.StateStaged && slices.ContainsFunc(s.Reasons, isHeldBySource):
-		return "bring the registry back (image-update-agent doctor says what is wrong on the way there), " +
-			"then image-update-agent apply"
+		return "restore the connection to the registry (image-update-agent doctor shows the cause), " +
+			"then run image-update-agent apply"
 	case s.State == status.StateStaged:
-		return "image-update-agent apply, when the pods may restart for some seconds"
+		return "run image-update-agent apply when the pods may restart for a few seconds"
 	case s.HasReason(status.KindStarting):
-		return "wait a moment: the daemon observes the node"
+		return "wait a moment: the daemon is checking the node"
 	case s.State == status.StateUnchecked && s.NextCheck == nil:
-		return "image-update-agent check: polling is off, so nothing is asked before"
+		return "run image-update-agent check: polling is off"
 	case s.State == status.StateUnchecked:
-		return "wait for the first poll, at " + p.Next(*s.NextCheck) + "; or now: image-update-agent check"
+		return "wait for the first check at " + p.Next(*s.NextCheck) + ", or run image-update-agent check now"
 	default:
 		return "nothing"
 	}
@@ -131,7 +132,7 @@ func alsoWaiting(s status.Status) string {
 	if len(files) == 0 {
 		return ""
 	}
-	return "; what waits can be applied all the same: image-update-agent apply " + strings.Join(files, " ")
+	return "; you can still apply the other updates: image-update-agent apply " + strings.Join(files, " ")
 }
 
 // failedAdvice is for a node where something did not work. Only where all of it was
@@ -145,20 +146,25 @@ func failedAdvice(s status.Status) string {
 		}
 		switch r.Kind {
 		case status.KindNotUp:
-			return "the pod may be down: crictl ps -a, and crictl logs; when the cause is gone, " +
+			return "the pod may be down: see crictl ps -a and crictl logs; when the cause is fixed, run " +
 				"image-update-agent apply --retry " + r.PodManifest
 		case status.KindLock:
-			return "find out why the pod did not come up; the lock is given back when it is proved. " +
-				"If the other nodes may go on: image-update-agent lock release"
+			return "find out why the pod did not become healthy; the agent releases the lock once it is healthy. " +
+				"To let the other nodes continue now: image-update-agent lock release"
 		case status.KindUnlock:
-			return "see the lock server's log; if it looks nodes up by Zincati's id, as poseidon's fleetlock does, set " +
-				"apply.lock.id: zincati. It is tried again by itself, and at once by image-update-agent lock release; " +
-				"else free the lock at the server"
+			if s.Lock != nil && s.Lock.Lease != "" {
+				return "the agent tries again by itself, or at once with image-update-agent lock release; " +
+					"image-update-agent doctor shows whether it may change the Lease"
+			}
+			return "see the log of the lock server; if it identifies nodes by Zincati's id, as poseidon's fleetlock does, set " +
+				"apply.lock.id: zincati. The agent tries again by itself, or at once with image-update-agent lock release; " +
+				"otherwise release the lock on the server"
 		case status.KindCatalog:
-			return "find out what the registry serves (image-catalog inspect, verify); what is verified stays in force. " +
-				"If the older catalog is meant, image-update-agent catalog forget"
-		case status.KindOwnHost:
-			return "image-update-agent doctor says how containerd comes to ask the own host again"
+			return "inspect the catalog of the registry (image-catalog inspect, image-catalog verify); the " +
+				"verified one stays in " +
+				"effect. To accept the older catalog: image-update-agent catalog forget"
+		case status.KindLocalRegistry:
+			return "run image-update-agent doctor: it shows how to make containerd use the local registry again"
 		case status.KindTagNotFound:
 			return "correct the tag in the pod manifest, or `follow` in the configuration"
 		case status.KindRolledBack:
@@ -168,27 +174,28 @@ func failedAdvice(s status.Status) string {
 	}
 	switch {
 	case failures == 0 && s.HasReason(status.KindWithdrawn):
-		return "publish a release to run instead; or allow a lower one by catalog.allowLower"
+		return "publish a replacement, or allow a lower release with catalog.allowLower"
 	case failures == 0 && s.HasReason(status.KindDenied):
 		return "roll it back (image-update-agent rollback), or allow it (image-update-agent apply --retry)"
 	case len(back) == 0 || len(back) < failures:
-		return "image-update-agent doctor; then journalctl -u image-update-agent"
+		return "run image-update-agent doctor, then see journalctl -u image-update-agent"
 	}
-	return "no hurry: the pod runs what ran before. If the node was the cause, image-update-agent apply --retry " +
-		strings.Join(back, " ") + "; if the image was, wait for a newer one"
+	return "no hurry: the pod is running the previous release. If the node was the cause, run " +
+		"image-update-agent apply --retry " +
+		strings.Join(back, " ") + "; if the image was the cause, wait for a newer one"
 }
 
 func (p *page) heldAdvice() string {
 	switch held := holdBacks(p.s); len(held) {
 	case 0:
 		if p.s.HasReason(status.KindAwaited) {
-			return "see the remedy of what is waited for, below"
+			return "see the remedy for the newer release below"
 		}
 		// The apply itself was held.
-		return "when that is over, image-update-agent apply: the approval is used up"
+		return "when the hold has ended, run image-update-agent apply again"
 	case 1:
 		return held[0].Explained().Remedy
 	default:
-		return "see the remedy of each hold, below"
+		return "see the remedy for each hold below"
 	}
 }

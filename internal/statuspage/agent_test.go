@@ -69,7 +69,7 @@ func TestPagesOfAnAgent(t *testing.T) {
 	}{
 		"offered": {
 			func(r *velumNode) status.Status { r.offer(); return r.cycle() },
-			[]string{"What to do:  image-update-agent apply, when"},
+			[]string{"What to do:  run image-update-agent apply when"},
 		},
 		"held": {
 			func(r *velumNode) status.Status {
@@ -79,7 +79,7 @@ func TestPagesOfAnAgent(t *testing.T) {
 				require.NoError(r.t, err)
 				return s
 			},
-			[]string{"hold: everything (velum.yaml)\n", "What to do:  image-update-agent unhold --all\n"},
+			[]string{"hold: everything (velum.yaml)\n", "What to do:  image-update-agent resume --all\n"},
 		},
 		"busy": {
 			func(r *velumNode) status.Status { r.offer(); r.Grain.SetBusy("update_in_progress"); return r.cycle() },
@@ -93,8 +93,8 @@ func TestPagesOfAnAgent(t *testing.T) {
 				return r.cycle()
 			},
 			[]string{
-				"what is known of 1 repository is old",
-				"No answer:\n  upstream m1:5000: connection refused\n    for      " + caasp + "velum\n",
+				"did not answer for 1 repository",
+				"Not answering:\n  upstream m1:5000: connection refused\n    for      " + caasp + "velum\n",
 			},
 		},
 		"registry away in an apply": {
@@ -111,9 +111,9 @@ func TestPagesOfAnAgent(t *testing.T) {
 				return s
 			},
 			[]string{
-				"waiting for approval: velum.yaml (revision; the apply of 2026-05-01 12:00:00 UTC was held: registry away: ",
-				"What to do:  bring the registry back (image-update-agent doctor says what is wrong on the way there), " +
-					"then image-update-agent apply\n",
+				"waiting for approval: velum.yaml (revision; the apply of 2026-05-01 12:00:00 UTC was held: registry does not answer: ",
+				"What to do:  restore the connection to the registry (image-update-agent doctor shows the cause), " +
+					"then run image-update-agent apply\n",
 			},
 		},
 		"not signed": {
@@ -126,7 +126,7 @@ func TestPagesOfAnAgent(t *testing.T) {
 				r.offer()
 				return r.cycle()
 			},
-			[]string{"something newer is there, and is only waited for", "Waited for:\n  signature: velum 4.0.0-rev2-build1.2: not signed"},
+			[]string{"a newer release exists but cannot be offered yet", "Not offered yet:\n  signature: velum 4.0.0-rev2-build1.2: not signed"},
 		},
 		"rolled back": {
 			func(r *velumNode) status.Status {

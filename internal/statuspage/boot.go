@@ -42,7 +42,7 @@ func BootSteps(steps []plan.BootStep) []BootStep {
 func WriteBoot(w io.Writer, views []BootStep, zone *time.Location) error {
 	for _, v := range views {
 		if v.Result == bootUnchanged {
-			v.Result = "stays as it is"
+			v.Result = "unchanged"
 		}
 		if _, err := fmt.Fprintf(w, "%s %s: %s\n", v.PodManifest, v.Result, terminal.InZone(v.Reason, zone)); err != nil {
 			return err

@@ -17,7 +17,7 @@ func (p *page) catalogLine(c catalog.Status) string {
 	line := fmt.Sprintf("%s version %d", c.Catalog, c.Version)
 	switch {
 	case c.Expired:
-		line += ", has expired at " + p.Past(*c.Expires)
+		line += ", expired at " + p.Past(*c.Expires)
 	case c.Expires != nil:
 		line += ", expires at " + p.Next(*c.Expires)
 	}
@@ -42,7 +42,7 @@ func because(err string) string {
 
 // withdrawn lists the releases that run although the catalog has withdrawn them.
 func (p *page) withdrawn() {
-	begin := p.Section("Runs and was withdrawn:")
+	begin := p.Section("Running but withdrawn:")
 	for _, i := range p.s.Images {
 		w := i.Withdrawn
 		if w == nil {
@@ -59,7 +59,7 @@ func (p *page) withdrawn() {
 			p.Item("    instead  ", name(i.Offered)+" is offered")
 		case w.To != "":
 			p.Item("    instead  ", terminal.OneLine(w.To)+
-				" is not offered to this node; lower ones only with catalog.allowLower")
+				" is not offered to this node (a lower release needs catalog.allowLower)")
 		}
 	}
 }

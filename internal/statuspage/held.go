@@ -15,7 +15,7 @@ import (
 type Held struct {
 	Held   []string   `json:"held"` // repositories; "*": all
 	Reason string     `json:"reason"`
-	Until  *time.Time `json:"until"` // null: until unhold
+	Until  *time.Time `json:"until"` // null: until resume
 }
 
 // NewHeld returns what was held; until zero: without an end.
@@ -29,7 +29,7 @@ func NewHeld(held []string, reason string, until time.Time) Held {
 
 // Write writes a line for each repository.
 func (v Held) Write(w io.Writer, zone *time.Location) error {
-	until := "until unhold"
+	until := "until resume"
 	if v.Until != nil {
 		until = "until " + terminal.Clock(*v.Until, zone)
 	}
@@ -41,25 +41,25 @@ func (v Held) Write(w io.Writer, zone *time.Location) error {
 	return nil
 }
 
-// Unheld is what `unhold` shows.
-type Unheld struct {
-	Unheld []string `json:"unheld"` // repositories; "*": what held all
+// Resumed is what `resume` shows.
+type Resumed struct {
+	Resumed []string `json:"resumed"` // repositories; "*": what held all
 }
 
 // NewUnheld returns what is held no more.
-func NewUnheld(held []string) Unheld { return Unheld{append([]string{}, held...)} }
+func NewUnheld(held []string) Resumed { return Resumed{append([]string{}, held...)} }
 
 // Write writes a line for each repository.
-func (v Unheld) Write(w io.Writer) error {
-	for _, h := range v.Unheld {
-		if _, err := fmt.Fprintf(w, "held no more: %s\n", everyImage(h)); err != nil {
+func (v Resumed) Write(w io.Writer) error {
+	for _, h := range v.Resumed {
+		if _, err := fmt.Fprintf(w, "resumed: %s\n", everyImage(h)); err != nil {
 			return err
 		}
 	}
-	if len(v.Unheld) > 0 {
+	if len(v.Resumed) > 0 {
 		return nil
 	}
-	_, err := fmt.Fprintln(w, "nothing of it was held by `hold`; `image-update-agent status` shows what holds")
+	_, err := fmt.Fprintln(w, "there was no such hold; `image-update-agent status` lists the holds")
 	return err
 }
 

@@ -12,7 +12,7 @@ import (
 // History writes what became of the last applies and rollbacks, the newest first.
 func History(p *terminal.Page, entries []status.HistoryEntry) error {
 	if len(entries) == 0 {
-		p.Line("Nothing was applied, rolled back or adopted yet.")
+		p.Line("No updates or rollbacks yet.")
 		return p.Flush()
 	}
 	for _, e := range entries {

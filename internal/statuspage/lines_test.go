@@ -48,7 +48,7 @@ func TestStatusShowsABudgetThatIsNearlySpent(t *testing.T) {
 		assert.Equal(t, told, len(got) == 1, "%d left: %v", left, got)
 	}
 	s := status.Status{Budget: &status.BudgetStatus{PerHour: 3600, Remaining: 12}}
-	assert.Equal(t, []string{"12 of 3600 left in this hour (requestsPerHour)"}, lineOf(t, s, "Requests:"))
+	assert.Equal(t, []string{"12 of 3600 left this hour (requestsPerHour)"}, lineOf(t, s, "Requests:"))
 }
 
 func TestStatusHasEachNoteOnce(t *testing.T) {

@@ -34,7 +34,8 @@ type ListedRelease struct {
 	Digest    string              `json:"digest"`
 	Created   *time.Time          `json:"created"`
 	Set       string              `json:"set"`
-	RolloutAt *time.Time          `json:"rolloutAt"` // of this node; null: at once
+	RolloutAt *time.Time          `json:"rolloutAt"` // of this node; null: at once, or paused
+	Paused    bool                `json:"paused"`    // the publisher paused the rollout
 	Withdrawn *catalog.Withdrawal `json:"withdrawn"`
 	Critical  string              `json:"critical"` // what this agent does not know and must not ignore
 }
@@ -50,9 +51,9 @@ func NewCatalogView(l catalog.Listing, rolloutTime func(catalog.Listed) time.Tim
 		for _, r := range l.Images[image] {
 			shown := ListedRelease{
 				Tag: r.Tag, Digest: r.Digest.String(), Created: orNull(r.Created), Set: r.Set, Withdrawn: r.Withdrawn,
-				Critical: r.UnknownCritical,
+				Critical: r.UnknownCritical, Paused: r.Rollout.Paused,
 			}
-			if r.Rollout != (catalog.Rollout{}) {
+			if r.Rollout != (catalog.Rollout{}) && !r.Rollout.Paused {
 				shown.RolloutAt = orNull(rolloutTime(r))
 			}
 			releases = append(releases, shown)
@@ -73,7 +74,7 @@ func orNull(t time.Time) *time.Time {
 // Catalog writes what a verified catalog lists.
 func Catalog(p *terminal.Page, c CatalogView) error {
 	if c.Version == 0 {
-		p.Line(c.Catalog + ": no version was verified yet; image-update-agent check asks for it")
+		p.Line(c.Catalog + ": no version was verified yet; run image-update-agent check")
 		return p.Flush()
 	}
 	p.Item("Catalog:     ", fmt.Sprintf("%s version %d, %s", c.Catalog, c.Version, c.Digest))
@@ -91,7 +92,7 @@ func Catalog(p *terminal.Page, c CatalogView) error {
 		p.Rows(rows)
 	}
 	if len(c.Images) == 0 {
-		p.Line("\nIt lists no image of this node.")
+		p.Line("\nThe catalog lists no image of this node.")
 	}
 	return p.Flush()
 }
@@ -102,9 +103,11 @@ func marksOf(p *terminal.Page, r ListedRelease) string {
 	case r.Withdrawn != nil:
 		return "withdrawn: " + r.Withdrawn.String()
 	case r.Critical != "":
-		return "not offered: this agent does not know " + r.Critical
+		return "not offered: this agent does not support " + r.Critical
+	case r.Paused:
+		return "the publisher paused its rollout"
 	case r.RolloutAt != nil:
-		return "rolled out here at " + p.Next(*r.RolloutAt)
+		return "rolls out to this node at " + p.Next(*r.RolloutAt)
 	default:
 		return ""
 	}

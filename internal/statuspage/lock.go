@@ -13,9 +13,16 @@ import (
 func Lock(to *terminal.Page, l fleet.LockStatus) error {
 	p := &page{Page: to}
 	p.Item(labelled("Lock:"), p.lockLine(l))
-	p.Item(labelled("Server:"), terminal.OneLine(l.Server))
-	p.Item(labelled("Group:"), l.Group+", for "+podsOf(l.Pods))
+	if l.Lease == "" {
+		p.Item(labelled("Server:"), terminal.OneLine(l.Server))
+		p.Item(labelled("Group:"), l.Group+", for "+podsOf(l.Pods))
+	} else {
+		p.Item(labelled("Lease:"), l.Lease+", for "+podsOf(l.Pods))
+	}
 	p.Item(labelled("This node:"), l.ID)
+	if l.Lease != "" && len(l.Holders) > 0 {
+		p.Item(labelled("If gone:"), l.FreeCommand())
+	}
 	return p.Flush()
 }
 
@@ -29,20 +36,20 @@ func podsOf(pods string) string {
 // lockLine is the lock in one sentence.
 func (p *page) lockLine(l fleet.LockStatus) string {
 	if l.State == fleet.LockFree {
-		return "not wanted: nothing is applied"
+		return "not needed: no apply is running"
 	}
 	line := string(l.State) + " since " + p.Past(l.Since)
 	if len(l.PodManifests) > 0 {
 		line += " for " + strings.Join(l.PodManifests, ", ")
 	}
 	if l.Kept {
-		line += "; kept, as a pod did not come up: the fleet waits"
+		line += "; kept because a pod did not become healthy: the fleet waits"
 	}
 	if l.Error != "" { // it names the holders
 		line += ": " + terminal.OneLine(l.Error)
 	}
 	if !l.RetryAt.IsZero() {
-		line += "; asked again at " + p.Next(l.RetryAt)
+		line += "; next try at " + p.Next(l.RetryAt)
 	}
 	if l.Warning != "" {
 		line += "; warning: " + terminal.OneLine(l.Warning)

@@ -25,22 +25,22 @@ func once(s status.Status, f func(i status.ImageStatus)) {
 // remedyForWaiting is what ends the wait for something newer, by its rule.
 func remedyForWaiting(i status.ImageStatus, no policy.Refusal) string {
 	if no.Rule == policy.RuleOlder && i.Withdrawn != nil {
-		return "wait for a higher release; or catalog.allowLower: true offers this one"
+		return "wait for a higher release, or set catalog.allowLower: true to offer this one"
 	}
 	switch no.Rule {
 	case policy.RuleSignature:
-		return "its publisher signs it with a key of `signatureKeys`; image-update-agent check tries at once"
+		return "the publisher must sign it with a key of `signatureKeys`; image-update-agent check tries again at once"
 	case policy.RuleOlder:
-		return "none is needed where the release was withdrawn; " + no.Key + " follows the tag"
+		return "nothing to do if the release was withdrawn; to follow the tag, set " + no.Key
 	case policy.RulePublishing:
-		return "wait: its floating tag follows, or it was withdrawn"
+		return "wait until the publisher moves the floating tag to it; the release may also have been withdrawn"
 	}
 	return ""
 }
 
 // waitedFor lists what is newer and is not offered yet.
 func (p *page) waitedFor() {
-	begin := p.Section("Waited for:")
+	begin := p.Section("Not offered yet:")
 	once(p.s, func(i status.ImageStatus) {
 		for _, no := range i.Refused {
 			if no.Holds {
@@ -55,7 +55,7 @@ func (p *page) waitedFor() {
 // notAllowed lists what the configuration keeps from being offered, and what is
 // only watched for rebuilds, with what would change it.
 func (p *page) notAllowed() {
-	begin := p.Section("Newer, not allowed:")
+	begin := p.Section("Newer but not allowed:")
 	once(p.s, func(i status.ImageStatus) {
 		for _, no := range i.NotAllowed {
 			begin()
@@ -67,7 +67,7 @@ func (p *page) notAllowed() {
 	once(p.s, func(i status.ImageStatus) {
 		if i.RebuildsOnly != nil {
 			begin()
-			p.Item("  "+path.Base(i.Image)+" "+i.RebuildsOnly.Tag+": ", "the tag is not understood, so nothing is newer than it")
+			p.Item("  "+path.Base(i.Image)+" "+i.RebuildsOnly.Tag+": ", "the tag cannot be ordered: "+i.RebuildsOnly.Reason)
 			p.Item("    instead  ", understood(*i.RebuildsOnly))
 		}
 	})
@@ -77,9 +77,9 @@ func (p *page) notAllowed() {
 func allowing(no policy.Refusal) string {
 	switch no.Rule {
 	case policy.RuleDeny:
-		return "take the pattern out of its `deny`"
+		return "remove the pattern from its `deny`"
 	case policy.RuleKubeadm:
-		return "kubeadm upgrade; or add " + no.Tag + " to its `allow`"
+		return "run kubeadm upgrade, or add " + no.Tag + " to its `allow`"
 	case policy.RuleAllow:
 		return "add " + no.Tag + " to its `allow`"
 	default:
@@ -87,13 +87,10 @@ func allowing(no policy.Refusal) string {
 	}
 }
 
+// understood is what to write under the image's `match`.
 func understood(r status.RebuildsOnly) string {
-	switch {
-	case r.Dialect != "":
-		return "dialect: " + r.Dialect
-	case r.Follow != "":
-		return "follow: " + r.Follow + ", where the repository has it"
-	default:
-		return "a tag of the same image with a version that is understood, under `follow`"
+	if r.Pattern != "" {
+		return "tags: {pattern: '" + r.Pattern + "'}"
 	}
+	return "set `follow` to a tag of the same image that has a version"
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -36,8 +37,12 @@ func WriteOutcomes(w io.Writer, out []Outcome, none string, zone *time.Location)
 	for _, o := range out {
 		if o.Result != status.ResultNothing {
 			line := fmt.Sprintf("%s\t%s\t%s", o.PodManifest, cmp.Or(o.Change, "-"), o.Result)
-			if o.Reason != "" {
-				line += "\t" + terminal.OneLine(terminal.InZone(o.Reason, zone))
+			reason := o.Reason
+			if o.Result == status.ResultWouldApply {
+				reason = strings.Join(slices.DeleteFunc([]string{reason, editsLine(o.Edits)}, isEmpty), "; ")
+			}
+			if reason != "" {
+				line += "\t" + terminal.OneLine(terminal.InZone(reason, zone))
 			}
 			fmt.Fprintln(table, line)
 		}
@@ -45,15 +50,27 @@ func WriteOutcomes(w io.Writer, out []Outcome, none string, zone *time.Location)
 	if Worst(out) == status.ResultNothing {
 		fmt.Fprintln(table, none)
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, o := range out {
+		if o.Result == status.ResultWouldApply {
+			if _, err := io.WriteString(w, o.Diff); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
+
+func isEmpty(text string) bool { return text == "" }
 
 // Worst is the result of all: a failure, what an interrupted caller has left, a hold, then success; nothing only where
 // there was nothing at all.
 func Worst(out []Outcome) status.Result {
 	for _, result := range []status.Result{
 		status.ResultFailed, status.ResultContinues, status.ResultCanceled, status.ResultHeld,
-		status.ResultApplied, status.ResultRolledBack,
+		status.ResultApplied, status.ResultRolledBack, status.ResultWouldApply,
 	} {
 		if slices.ContainsFunc(out, func(o Outcome) bool { return o.Result == result }) {
 			return result

@@ -19,9 +19,21 @@ import (
 
 // PlanView is `plan --output json`.
 type PlanView struct {
-	Steps  []string    `json:"steps"`
+	Steps  []StepView  `json:"steps"`
 	Pods   []PodView   `json:"podManifests"`
 	Images []ImageView `json:"images"` // of the configuration
+}
+
+// StepView is a step of a plan.
+type StepView struct {
+	Do          plan.Verb `json:"do"`
+	PodManifest string    `json:"podManifest,omitempty"`
+	Image       string    `json:"image,omitempty"` // repository
+	Tag         string    `json:"tag,omitempty"`
+	Digest      string    `json:"digest,omitempty"`
+	Change      string    `json:"change,omitempty"`
+	Count       int       `json:"count,omitempty"` // of images, for pin and prune
+	Text        string    `json:"text"`            // for people
 }
 
 // PodView is a pod manifest of a plan.
@@ -58,9 +70,9 @@ type ImageView struct {
 
 // ViewOf is what a plan shows.
 func ViewOf(p plan.Plan) PlanView {
-	v := PlanView{Steps: []string{}, Pods: []PodView{}, Images: []ImageView{}}
+	v := PlanView{Steps: []StepView{}, Pods: []PodView{}, Images: []ImageView{}}
 	for _, s := range p.Steps {
-		v.Steps = append(v.Steps, s.String())
+		v.Steps = append(v.Steps, stepViewOf(s))
 	}
 	for _, pod := range p.Pods {
 		pv := PodView{
@@ -83,6 +95,16 @@ func ViewOf(p plan.Plan) PlanView {
 	return v
 }
 
+func stepViewOf(s plan.Step) StepView {
+	v := StepView{
+		Do: s.Do, PodManifest: s.File, Change: s.Apply.Change, Count: s.Count(), Text: s.String(),
+	}
+	if s.Do == plan.StepStage {
+		v.Image, v.Tag, v.Digest = s.Release.Repository, s.Release.Name(), s.Release.Digest.String()
+	}
+	return v
+}
+
 func imageViewOf(repository string, i plan.ImagePlan) ImageView {
 	return ImageView{
 		Image: repository, Host: i.Offer.Host, Mirror: i.Offer.Mirror,
@@ -100,7 +122,7 @@ func (v PlanView) Write(w io.Writer, zone *time.Location) error {
 		p.write(table)
 	}
 	if len(v.Images) > 0 {
-		fmt.Fprintln(table, "configuration\timages beside the pod manifests")
+		fmt.Fprintln(table, "configuration\timages from the configuration")
 	}
 	for _, i := range v.Images {
 		i.write(table)
@@ -131,14 +153,14 @@ func (v PlanView) writeSteps(w io.Writer) {
 	case len(v.Steps) > 0:
 		fmt.Fprintln(w, "\nSteps:")
 	case len(waiting) > 0:
-		fmt.Fprintln(w, "\nNo steps by itself.")
+		fmt.Fprintln(w, "\nNothing happens without approval.")
 	case v.obstructed():
-		fmt.Fprintln(w, "\nNo steps: what stands in the way is named above.")
+		fmt.Fprintln(w, "\nNothing to do now: the reasons are shown above.")
 	default:
-		fmt.Fprintln(w, "\nNo steps: the node is as it should be.")
+		fmt.Fprintln(w, "\nNothing to do: everything is up to date.")
 	}
 	for n, s := range v.Steps {
-		fmt.Fprintf(w, "  %d. %s\n", n+1, terminal.OneLine(s))
+		fmt.Fprintf(w, "  %d. %s\n", n+1, terminal.OneLine(s.Text))
 	}
 	if len(waiting) > 0 {
 		fmt.Fprintf(w, "Waiting for `image-update-agent apply`: %s\n", strings.Join(waiting, ", "))
@@ -146,19 +168,23 @@ func (v PlanView) writeSteps(w io.Writer) {
 }
 
 // obstructed reports that something prevents a better plan. An unmanaged pod manifest
-// for which nothing is newer does not count.
+// for which nothing is newer does not count, nor one that the distribution writes.
 func (v PlanView) obstructed() bool {
 	failed := func(i ImageView) bool { return i.Error != "" }
 	return slices.ContainsFunc(v.Images, failed) || slices.ContainsFunc(v.Pods, func(p PodView) bool {
-		return p.Error != "" || slices.ContainsFunc(p.Images, failed) || p.standing.Result == status.ResultHeld ||
-			slices.ContainsFunc(p.Holds, func(h status.Hold) bool { return h.Name != status.HoldUnmanaged })
+		return p.Error != "" || slices.ContainsFunc(p.Images, failed) || isHeld(p.standing) ||
+			slices.ContainsFunc(p.Holds, func(h status.Hold) bool { return !h.IsUnmanaged() })
 	})
 }
 
+func isHeld(at plan.Standing) bool {
+	return at.Result == status.ResultHeld && at.Hold != status.HoldDistribution
+}
+
 func (p PodView) write(w io.Writer) {
-	none := "nothing to change"
+	none := "no change"
 	if p.Error != "" {
-		none = "not known"
+		none = "unknown"
 	}
 	fmt.Fprintf(w, "%s\t%s\n", p.PodManifest, cmp.Or(p.Change, none))
 	for _, i := range p.Images {
@@ -173,7 +199,7 @@ func (p PodView) write(w io.Writer) {
 		fmt.Fprintf(w, "  held: %s\t%s\n", h.Name, terminal.OneLine(h.Reason))
 	}
 	for _, l := range p.Untouched {
-		fmt.Fprintf(w, "  line %d left alone\t%s (%s)\n", l.Line, terminal.Quoted(l.Reference), l.Reason)
+		fmt.Fprintf(w, "  line %d not changed\t%s (%s)\n", l.Line, terminal.Quoted(l.Reference), l.Reason)
 	}
 	if p.Error != "" {
 		fmt.Fprintf(w, "  error\t%s\n", terminal.OneLine(p.Error))

@@ -49,7 +49,7 @@ func planned() plan.Plan {
 			}},
 			{File: "etcd.yaml", Images: []plan.ImagePlan{{
 				Want: ask("etcd", "3.4"), Target: rel("etcd", "3.4"), Staged: true,
-				Offer: source.Offer{Host: "registry.suse.com", Notes: []string{"its label says \x1b[2J"}, Err: errors.New("remembered")},
+				Offer: source.Offer{Host: "registry.suse.com", Notes: []string{"its label is \x1b[2J"}, Err: errors.New("remembered")},
 			}}},
 		},
 		Tracked: []plan.ImagePlan{{
@@ -63,11 +63,11 @@ const plannedText = `velum.yaml                          revision
   registry.suse.com/caasp/v4/velum  revision: 4.0.0-rev1-build1.1 -> 4.0.0-rev2-build1.1, from mirror m1:5000
                                     4.1.0-rev1           refused by updates: minor is more than revision
                                     4.0.0-rev3-build1.1  refused by deny: matches *-rev3*
-etcd.yaml                           nothing to change
+etcd.yaml                           no change
   registry.suse.com/caasp/v4/etcd   current: 3.4-build1.1, from upstream registry.suse.com
-                                    its label says �[2J
+                                    its label is �[2J
                                     error: remembered
-configuration                       images beside the pod manifests
+configuration                       images from the configuration
   registry.suse.com/caasp/v4/pause  current: 3.2-build1.1
 
 Steps:
@@ -83,23 +83,23 @@ func TestPlanForPeople(t *testing.T) {
 
 // lastLines are what a plan ends with, by what it knows.
 var lastLines = map[string]plan.Plan{
-	"\nNo steps: the node is as it should be.\n": {Pods: []plan.PodPlan{{File: "etcd.yaml", Holds: []status.Hold{
+	"\nNothing to do: everything is up to date.\n": {Pods: []plan.PodPlan{{File: "etcd.yaml", Holds: []status.Hold{
 		{Name: status.HoldUnmanaged, Reason: "not listed"},
 	}}}},
-	"  held: unmanaged  not listed\n\nNo steps: what stands in the way is named above.\n": {Pods: []plan.PodPlan{{
+	"  held: unmanaged  not listed\n\nNothing to do now: the reasons are shown above.\n": {Pods: []plan.PodPlan{{
 		File: "etcd.yaml", Change: "rebuild", Ready: true, Holds: []status.Hold{{Name: status.HoldUnmanaged, Reason: "not listed"}},
 	}}},
-	"\nNo steps: what stands in the way is named above.\n": {Pods: []plan.PodPlan{{File: "velum.yaml", Holds: []status.Hold{
-		{Name: status.HoldWithheld, Reason: "not asked yet"},
+	"\nNothing to do now: the reasons are shown above.\n": {Pods: []plan.PodPlan{{File: "velum.yaml", Holds: []status.Hold{
+		{Name: status.HoldUnresolved, Reason: "not asked yet"},
 	}}}},
-	"\nNo steps by itself.\nWaiting for `image-update-agent apply`: etcd.yaml, velum.yaml\n": {Pods: []plan.PodPlan{
+	"\nNothing happens without approval.\nWaiting for `image-update-agent apply`: etcd.yaml, velum.yaml\n": {Pods: []plan.PodPlan{
 		{File: "etcd.yaml", Change: "rebuild", Ready: true}, {File: "velum.yaml", Change: "revision", Ready: true},
 	}},
 	"\nSteps:\n  1. keep velum.yaml\nWaiting for `image-update-agent apply`: velum.yaml\n": {
 		Pods:  []plan.PodPlan{{File: "velum.yaml", Change: "revision", Ready: true}},
 		Steps: []plan.Step{{Do: plan.StepKeep, File: "velum.yaml"}},
 	},
-	"velum.yaml  not known\n  error     line 7\n\nNo steps: what stands in the way is named above.\n": {Pods: []plan.PodPlan{
+	"velum.yaml  unknown\n  error     line 7\n\nNothing to do now: the reasons are shown above.\n": {Pods: []plan.PodPlan{
 		{File: "velum.yaml", Err: errors.New("line 7")},
 	}},
 }

@@ -32,7 +32,7 @@ func NewProgress(w io.Writer) *Progress {
 	return &Progress{w: outside.NewWriter(w), isTerminal: terminal.Is(w), said: map[string]string{}}
 }
 
-// Show takes an event. Ends of questions and proofs are not shown: the next event or the result says enough.
+// Show takes an event. Ends of questions and health checks are not shown: the next event or the result says enough.
 func (p *Progress) Show(e status.Progress) {
 	if e.Ended != "" {
 		return
@@ -81,13 +81,19 @@ func editsLine(edits []status.Edit) string {
 func editText(e status.Edit) string {
 	text := fmt.Sprintf("%s %s -> %s", e.Container, cmp.Or(e.From, "-"), e.To)
 	if e.Field == status.EditPullPolicy {
-		text = fmt.Sprintf("pull policy of %s %s -> %s", e.Container, cmp.Or(e.From, "not written"), e.To)
+		text = fmt.Sprintf("pull policy of %s %s -> %s", e.Container, cmp.Or(e.From, "not set"), e.To)
 	}
 	return terminal.OneLine(text)
 }
 
 func progressLine(e status.Progress) string {
 	line := fmt.Sprintf("%-11s %s", e.Phase, e.Reference)
+	if e.Count > 1 {
+		line += fmt.Sprintf(" (%d of %d)", e.Number, e.Count)
+	}
+	if e.Reason != "" {
+		line += ": " + terminal.OneLine(e.Reason)
+	}
 	if e.Total <= 0 {
 		return line
 	}

@@ -47,7 +47,7 @@ func Status(to *terminal.Page, s status.Status, away bool) error {
 	p.waitedFor()
 	p.notAllowed()
 	p.sources()
-	p.ownHostLeft()
+	p.localRegistryLeft()
 	p.notes()
 	return p.Flush()
 }
@@ -72,6 +72,9 @@ func (p *page) head() {
 	}
 	p.Item(labelled("Last check:"), last)
 	p.Item(labelled("Next check:"), p.nextCheck())
+	if a := s.Auto; a != nil {
+		p.Item(labelled("Automatic:"), p.autoLine(*a))
+	}
 	p.work()
 	if c := s.Catalog; c != nil {
 		p.Item(labelled("Catalog:"), p.catalogLine(*c))
@@ -79,8 +82,8 @@ func (p *page) head() {
 	if l := s.Lock; l != nil && l.State != fleet.LockFree {
 		p.Item(labelled("Lock:"), p.lockLine(*l))
 	}
-	for n, line := range p.ownHostLines() {
-		label := labelled("Own host:")
+	for n, line := range p.localRegistryLines() {
+		label := labelled("Local:")
 		if n > 0 {
 			label = margin
 		}
@@ -90,7 +93,7 @@ func (p *page) head() {
 		p.Item(labelled("Answered by:"), hosts)
 	}
 	if b := s.Budget; b != nil && b.Remaining*nearlySpent < b.PerHour {
-		p.Item(labelled("Requests:"), fmt.Sprintf("%d of %d left in this hour (requestsPerHour)", b.Remaining, b.PerHour))
+		p.Item(labelled("Requests:"), fmt.Sprintf("%d of %d left this hour (requestsPerHour)", b.Remaining, b.PerHour))
 	}
 	switch now := s.Progress; {
 	case now != nil:
@@ -104,7 +107,8 @@ func (p *page) head() {
 func (p *page) work() {
 	s := p.s
 	if i := s.Interrupted; i != nil {
-		p.Item(labelled("Interrupted:"), i.Work+" at "+p.Clock(i.At)+" by "+cmp.Or(i.For, "a request")+", goes on after it")
+		p.Item(labelled("Interrupted:"), i.Work+" at "+p.Clock(i.At)+" by "+cmp.Or(i.For, "a request")+
+			", continues afterwards")
 	}
 	for n, pull := range s.Pulls {
 		label := labelled("Pulling:")
@@ -126,10 +130,24 @@ func colourOf(s status.State) terminal.Colour {
 	}
 }
 
+// autoLine says when mode auto applies updates.
+func (p *page) autoLine(a status.AutoStatus) string {
+	switch {
+	case a.ChangesAt == nil && a.Open:
+		return "updates are applied as soon as they are ready"
+	case a.ChangesAt == nil:
+		return "no maintenance window opens again"
+	case a.Open:
+		return "a maintenance window is open until " + p.Next(*a.ChangesAt)
+	default:
+		return "the next maintenance window opens at " + p.Next(*a.ChangesAt)
+	}
+}
+
 func (p *page) nextCheck() string {
 	switch {
 	case p.away:
-		return "not without the daemon"
+		return "none while the daemon is stopped"
 	case p.s.HasReason(status.KindStarting):
 		return "not known yet"
 	case p.s.NextCheck == nil:
@@ -175,7 +193,7 @@ func (p *page) images() {
 	case p.s.State == status.StateFailed, p.s.HasReason(status.KindStarting):
 		return // no observation has seen them
 	default:
-		p.Line("\nNo pod manifest uses an image that can be followed.")
+		p.Line("\nNo pod manifest uses an image that the agent can follow.")
 		return
 	}
 	rows := [][]string{{"IMAGE", "RUNS", "OFFERED", "CHANGE"}}
@@ -225,7 +243,7 @@ func imageName(i status.ImageStatus) string {
 func (p *page) runs(i status.ImageStatus) string {
 	switch {
 	case p.s.HasReason(status.KindStarting):
-		return "not known (follows " + cmp.Or(i.Follow, "-") + ")"
+		return "unknown (follows " + cmp.Or(i.Follow, "-") + ")"
 	case i.Running == nil && i.PodManifest != "":
 		return "nothing (follows " + cmp.Or(i.Follow, "-") + ")"
 	case i.Running != nil && i.Running.Tag == "":
@@ -252,8 +270,8 @@ func changeText(i status.ImageStatus) string {
 	if i.Offered != nil && !i.Staged {
 		change += " (not staged)"
 	}
-	if i.Adopted {
-		change += " (adopted)"
+	if i.PickedUp {
+		change += " (picked up)"
 	}
 	return change
 }

@@ -113,7 +113,7 @@ func pages() map[string]status.Status {
 	const slow = "stage: " + caasp + "velum: mirror m1.example.com:5000: body: less than 1024 bytes a second over 1m0s " +
 		"(staging.leastSpeed)"
 	all := map[string]status.Status{
-		"current": node(status.StateCurrent, "every followed image is the newest that policy allows", nothingOffered),
+		"current": node(status.StateCurrent, "everything is up to date", nothingOffered),
 		"staged":  node(status.StateStaged, "waiting for approval: velum.yaml (revision)", nil),
 		"held": node(status.StateHeld, "velum.yaml: window: "+window, func(s *status.Status) {
 			s.PodManifests[0].Holds = []status.Hold{{Name: status.HoldUnmanaged, Reason: "it has no template and is not listed under manage"}}
@@ -129,7 +129,7 @@ func pages() map[string]status.Status {
 			s.PodManifests[0].Holds = []status.Hold{{Name: status.HoldUnmanaged, Reason: unlisted}}
 		}),
 		"rolled-back": node(status.StateCurrent, "nothing to apply; velum.yaml was rolled back to 4.0.0-rev1-build1.3 and "+
-			"4.0.0-rev2-build2.1 is denied, until apply --retry velum.yaml or a newer release", func(s *status.Status) {
+			"4.0.0-rev2-build2.1 is denied until apply --retry velum.yaml or a newer release", func(s *status.Status) {
 			nothingOffered(s)
 			s.PodManifests[1].RolledBack = &status.RolledBack{
 				At: noon.Add(-time.Hour), ByHand: true, Denied: []string{"4.0.0-rev2-build2.1"}, Runs: []string{"4.0.0-rev1-build1.3"},
@@ -149,7 +149,7 @@ func pages() map[string]status.Status {
 				r.Cause = release.CauseServerError
 				r.LastSuccess = before(26 * time.Hour)
 			}
-			s.Sources[1].Cause, s.Sources[1].Reason = release.CauseUnasked, "left alone until 2026-11-21T12:01:00Z: "+away
+			s.Sources[1].Cause, s.Sources[1].Reason = release.CauseUnasked, "not asked until 2026-11-21T12:01:00Z: "+away
 			for n := range s.Images {
 				s.Images[n].Error, s.Images[n].ErrorKind = s.Images[n].Image+": "+away, status.ErrorSource
 			}
@@ -170,7 +170,7 @@ func pages() map[string]status.Status {
 			}}
 			s.Reasons = []status.Reason{{Kind: status.KindAwaited, Rule: policy.RuleOlder}}
 		}),
-		"failed-withdrawn": node(status.StateFailed, "velum.yaml: 4.0.0-rev1-build1.3 runs and was withdrawn: loses its session "+
+		"failed-withdrawn": node(status.StateFailed, "velum.yaml: 4.0.0-rev1-build1.3 is running but was withdrawn: loses its session "+
 			"secret (instead: 4.0.0-rev1-build1.1)", func(s *status.Status) {
 			nothingOffered(s)
 			s.Catalog = catalogOf(12, func(*catalog.Status) {})
@@ -183,17 +183,17 @@ func pages() map[string]status.Status {
 				s.Catalog = catalogOf(12, func(c *catalog.Status) { c.Error = "version 11 is older than 12" })
 				s.Reasons = []status.Reason{{Kind: status.KindCatalog}}
 			}),
-		"stale-catalog": node(status.StateStale, "registry.example.com/releases/catalog:prod version 12 has expired at 2026-11-20T11:00:00Z",
+		"stale-catalog": node(status.StateStale, "registry.example.com/releases/catalog:prod version 12 expired at 2026-11-20T11:00:00Z",
 			func(s *status.Status) {
 				s.Catalog = catalogOf(12, func(c *catalog.Status) { c.Expires, c.Expired = before(24*time.Hour), true })
 				s.Reasons = []status.Reason{{Kind: status.KindCatalog}}
 			}),
-		"unchecked-catalog": node(status.StateUnchecked, "no registry was asked yet for velum.yaml", func(s *status.Status) {
+		"unchecked-catalog": node(status.StateUnchecked, "no registry has been asked yet for velum.yaml", func(s *status.Status) {
 			neverAsked(s)
 			s.Catalog = catalogOf(0, func(c *catalog.Status) { c.Error = "connection refused" })
 		}),
 		"failed": node(status.StateFailed, "velum.yaml: 4.0.0-rev2-build2.1 was rolled back: pod velum: not running after 5m0s: "+
-			"velum does not run (exit code 1)", nothingOffered),
+			"velum is not running (exit code 1)", nothingOffered),
 		"failed-step": node(status.StateFailed, "etcd.yaml: apply: pod etcd: cri: connection refused", func(s *status.Status) {
 			s.PodManifests[0].Error = "apply: pod etcd: cri: connection refused"
 			s.PodManifests[1].Error = "line 7: not valid YAML"
@@ -207,15 +207,15 @@ func pages() map[string]status.Status {
 		}),
 		"applying": node(status.StateApplying, "applying what was approved", func(s *status.Status) {
 			s.Since = noon.Add(-12 * time.Second)
-			s.Progress = &status.Progress{Reference: "velum", Phase: "proving"}
+			s.Progress = &status.Progress{Reference: "velum", Phase: "verifying"}
 			s.Interrupted = &status.Interruption{Work: "staging", For: "apply", At: noon.Add(-12 * time.Second)}
 		}),
-		"unchecked": node(status.StateUnchecked, "no registry was asked yet for etcd.yaml, velum.yaml", func(s *status.Status) {
+		"unchecked": node(status.StateUnchecked, "no registry has been asked yet for etcd.yaml, velum.yaml", func(s *status.Status) {
 			neverAsked(s)
 			s.NextCheck = before(-7 * time.Minute)
 		}),
-		"unchecked-off": node(status.StateUnchecked, "no registry was asked yet for etcd.yaml, velum.yaml", neverAsked),
-		"pulling": node(status.StateUnchecked, "no registry was asked yet for velum.yaml", func(s *status.Status) {
+		"unchecked-off": node(status.StateUnchecked, "no registry has been asked yet for etcd.yaml, velum.yaml", neverAsked),
+		"pulling": node(status.StateUnchecked, "no registry has been asked yet for velum.yaml", func(s *status.Status) {
 			s.LastCheck, s.NextCheck = nil, before(-7*time.Minute)
 			s.Images[1].Staged, s.Images[2].Staged = false, false
 			s.Pulls = []status.Progress{
@@ -224,19 +224,19 @@ func pages() map[string]status.Status {
 			}
 			s.Budget = &status.BudgetStatus{PerHour: 3600, Remaining: 12}
 		}),
-		"nothing-runs": node(status.StateCurrent, "every followed image is the newest that policy allows", func(s *status.Status) {
+		"nothing-runs": node(status.StateCurrent, "everything is up to date", func(s *status.Status) {
 			nothingOffered(s)
 			s.NextCheck = nil
 			s.Images[0].Running = nil
 			s.Images[1].Running = &status.Named{Digest: digest.FromString("x")}
-			s.Images[2].Adopted = true
-			s.Images = append(s.Images, status.ImageStatus{Image: caasp + "pause", Follow: "3.2", Notes: []string{"its label says \x1b[2J"}})
+			s.Images[2].PickedUp = true
+			s.Images = append(s.Images, status.ImageStatus{Image: caasp + "pause", Follow: "3.2", Notes: []string{"its label is \x1b[2J"}})
 			s.PodManifests[1].Untouched = []status.Untouched{{Line: 12, Reference: "busybox", Reason: "has no tag"}}
 			s.Sources[0].Insecure = true
 		}),
-		"failed-down": node(status.StateFailed, "velum.yaml: velum does not run (exit code 137): CrashLoopBackOff: back-off 40s", func(s *status.Status) {
+		"failed-down": node(status.StateFailed, "velum.yaml: velum is not running (exit code 137): CrashLoopBackOff: back-off 40s", func(s *status.Status) {
 			nothingOffered(s)
-			s.Images[2].LastGood = s.Images[2].Running
+			s.Images[2].LastKnownGood = s.Images[2].Running
 			s.Images[2].Running, s.Images[2].Down = nil, &status.Down{
 				Since: *before(5 * time.Minute), ExitCode: 137, Reason: "CrashLoopBackOff", Message: "back-off 40s",
 			}
@@ -248,7 +248,7 @@ func pages() map[string]status.Status {
 		"failed-now": node(status.StateFailed, "velum.yaml: apply: pod velum: not running after 5m0s: velum does not run "+
 			"(exit code 1); rolled back to 4.0.0-rev1-build1.3", func(s *status.Status) {
 			nothingOffered(s)
-			s.PodManifests[1].Error = "apply: pod velum: not running after 5m0s: velum does not run (exit code 1); " +
+			s.PodManifests[1].Error = "apply: pod velum: not running after 5m0s: velum is not running (exit code 1); " +
 				"rolled back to 4.0.0-rev1-build1.3"
 		}),
 		"failed-two": node(status.StateFailed, "etcd.yaml: 3.4.3-rev2-build1.8 was rolled back: pod etcd: not ready after 5m0s; "+
@@ -280,14 +280,16 @@ func pages() map[string]status.Status {
 				Name: status.HoldBusy, Reason: "the grain update_in_progress is true", Grain: "update_in_progress",
 			}}
 		}),
-		"held-apply": node(status.StateHeld, "velum.yaml: apply: held: registry away: "+away, func(s *status.Status) {
-			s.PodManifests[1].Error = "apply: held: registry away: " + away
+		"held-apply": node(status.StateHeld, "velum.yaml: apply: held: registry does not answer: "+away, func(s *status.Status) {
+			s.PodManifests[1].Error = "apply: held: registry does not answer: " + away
 		}),
 		"starting": {State: status.StateUnchecked, Reason: "starting", Since: noon},
-		"current-newer": node(status.StateCurrent, "nothing to apply; newer, not allowed: velum 4.1.0-rev1 (updates); "+
-			"rebuilds only: etcd 3.6.4-0", func(s *status.Status) {
+		"current-newer": node(status.StateCurrent, "nothing to apply; newer but not allowed: velum 4.1.0-rev1 (updates); "+
+			"rebuilds only: etcd 3.6.4-c558096", func(s *status.Status) {
 			nothingOffered(s)
-			s.Images[0].RebuildsOnly = &status.RebuildsOnly{Tag: "3.6.4-0", Dialect: "hyphen"}
+			s.Images[0].RebuildsOnly = &status.RebuildsOnly{
+				Tag: "3.6.4-c558096", Reason: "a hash in it, which has no order", Pattern: "^(?P<version>[0-9.]+)-[0-9a-f]+$",
+			}
 			for n := 1; n < 3; n++ {
 				s.Images[n].NotAllowed = []policy.Refusal{
 					{Tag: "4.1.0-rev1", Rule: policy.RuleUpdates, Reason: "minor is more than revision", Key: "updates: minor"},
@@ -297,10 +299,10 @@ func pages() map[string]status.Status {
 		}),
 		"held-newer": node(status.StateHeld, "velum.yaml: signature: "+caasp+"velum:4.0.0-rev3: not signed", func(s *status.Status) {
 			s.Images[1].Refused = []policy.Refusal{
-				{Tag: "4.0.0-rev3", Rule: policy.RuleSignature, Reason: "not signed; looked for again at 2026-11-21T13:00:00Z", Holds: true},
+				{Tag: "4.0.0-rev3", Rule: policy.RuleSignature, Reason: "not signed; next try at 2026-11-21T13:00:00Z", Holds: true},
 			}
 		}),
-		"no-pods": {State: status.StateCurrent, Reason: "no image is followed", Since: noon},
+		"no-pods": {State: status.StateCurrent, Reason: "no image to follow", Since: noon},
 	}
 	for name, reasons := range reasonsOf() {
 		s, known := all[name]
@@ -438,10 +440,10 @@ func TestOneOutageIsShownOnce(t *testing.T) {
 	text := pageOf(t, s, 0, noon, false)
 	assert.Equal(t, 1, strings.Count(text, "upstream r: 503"))
 	assert.Contains(t, text, "r/app01, r/app02, r/app03 and 26 more", "with that which was not asked, as its host had failed")
-	assert.Contains(t, text, "30 failures in a row; last answered 29h ago")
+	assert.Contains(t, text, "30 failures in a row; last answer 29h ago")
 	assert.Contains(t, text, terminal.Clock(*before(-time.Minute), noon.Location())+" (in 1m)")
 	assert.Contains(t, text, "upstream r: 401\n    for      r/app07\n")
-	assert.Contains(t, text, "30 repositories is old")
+	assert.Contains(t, text, "30 repositories, so its offers are old")
 	assert.Contains(t, text, "Waiting:     for approval: b.yaml (rebuild)\n", "what waits is said in every state")
 	assert.Contains(t, text, "image-update-agent apply b.yaml")
 }

@@ -18,7 +18,7 @@ import (
 
 // errors are those of pod manifests, as far as the head has not said them.
 func (p *page) errors() {
-	begin := p.Section("Did not work:")
+	begin := p.Section("Errors:")
 	for _, pod := range p.s.PodManifests {
 		isSaid := p.says(func(r status.Reason) bool { return r.PodManifest == pod.PodManifest && r.ErrorKind != "" })
 		if pod.Error != "" && !isSaid {
@@ -46,13 +46,13 @@ func (p *page) unstaged() {
 		if i.Offered != nil {
 			release += " " + name(i.Offered)
 		}
-		p.Item("  "+fileOf(i)+": ", release+": tried again at "+p.Next(*i.RetryAt))
+		p.Item("  "+fileOf(i)+": ", release+": next try at "+p.Next(*i.RetryAt))
 	})
 }
 
 // down lists the containers that do not run.
 func (p *page) down() {
-	begin := p.Section("Does not run:")
+	begin := p.Section("Not running:")
 	for _, i := range p.s.Images {
 		if i.Down == nil {
 			continue
@@ -60,8 +60,8 @@ func (p *page) down() {
 		begin()
 		p.Item("  ", i.PodManifest+": "+i.Container+" "+terminal.OneLine(i.Down.String()))
 		p.Item("    since    ", p.Past(i.Down.Since))
-		if i.LastGood != nil {
-			p.Item("    ran well ", name(i.LastGood))
+		if i.LastKnownGood != nil {
+			p.Item("    ran well ", name(i.LastKnownGood))
 		}
 	}
 }
@@ -76,9 +76,9 @@ func (p *page) rolledBack() {
 		}
 		begin()
 		left, runs := terminal.OneLine(strings.Join(b.Denied, ", ")), terminal.OneLine(strings.Join(b.Runs, ", "))
-		p.Item("  "+pod.PodManifest+": ", "left "+left+", runs "+runs)
+		p.Item("  "+pod.PodManifest+": ", "from "+left+" to "+runs)
 		p.Item("    since    ", p.Past(b.At))
-		p.Item("    forward  ", "image-update-agent apply --retry "+pod.PodManifest+"; or wait for a newer release")
+		p.Item("    undo     ", "image-update-agent apply --retry "+pod.PodManifest+"; or wait for a newer release")
 	}
 }
 
@@ -113,7 +113,7 @@ func holdsOf(s status.Status) []held {
 		}
 	}
 	slices.SortStableFunc(all, func(x, y held) int {
-		return cmp.Compare(rank(x.Name == status.HoldUnmanaged), rank(y.Name == status.HoldUnmanaged))
+		return cmp.Compare(rank(x.IsUnmanaged()), rank(y.IsUnmanaged()))
 	})
 	return all
 }
@@ -135,7 +135,7 @@ func holdBacks(s status.Status) []held {
 }
 
 func (p *page) holds() {
-	begin := p.Section("Held back:")
+	begin := p.Section("Holds:")
 	back := holdBacks(p.s)
 	for _, h := range holdsOf(p.s) {
 		if len(back) == 1 && h.Hold == back[0].Hold { // the head has it
@@ -143,7 +143,7 @@ func (p *page) holds() {
 		}
 		begin()
 		p.Item("  "+h.Name+": ", h.Reason)
-		p.Item("    of       ", strings.Join(h.of, ", "))
+		p.Item("    for      ", strings.Join(h.of, ", "))
 		if remedy := h.Explained().Remedy; remedy != "" {
 			p.Item("    remedy   ", remedy)
 		}
@@ -152,7 +152,7 @@ func (p *page) holds() {
 
 // standingHolds are those that hold nothing yet; the others stand above.
 func (p *page) standingHolds() {
-	begin := p.Section("Holds what comes:")
+	begin := p.Section("Standing holds:")
 	acting := holdsOf(p.s)
 	for _, h := range p.s.StandingHolds {
 		if slices.ContainsFunc(acting, func(o held) bool {
@@ -165,8 +165,8 @@ func (p *page) standingHolds() {
 		if of == record.AllImages {
 			of = "every image"
 		}
-		p.Item("  "+h.Name+": ", cmp.Or(h.Reason, "without a reason"))
-		p.Item("    of       ", of)
+		p.Item("  "+h.Name+": ", cmp.Or(h.Reason, "no reason given"))
+		p.Item("    for      ", of)
 		since := ""
 		if h.Since != nil {
 			since = " at " + p.Past(*h.Since)
@@ -218,7 +218,7 @@ func outages(all []status.SourceStatus) []outage {
 }
 
 func (p *page) sources() {
-	begin := p.Section("No answer:")
+	begin := p.Section("Not answering:")
 	for _, s := range outages(p.s.Sources) {
 		begin()
 		p.Item("  ", cmp.Or(s.reason, "no answer"))
@@ -227,7 +227,7 @@ func (p *page) sources() {
 		if s.last != nil {
 			last = terminal.Ago(p.Now.Sub(*s.last))
 		}
-		p.Item("    since    ", fmt.Sprintf("%s in a row; last answered %s", terminal.Plural(s.failures, "failure"), last))
+		p.Item("    since    ", fmt.Sprintf("%s in a row; last answer %s", terminal.Plural(s.failures, "failure"), last))
 		if s.retry != nil && !p.away {
 			p.Item("    next try ", p.Next(*s.retry))
 		}
@@ -266,7 +266,7 @@ func (p *page) notes() {
 			}
 		}
 		for _, l := range pod.Untouched {
-			write(pod.PodManifest, fmt.Sprintf("line %d: left alone: %s (%s)", l.Line, terminal.Quoted(l.Reference), l.Reason))
+			write(pod.PodManifest, fmt.Sprintf("line %d: not changed: %s (%s)", l.Line, terminal.Quoted(l.Reference), l.Reason))
 		}
 	}
 	for _, i := range p.s.Images {

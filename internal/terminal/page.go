@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package terminal writes text for people: in columns, folded to the width of their terminal, with colours, and with
-// times in their zone. Elsewhere than on a terminal no line is broken and nothing has a colour, so that it can be
-// searched and sent on.
+// Package terminal writes text for people: in columns, wrapped to the width of their terminal, with colours, and with
+// times in their zone. If the output is not a terminal, lines are not wrapped and there are no colours, so that other
+// programs can process it.
 package terminal
 
 import (
@@ -18,22 +18,21 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// Page is text that is being written. The first error is Flush's.
+// Page is text being written. Flush returns the first error.
 type Page struct {
 	Now    time.Time // in the reader's zone
-	Width  int       // of the terminal, in columns; 0: there is none
+	Width  int       // of the terminal, in columns; 0: not a terminal
 	Colour bool
 
 	w      *bufio.Writer
-	out    *outside.Writer // below w; for colours
-	column int             // in which the next character is written
+	out    *outside.Writer // under w; for colours
+	column int             // column of the next character
 }
 
-// narrowest is the least width of a page; a terminal that reports less is taken for
-// none.
+// narrowest is the minimum width of a page; a terminal that reports less counts as none.
 const narrowest = 40
 
-// NewPage begins a page for w, in the form for a terminal where w is one.
+// NewPage returns a page that writes to w, formatted for a terminal if w is one.
 func NewPage(w io.Writer, now time.Time) *Page {
 	out := outside.NewWriter(w)
 	p := &Page{Now: now, w: bufio.NewWriter(out), out: out}
@@ -55,7 +54,7 @@ func Is(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Flush writes what is left, and returns the first error of all writes.
+// Flush writes buffered text, and returns the first error of all writes.
 func (p *Page) Flush() error { return p.w.Flush() }
 
 // Text writes a part of a line.
@@ -81,8 +80,7 @@ func (p *Page) Section(title string) (entry func()) {
 	}
 }
 
-// Item writes text behind a label, and breaks it so that it stays behind it. What
-// stands in the line already belongs to the label.
+// Item writes text after a label, and wraps it in the column after it. Text already in the line is part of the label.
 func (p *Page) Item(label, text string) {
 	column := p.column + utf8.RuneCountInString(label)
 	for n, line := range p.fold(OneLine(InZone(text, p.Now.Location())), column) {
@@ -97,8 +95,8 @@ func (p *Page) Item(label, text string) {
 	}
 }
 
-// fold breaks text at spaces into lines that leave space for an indent. A word that
-// is longer than a line stays whole: it may be copied.
+// fold wraps text at spaces into lines with space for an indent. A word longer than a line is not split, because people
+// may copy it.
 func (p *Page) fold(text string, indent int) []string {
 	if p.Width == 0 {
 		return []string{text}
@@ -157,7 +155,7 @@ func widthsOf(rows [][]string) []int {
 // Colour is one of a terminal (ECMA-48, SGR).
 type Colour string
 
-// The colours of pages; a word in None is written plain.
+// The colours of pages; a word in None is written plainly.
 const (
 	None   Colour = ""
 	Red    Colour = "31"
@@ -181,13 +179,13 @@ func (p *Page) control(sequence string) {
 	p.out.Control(sequence)
 }
 
-// Clock is a time for the reader.
+// Clock returns a time for the reader.
 func (p *Page) Clock(t time.Time) string { return Clock(t, p.Now.Location()) }
 
-// Past is a time that has passed, and how long ago that was.
+// Past returns a time in the past, and how long ago it was.
 func (p *Page) Past(t time.Time) string { return p.Clock(t) + " (" + Ago(p.Now.Sub(t)) + ")" }
 
-// Next is a time at which something is due, and in how long that is.
+// Next returns a time in the future, and how long until then.
 func (p *Page) Next(t time.Time) string {
 	if !t.After(p.Now) {
 		return p.Clock(t) + " (due)"

@@ -27,7 +27,7 @@ func TestColours(t *testing.T) {
 	}
 }
 
-func TestTextStaysBehindItsLabel(t *testing.T) {
+func TestTextStaysInItsColumn(t *testing.T) {
 	t.Parallel()
 	for width, want := range map[int]string{
 		0:  "a:  one two three four five six seven eight nine ten\n",

@@ -12,11 +12,10 @@ import (
 	"golang.org/x/term"
 )
 
-// ErrNoTerminal: there is no terminal to ask a person at.
+// ErrNoTerminal: there is no terminal for a password prompt.
 var ErrNoTerminal = errors.New("no terminal to ask for a password")
 
-// Password asks for a password on the terminal in, without showing it. When ctx ends, the
-// terminal shows what is typed again.
+// Password asks for a password on the terminal in without echoing it. When ctx ends, it restores the echo.
 func Password(ctx context.Context, in io.Reader, out io.Writer, prompt string) ([]byte, error) {
 	f, ok := in.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {

@@ -4,24 +4,25 @@ package terminal
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
 )
 
-// Clock is a time for people, in their zone, which it names.
+// Clock returns a time for people, in their zone, with the zone's name.
 func Clock(t time.Time, zone *time.Location) string {
 	return t.In(zone).Format("2006-01-02 15:04:05 MST")
 }
 
-// stamp is a time in RFC 3339.
-var stamp = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
+// stamp matches a time in RFC 3339.
+var stamp = lazyregexp.New(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
 
-// InZone is a text for people. Texts have their times in RFC 3339, for programs, and so have those of others that an
-// error brings, such as x509's. People get all of them as Clock writes them.
+// InZone converts the times in a text for people. Texts have times in RFC 3339, for programs, including those in errors
+// of others such as x509's. InZone formats all of them as Clock does.
 func InZone(text string, zone *time.Location) string {
-	return stamp.ReplaceAllStringFunc(text, func(found string) string {
+	return stamp().ReplaceAllStringFunc(text, func(found string) string {
 		at, err := time.Parse(time.RFC3339, found)
 		if err != nil {
 			return found
@@ -30,15 +31,15 @@ func InZone(text string, zone *time.Location) string {
 	})
 }
 
-// Ago is how long something is over.
+// Ago returns a duration as time in the past.
 func Ago(d time.Duration) string {
 	if d < 0 {
-		return "in the future: the clock was set"
+		return "in the future: the clock was changed"
 	}
 	return span(d) + " ago"
 }
 
-// span is a duration in its largest unit.
+// span returns a duration in its largest unit.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -52,7 +53,7 @@ func span(d time.Duration) string {
 	}
 }
 
-// Plural counts what.
+// Plural returns a count with its noun.
 func Plural(n int, what string) string {
 	switch {
 	case n == 1:
@@ -64,10 +65,10 @@ func Plural(n int, what string) string {
 	}
 }
 
-// maxNames is how many are named of those that are alike.
+// maxNames is how many of several names are listed.
 const maxNames = 3
 
-// Few names the first, and counts the others.
+// Few returns the first names and the number of the others.
 func Few(names []string) string {
 	text := strings.Join(names[:min(len(names), maxNames)], ", ")
 	if more := len(names) - maxNames; more > 0 {
@@ -76,8 +77,7 @@ func Few(names []string) string {
 	return text
 }
 
-// OneLine keeps text from outside from looking like several lines or columns of
-// ours.
+// OneLine makes text from outside one line, so that it cannot look like several lines or columns.
 func OneLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -87,7 +87,7 @@ func OneLine(text string) string {
 	}, text)
 }
 
-// Quoted is a text as it is, or in quotes where it has something to escape.
+// Quoted returns a text, in quotes if it has characters to escape.
 func Quoted(text string) string {
 	if q := fmt.Sprintf("%q", text); q != `"`+text+`"` {
 		return q

@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// kolkata is half an hour beside the zones that a mistake would give.
+// kolkata has an offset with half an hour, unlike the zones that a mistake would give.
 func kolkata() *time.Location { return time.FixedZone("IST", 5*3600+1800) }
 
-func TestOnlyTimesAreShownOtherwise(t *testing.T) {
+func TestInZoneChangesOnlyTimes(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"":                               "",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wait waits for a time, but not beyond a context.
+// Package wait sleeps with a context.
 package wait
 
 import (
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// For waits for a time. If ctx ends before, it returns the cause.
+// For sleeps for a duration. If ctx ends before, it returns the cause.
 func For(ctx context.Context, d time.Duration) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

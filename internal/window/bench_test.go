@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// BenchmarkOpen asks for schedules as people write them, and for the largest that
-// never closes, which is followed for a year.
+// BenchmarkOpen measures schedules as people write them, and the largest one that never closes, which is followed for a
+// year.
 func BenchmarkOpen(b *testing.B) {
 	weekend := Window{[]time.Weekday{time.Saturday}, 2 * time.Hour, 4 * time.Hour, zone(b, "Europe/Berlin")}
 	var most Schedule

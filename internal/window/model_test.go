@@ -11,9 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model says for each minute from begin whether the schedule is open in it. It
-// looks at a clock minute by minute, as a person would: a window begins when the
-// clock shows its time, or more, for the first time.
+// model returns for each minute from begin whether the schedule is open. It simulates a clock minute by minute: a
+// window begins when the clock first shows its time or a later one.
 func model(s Schedule, begin time.Time, minutes int) []bool {
 	open := make([]bool, minutes)
 	for _, w := range s {
@@ -33,8 +32,7 @@ func model(s Schedule, begin time.Time, minutes int) []bool {
 
 const aDay = 24 * 60
 
-// shows is what the clock shows, in minutes after it showed 00:00 on 1 January
-// 1970, a Thursday.
+// shows returns the clock's reading, in minutes since it showed 00:00 on 1 January 1970, a Thursday.
 func shows(now time.Time, zone *time.Location) int {
 	_, offset := now.In(zone).Zone()
 	return (int(now.Unix()) + offset) / 60
@@ -63,7 +61,7 @@ func drawSchedule(t *rapid.T) Schedule {
 	return rapid.SliceOfN(windows, 1, 3).Draw(t, "schedule")
 }
 
-// drawMoment prefers the days around a change of the clocks.
+// drawMoment prefers the days around clock changes.
 func drawMoment(t *rapid.T, s Schedule) time.Time {
 	from := time.Date(2009, 1, 1, 0, 0, 0, 0, time.UTC)
 	now := from.Add(time.Duration(rapid.IntRange(0, 30*365*24).Draw(t, "hours")) * time.Hour)

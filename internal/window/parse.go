@@ -11,9 +11,8 @@ import (
 
 var errDays = errors.New("want a day such as sat or Saturday, or days such as mon-fri")
 
-// ParseDays reads a day of the week, or the days from one to another: "sat",
-// "Saturday", "mon-fri", "fri-mon". Names are English, in full or their first
-// three letters, in any case. The days are in the order written, at most seven.
+// ParseDays parses a day of the week, or a range of days: "sat", "Saturday", "mon-fri", "fri-mon". Names are English,
+// in full or their first three letters, in any case. The days are in the order written, at most seven.
 func ParseDays(text string) ([]time.Weekday, error) {
 	from, to, isRange := strings.Cut(text, "-")
 	if !isRange {
@@ -32,7 +31,7 @@ func ParseDays(text string) ([]time.Weekday, error) {
 	return days, nil
 }
 
-// DayNames are the names that ParseDays knows, in lower case.
+// DayNames returns the names that ParseDays accepts, in lower case.
 func DayNames() []string {
 	var names []string
 	for day := time.Sunday; day <= time.Saturday; day++ {
@@ -47,20 +46,19 @@ func weekday(name string) (time.Weekday, bool) {
 	return time.Weekday(at / 2), at >= 0
 }
 
-// clock is a time of day as Go writes it.
+// clock is the layout of a time of day.
 const clock = "15:04"
 
-// ParseStart reads a time of day, "02:00", as the duration since 00:00. It has
-// two digits each, from 00:00 to 23:59.
+// ParseStart parses a time of day, "02:00", as the duration since 00:00. It has two digits each, from 00:00 to 23:59.
 func ParseStart(text string) (time.Duration, error) {
 	t, err := time.Parse(clock, text)
-	if err != nil || t.Format(clock) != text { // 2:00 might be meant as one in the afternoon
+	if err != nil || t.Format(clock) != text { // 2:00 could mean 14:00
 		return 0, errors.New("want a time of day such as 02:00, from 00:00 to 23:59")
 	}
 	return time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute, nil
 }
 
-// ParseLength reads how long a window is open: "4h", "1h30m".
+// ParseLength parses the length of a window: "4h", "1h30m".
 func ParseLength(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < Shortest || d > Longest {
@@ -69,12 +67,11 @@ func ParseLength(text string) (time.Duration, error) {
 	return d, nil
 }
 
-var errZone = errors.New("unknown time zone, want a name such as Europe/Berlin (timedatectl list-timezones), " +
-	"or nothing for the machine's own")
+var errZone = errors.New("unknown time zone, want a name such as Europe/Berlin (see timedatectl list-timezones), " +
+	"or nothing for that of the machine")
 
-// LoadZone finds a time zone by its name in the IANA database, "Europe/Berlin",
-// which the machine has below /usr/share/zoneinfo. Empty is the machine's own
-// zone, as it was when the process began.
+// LoadZone returns a time zone by its name in the IANA database, "Europe/Berlin", from the machine's
+// /usr/share/zoneinfo. An empty name is the machine's zone at the start of the process.
 func LoadZone(name string) (*time.Location, error) {
 	if name == "" {
 		return time.Local, nil

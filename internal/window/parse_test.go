@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// days are texts, and what is read from them; nil: refused.
+// days maps texts to their result; nil: rejected.
 var days = map[string][]time.Weekday{
 	"sat":             {time.Saturday},
 	"Saturday":        {time.Saturday},
@@ -49,7 +49,7 @@ func TestParseDays(t *testing.T) {
 	}
 }
 
-// starts are texts, and the minutes since midnight; -1: refused.
+// starts maps texts to minutes since midnight; -1: rejected.
 var starts = map[string]int{
 	"00:00": 0, "02:00": 120, "23:59": 1439, "12:30": 750,
 	"": -1, "24:00": -1, "2:00": -1, "02:0": -1, "02": -1, "02:60": -1, "02:00:00": -1, "-02:00": -1, "02.00": -1, "2am": -1, " 02:00": -1,
@@ -64,7 +64,7 @@ func TestParseStart(t *testing.T) {
 	}
 }
 
-// lengths are texts, and what is read from them; 0: refused.
+// lengths maps texts to their result; 0: rejected.
 var lengths = map[string]time.Duration{
 	"4h": 4 * time.Hour, "1h30m": 90 * time.Minute, "1m": Shortest, "60s": Shortest, "168h": Longest,
 	"": 0, "59s": 0, "168h1s": 0, "0": 0, "-4h": 0, "4": 0, "1d": 0, "forever": 0, "9999999999h": 0,

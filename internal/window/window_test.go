@@ -22,11 +22,11 @@ func at(t require.TestingT, text string) time.Time {
 	return found
 }
 
-// nights are windows on days when clocks change, and what they are then, in UTC.
+// nights are windows on days with clock changes, and the expected times in UTC.
 var nights = map[string]struct {
 	zone, start string
 	length      time.Duration
-	after       string // the window is looked for from here
+	after       string // start of the search
 	begin, end  string
 }{
 	"Berlin, an evening":                     {"Europe/Berlin", "22:00", 4 * time.Hour, "2026-11-21T12:00:00Z", "2026-11-21T21:00:00Z", "2026-11-22T01:00:00Z"},
@@ -80,8 +80,7 @@ func TestNightsWhenClocksChange(t *testing.T) {
 	}
 }
 
-// St. John's at 23:30, which was there before and comes after midnight: what
-// began on the next date is still open.
+// 23:30 in St. John's, which occurs again after midnight: the window that began on the next date is still open.
 func TestAWindowOfTomorrowIsOpenToday(t *testing.T) {
 	t.Parallel()
 	s := Schedule{{Length: 3 * time.Hour, Zone: zone(t, "America/St_Johns")}}
@@ -92,7 +91,7 @@ func TestAWindowOfTomorrowIsOpenToday(t *testing.T) {
 	assert.Equal(t, at(t, "2010-11-07T05:30:00Z"), end.UTC())
 }
 
-// It is Saturday again, and Sunday's window has been: the next is in eight days.
+// It is Saturday again, and Sunday's window has already begun: the next one is in eight days.
 func TestSundaysWindowIsNotOpenTwice(t *testing.T) {
 	t.Parallel()
 	s := Schedule{{Days: []time.Weekday{time.Sunday}, Length: time.Minute, Zone: zone(t, "America/St_Johns")}}
@@ -101,8 +100,7 @@ func TestSundaysWindowIsNotOpenTwice(t *testing.T) {
 	assert.Equal(t, at(t, "2010-11-14T03:30:00Z"), begin.UTC())
 }
 
-// weeks are schedules in UTC, and what they are at a moment; 2026-11-21 is a
-// Saturday.
+// weeks are schedules in UTC, and their state at a moment; 2026-11-21 is a Saturday.
 var weeks = map[string]struct {
 	schedule Schedule
 	now      string
@@ -144,7 +142,7 @@ func TestWeeks(t *testing.T) {
 	}
 }
 
-// Every day for 24 hours has no gap but where a day has 25.
+// Every day for 24 hours has a gap only on a day of 25 hours.
 func TestADayOf25HoursHasAGap(t *testing.T) {
 	t.Parallel()
 	s := Schedule{{Length: 24 * time.Hour, Zone: zone(t, "Europe/Berlin")}}

@@ -6,13 +6,13 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// measure is what an anchored node weighs wherever an alias repeats it.
+// measure is the size of an anchored node, which counts wherever an alias repeats it.
 type measure struct {
 	nodes  int
 	height int
 }
 
-// checker holds the node count of a whole file; anchors end with their document.
+// checker has the node count of a whole file; anchors end with their document.
 type checker struct {
 	anchored map[*yaml.Node]measure
 	keys     map[string]*yaml.Node // scratch of one mapping
@@ -34,7 +34,7 @@ func (c *checker) document(doc *yaml.Node) error {
 	return nil
 }
 
-// visit checks n, which lies at the given depth, and weighs it.
+// visit checks n at the given depth and returns its size.
 func (c *checker) visit(n *yaml.Node, depth int) (measure, error) {
 	if depth > MaxDepth {
 		return measure{}, ErrorAt(n, "nested deeper than %d levels", MaxDepth)
@@ -79,8 +79,8 @@ func (c *checker) alias(n *yaml.Node, depth int) (measure, error) {
 	return m, nil
 }
 
-// mappingKeys wants scalar keys, each once: which of two counts differs between
-// parsers, and an edit would have to guess.
+// mappingKeys requires scalar keys without duplicates: parsers disagree on which duplicate counts, so an edit would
+// have to guess.
 func (c *checker) mappingKeys(m *yaml.Node) error {
 	clear(c.keys)
 	for i := 0; i < len(m.Content); i += 2 {
@@ -97,9 +97,9 @@ func (c *checker) mappingKeys(m *yaml.Node) error {
 	return nil
 }
 
-// checkMerge wants a merge key's value to be mappings, and no key in front of it
-// that it gives too: there yaml.v2 (kubelet) takes the merged value, and YAML's
-// definition (https://yaml.org/type/merge.html) and yaml.v3 the explicit one.
+// checkMerge requires mappings as a merge key's value, and no key before it that it also provides: there yaml.v2
+// (kubelet) uses the merged value, and YAML's definition (https://yaml.org/type/merge.html) and yaml.v3 the explicit
+// one.
 func checkMerge(m *yaml.Node) error {
 	for i := 0; i < len(m.Content); i += 2 {
 		if !isMerge(m.Content[i]) {
@@ -113,7 +113,7 @@ func checkMerge(m *yaml.Node) error {
 		for _, source := range sources {
 			for _, field := range Fields(source) {
 				if key := before[Resolve(field.Key).Value]; key != nil {
-					return ErrorAt(key, "key %q stands before the merge key that gives it too; "+
+					return ErrorAt(key, "key %q comes before a merge key that also has it; "+
 						"parsers disagree which counts", Resolve(key).Value)
 				}
 			}

@@ -10,11 +10,10 @@ import (
 // alias node.
 type Field struct {
 	Key, Value *yaml.Node
-	Merged     bool // it comes from a merge key's mapping, not from the mapping itself
+	Merged     bool // from a merge key's mapping, not from the mapping itself
 }
 
-// Resolve follows an alias to the node it stands for; other nodes are returned
-// as they are, nil included.
+// Resolve follows an alias to its node; it returns other nodes unchanged, including nil.
 func Resolve(n *yaml.Node) *yaml.Node {
 	if n != nil && n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -22,9 +21,8 @@ func Resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// Fields lists the keys of a mapping (of a checked File) as a reader sees them:
-// its own in order of the file, then those that merge keys add. A node that is
-// no mapping has none.
+// Fields lists the keys of a mapping (of a checked File) as a reader sees them: its own in file order, then those that
+// merge keys add. A node that is not a mapping has none.
 func Fields(m *yaml.Node) []Field {
 	m = Resolve(m)
 	if m == nil || m.Kind != yaml.MappingNode {
@@ -45,7 +43,7 @@ func Fields(m *yaml.Node) []Field {
 	return fields
 }
 
-// Get returns the field of that name, also when a merge key gives it.
+// Get returns the field with that name, including one from a merge key.
 func Get(m *yaml.Node, name string) (Field, bool) {
 	for _, f := range Fields(m) {
 		if Resolve(f.Key).Value == name {
@@ -72,13 +70,12 @@ func addMerged(fields []Field, merge *yaml.Node) []Field {
 	return fields
 }
 
-// isMerge: only the plain (or !!merge) spelling merges; a quoted "<<" is a key.
+// isMerge reports whether a key merges: only the plain (or !!merge) spelling does; a quoted "<<" is an ordinary key.
 func isMerge(key *yaml.Node) bool {
 	return key.Kind == yaml.ScalarNode && key.Value == "<<" && key.ShortTag() == "!!merge"
 }
 
-// mergeSources lists the mappings that a merge key's value names, the one that
-// wins first.
+// mergeSources returns the mappings in a merge key's value, in order of precedence.
 func mergeSources(value *yaml.Node) ([]*yaml.Node, bool) {
 	value = Resolve(value)
 	switch value.Kind {

@@ -11,8 +11,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
-// FuzzParse: whatever is accepted keeps its limits; every range that is given
-// spells its node, and putting the value back changes nothing that is read.
+// FuzzParse: an accepted file keeps the limits; every returned range decodes to its node, and writing the value back
+// changes no value.
 func FuzzParse(f *testing.F) {
 	for _, tc := range scalarsAsWritten {
 		f.Add([]byte(tc.data))
@@ -39,8 +39,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// checkScalars looks at the first 20 scalars of a document, each of which costs
-// one more parse.
+// checkScalars checks the first 20 scalars of a document, each of which needs one more parse.
 func checkScalars(t *testing.T, file *yamledit.File, doc int, n *yaml.Node, seen *int) {
 	for _, child := range n.Content {
 		checkScalars(t, file, doc, child, seen)
@@ -64,8 +63,7 @@ func checkScalars(t *testing.T, file *yamledit.File, doc int, n *yaml.Node, seen
 	require.True(t, yamledit.Same(file.Documents[doc], again.Documents[doc], nil), "%q", out)
 }
 
-// FuzzEditKeys: an edit either is refused or leaves every other key as it was,
-// and making it again changes nothing.
+// FuzzEditKeys: an edit either fails or keeps every other key, and it is idempotent.
 func FuzzEditKeys(f *testing.F) {
 	for _, tc := range editedKeys {
 		f.Add([]byte(tc.data))

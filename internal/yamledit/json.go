@@ -12,8 +12,8 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// ParseJSON reads one JSON object as JSON: with escapes that YAML does not have (`\/`, pairs of surrogates) and white
-// space that it refuses (tabs), without comments and single quotes. The trees are those of the same text in YAML's
+// ParseJSON parses one JSON object as JSON: with escapes that YAML does not have (`\/`, surrogate pairs) and white
+// space that it rejects (tabs), without comments and single quotes. The trees equal those of the same text in YAML's
 // flow style, and the promises are those of Parse.
 func ParseJSON(data []byte) (*File, error) {
 	if len(data) > MaxBytes {
@@ -39,7 +39,7 @@ func ParseJSON(data []byte) (*File, error) {
 	return f, nil
 }
 
-// checkJSON refuses what is not one JSON value.
+// checkJSON rejects anything but one JSON value.
 func (f *File) checkJSON() error {
 	for at, rest := 0, f.data; len(rest) > 0; {
 		r, size := utf8.DecodeRune(rest)
@@ -55,16 +55,16 @@ func (f *File) checkJSON() error {
 	return nil
 }
 
-// jsonReader makes the tree of a text that is valid JSON.
+// jsonReader builds the tree of valid JSON.
 type jsonReader struct {
 	*File
 	dec   *json.Decoder
 	nodes int
-	// The place up to which lines and columns are counted: an offset, its line, and the characters before it.
+	// The position up to which lines and columns are counted: an offset, its line, and the characters before it.
 	at, line, column int
 }
 
-// next returns the next token as a node without children, and as the decoder has it.
+// next returns the next token, as a node without children and as the decoder's token.
 func (r *jsonReader) next() (*yaml.Node, json.Token, error) {
 	start := int(r.dec.InputOffset())
 	token, err := r.dec.Token()
@@ -97,7 +97,7 @@ func (r *jsonReader) next() (*yaml.Node, json.Token, error) {
 	return n, token, nil
 }
 
-// place is the line and the column of an offset that is not before the last one.
+// place returns the line and the column of an offset, which must not be before the last one.
 func (r *jsonReader) place(offset int) (line, column int) {
 	for r.line < len(r.lines) && r.lines[r.line] <= offset {
 		r.at, r.column = r.lines[r.line], 0
@@ -134,11 +134,11 @@ func (r *jsonReader) value(depth int) (*yaml.Node, error) {
 	return n, err
 }
 
-// quoteJSON writes a string as JSON does, with no more escapes than it needs.
+// quoteJSON writes a JSON string with as few escapes as possible.
 func quoteJSON(s string) string {
 	var out strings.Builder
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string and a buffer give no error
+	_ = enc.Encode(s) // encoding a string to a buffer does not fail
 	return strings.TrimSuffix(out.String(), "\n")
 }

@@ -12,14 +12,12 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// ErrShape is for a file whose top level cannot be edited by whole lines: it is
-// no block mapping at the left margin, has a second document, or two keys share
-// a line.
+// ErrShape is returned for a file whose top level cannot be edited by whole lines: it is not a block mapping at the
+// left margin, has a second document, or two keys share a line.
 var ErrShape = errors.New("not a block mapping with one key a line")
 
-// Entry is a top-level key and the byte range of its whole lines: from the
-// line of the key up to the first blank line, or comment at the left margin,
-// that stands before the next key. Indented comments belong to the entry above.
+// Entry is a top-level key and the byte range of its whole lines: from the line of the key up to the first blank line,
+// or comment at the left margin, before the next key. Indented comments belong to the entry above.
 type Entry struct {
 	Key        string
 	Value      *yaml.Node
@@ -29,11 +27,10 @@ type Entry struct {
 // KeyEdit replaces, inserts or deletes one top-level key.
 type KeyEdit struct {
 	Key   string
-	Lines string // the whole entry, "key: value" and a "\n" behind each line; "" deletes it
+	Lines string // the whole entry, "key: value" and a "\n" after each line; "" deletes it
 }
 
-// Entries lists the top-level keys in order of the file. A file without content
-// has none.
+// Entries lists the top-level keys in file order. An empty file has none.
 func (f *File) Entries() ([]Entry, error) {
 	root, err := f.blockRoot()
 	if err != nil || root == nil {
@@ -78,8 +75,8 @@ func (f *File) blockRoot() (*yaml.Node, error) {
 	return root, nil
 }
 
-// lastKnownLine is the last line on which the value surely has something. It is
-// what tells "# x" inside quotes from a comment at the left margin.
+// lastKnownLine returns the last line that is certainly part of the value. It distinguishes "# x" inside quotes from a
+// comment at the left margin.
 func (f *File) lastKnownLine(e Entry) int {
 	last := e.Value
 	for last.Kind != yaml.AliasNode && len(last.Content) > 0 {
@@ -91,8 +88,8 @@ func (f *File) lastKnownLine(e Entry) int {
 	return f.Line(e.Start)
 }
 
-// entryEnd goes up from the next key over blank lines, comments at the left
-// margin, which speak about what follows, and the mark of a document's end.
+// entryEnd moves up from the next key over blank lines, comments at the left margin, which belong to the next key, and
+// a document end marker.
 func (f *File) entryEnd(first, limit int) int {
 	last := f.Line(limit - 1)
 	for ; last > first; last-- {
@@ -106,9 +103,8 @@ func (f *File) entryEnd(first, limit int) int {
 	return end
 }
 
-// EditKeys makes the edits in the file's own line ending, new keys at the end in
-// the order given, and proves by parsing the result that every other key is as it
-// was. Deleting a key that is not there changes nothing.
+// EditKeys applies the edits with the file's line ending, new keys at the end in the given order, and checks by parsing
+// the result that every other key is unchanged. Deleting a missing key changes nothing.
 func (f *File) EditKeys(edits ...KeyEdit) ([]byte, error) {
 	entries, err := f.Entries()
 	if err != nil {
@@ -147,16 +143,15 @@ func (f *File) EditKeys(edits ...KeyEdit) ([]byte, error) {
 	return out, nil
 }
 
-// says tells whether an entry has these lines already, whatever their breaks: where
-// a file has several kinds, its first may be another one since they were written.
+// says reports whether an entry already has these lines, with any line ending: in a file with several kinds, the first
+// one may have changed since they were written.
 func (f *File) says(e Entry, lines string) bool {
 	has := strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n").
 		Replace(string(f.data[e.Start:e.End]))
 	return strings.TrimSuffix(has, "\n")+"\n" == lines
 }
 
-// atEnd appends lines behind the last one, which gets its missing break first
-// unless an edit takes it away.
+// atEnd appends lines after the last one, and adds its missing line break first unless an edit deletes it.
 func (f *File) atEnd(lines string, splices []Edit) Edit {
 	end := len(f.data)
 	complete := f.lines[len(f.lines)-1] == end
@@ -169,7 +164,7 @@ func (f *File) atEnd(lines string, splices []Edit) Edit {
 	return Edit{end, end, lines}
 }
 
-// proveKeys compares what the result says with what was asked for.
+// proveKeys compares the result with the requested edits.
 func (f *File) proveKeys(out []byte, edits []KeyEdit) error {
 	result, err := Parse(out)
 	if err != nil {
@@ -226,7 +221,7 @@ func parseEntry(edit KeyEdit) (*yaml.Node, error) {
 	return entries[0].Value, nil
 }
 
-// withKey sets, appends or (value nil) drops a key.
+// withKey sets, appends or (value nil) removes a key.
 func withKey(entries []Entry, key string, value *yaml.Node) []Entry {
 	i := slices.IndexFunc(entries, func(e Entry) bool { return e.Key == key })
 	switch {

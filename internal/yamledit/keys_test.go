@@ -70,7 +70,7 @@ var oddShapes = map[string]string{
 	"merge at the top": "b: &x {c: 1}\n<<: [*x, {d: 1}]\n? e\n: 1\n",
 }
 
-func TestEditKeysRefusesOddShapes(t *testing.T) {
+func TestEditKeysRejectsOddShapes(t *testing.T) {
 	t.Parallel()
 	for name, data := range oddShapes {
 		_, err := parse(t, data).EditKeys(yamledit.KeyEdit{Key: "z", Lines: "z: 1\n"})
@@ -92,7 +92,7 @@ var unprovenEdits = map[string]struct {
 	"aliased value goes":     {"a: [&x 1]\nb: *x\n", "edited file: line 1: unknown anchor 'x' referenced", yamledit.KeyEdit{"a", ""}},
 }
 
-func TestEditKeysProvesItsResult(t *testing.T) {
+func TestEditKeysChecksItsResult(t *testing.T) {
 	t.Parallel()
 	for name, tc := range unprovenEdits {
 		t.Run(name, func(t *testing.T) {

@@ -14,9 +14,8 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Limits of what Parse accepts. Real pod manifests are below 32 KiB, 20 levels
-// and 2,000 nodes; the limits keep a hostile or broken file from costing more
-// than a fraction of a second.
+// Limits of Parse. Real pod manifests are below 32 KiB, 20 levels and 2,000 nodes; the limits keep a hostile or broken
+// file from taking more than a fraction of a second.
 const (
 	MaxBytes = 1 << 20 // size of the file
 	MaxDepth = 64      // nested nodes, aliases followed
@@ -34,25 +33,24 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Problem) }
 
-// ErrorAt is an *Error at a node.
+// ErrorAt returns an *Error at a node.
 func ErrorAt(n *yaml.Node, format string, args ...any) error {
 	return &Error{Line: n.Line, Problem: fmt.Sprintf(format, args...)}
 }
 
-// File is a parsed file. It keeps the slice it was parsed from; neither the
-// bytes nor the trees may be changed while ranges are still asked for.
+// File is a parsed file. It keeps the slice that was parsed; neither the bytes nor the trees may change while ranges
+// are in use.
 type File struct {
-	// Documents holds one yaml.DocumentNode per document; a file without any
-	// content has none.
+	// Documents has one yaml.DocumentNode per document; an empty file has none.
 	Documents []*yaml.Node
 
 	data  []byte
-	lines []int // offset of each line's first character, behind a byte order mark
+	lines []int // offset of each line's first character, after a byte order mark
 	json  bool  // read by ParseJSON
 }
 
-// Parse reads all documents of data and checks them against the promises of the
-// package. Every error is about the input; where it has a place it is an *Error.
+// Parse parses all documents of data and checks them against the package's promises. Every error is about the input; if
+// it has a place it is an *Error.
 func Parse(data []byte) (*File, error) {
 	if len(data) > MaxBytes {
 		return nil, fmt.Errorf("%d bytes: larger than the limit of %d", len(data), MaxBytes)
@@ -81,7 +79,7 @@ func Parse(data []byte) (*File, error) {
 	}
 }
 
-// checkText refuses what YAML's reader would refuse, but with the line.
+// checkText rejects what YAML's reader would reject, but names the line.
 func checkText(data []byte) error {
 	if bytes.HasPrefix(data, []byte("\xFE\xFF")) || bytes.HasPrefix(data, []byte("\xFF\xFE")) {
 		return &Error{Line: 1, Problem: "encoded as UTF-16; save the file as UTF-8"}
@@ -102,8 +100,7 @@ func checkText(data []byte) error {
 	return nil
 }
 
-// isControl tells the characters outside YAML's c-printable
-// (https://yaml.org/spec/1.2.2/#51-character-set).
+// isControl reports a character outside YAML's c-printable (https://yaml.org/spec/1.2.2/#51-character-set).
 func isControl(r rune) bool {
 	switch {
 	case r == '\t', r == '\n', r == '\r', r == 0x85:
@@ -114,8 +111,7 @@ func isControl(r rune) bool {
 	return false
 }
 
-// syntaxError turns yaml.v3's "yaml: line N: problem" into an *Error. yaml.v3
-// leaves the line out when it is the first.
+// syntaxError converts yaml.v3's "yaml: line N: problem" to an *Error. yaml.v3 omits the first line's number.
 func syntaxError(err error) error {
 	problem := strings.TrimPrefix(err.Error(), "yaml: ")
 	rest, ok := strings.CutPrefix(problem, "line ")

@@ -24,7 +24,7 @@ var refusedFiles = map[string]struct{ data, want string }{
 	"tab as indentation":         {"a:\n\tb: 1\n", "line 2: found character that cannot start any token"},
 	"unclosed quote":             {"a: 1\nb: \"x\n", "line 2: found unexpected end of stream"},
 	"first line":                 {"{a", "line 1: did not find expected ',' or '}'"},
-	"json's escaped slash":       {`{"a": "b\/c"}`, "line 1: found unknown escape character"}, // yaml.v3 does not know it
+	"json's escaped slash":       {`{"a": "b\/c"}`, "line 1: found unknown escape character"}, // yaml.v3 does not support it
 	"unknown alias":              {"a: *b\n", "line 1: unknown anchor 'b' referenced"},
 	"duplicate key":              {"a: 1\nb:\n  c: 1\n  d: 2\n  c: 3\n", `line 5: duplicate key "c", first on line 3`},
 	"duplicate key, quoted":      {"a: 1\n'a': 2\n", `line 2: duplicate key "a", first on line 1`},
@@ -35,7 +35,7 @@ var refusedFiles = map[string]struct{ data, want string }{
 	"mapping as key":             {"? {a: 1}\n: b\n", "line 1: a key that is not a scalar"},
 	"merge of a scalar":          {"a:\n  <<: 1\n", "line 2: merge key: the value is neither a mapping nor a list of mappings"},
 	"merge of a list of scalars": {"a:\n  <<: [1]\n", "line 2: merge key: the value is neither a mapping nor a list of mappings"},
-	"merge behind the same key":  {"x: &x {a: 1}\ny:\n  a: 2\n  <<: *x\n", `line 3: key "a" stands before the merge key that gives it too; parsers disagree which counts`},
+	"merge behind the same key":  {"x: &x {a: 1}\ny:\n  a: 2\n  <<: *x\n", `line 3: key "a" comes before a merge key that also has it; parsers disagree which counts`},
 	"alias inside its anchor":    {"a: &a\n  b: [*a]\n", "line 2: alias *a lies inside its own anchor"},
 	"block nesting":              {nested(65), "line 64: nested deeper than 64 levels"},
 	"flow nesting":               {strings.Repeat("[", 65) + strings.Repeat("]", 65), "line 1: nested deeper than 64 levels"},
@@ -47,7 +47,7 @@ var refusedFiles = map[string]struct{ data, want string }{
 	"too large":                  {strings.Repeat("#", yamledit.MaxBytes+1), "1048577 bytes: larger than the limit of 1048576"},
 }
 
-// nested ends in a scalar on level n.
+// nested returns a document with a scalar at level n.
 func nested(n int) string {
 	var b strings.Builder
 	for i := range n - 1 {
@@ -67,7 +67,7 @@ func laughs() string {
 	return b.String()
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseRejects(t *testing.T) {
 	t.Parallel()
 	for name, tc := range refusedFiles {
 		t.Run(name, func(t *testing.T) {

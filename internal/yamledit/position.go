@@ -12,12 +12,11 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// breakLen is the length of the line break at the head of b, 0 if there is none.
-// yaml.v3 counts lines by YAML 1.1's five breaks (https://yaml.org/spec/1.1/#b-char),
-// so the table of lines must.
+// breakLen returns the length of the line break at the start of b, 0 if there is none. yaml.v3 counts lines by YAML
+// 1.1's five breaks (https://yaml.org/spec/1.1/#b-char), so the table of lines must do the same.
 func breakLen(b []byte) int {
 	if len(b) == 0 || b[0] >= ' ' && b[0] < 0xC2 {
-		return 0 // to be quick
+		return 0 // fast path
 	}
 	for _, mark := range [...]string{"\r\n", "\n", "\r", "\u0085", "\u2028", "\u2029"} {
 		if bytes.HasPrefix(b, []byte(mark)) {
@@ -44,8 +43,7 @@ func lineStarts(data []byte) []int {
 	return lines
 }
 
-// Offset is the position of a node's first byte: of its anchor or tag where it
-// has one.
+// Offset returns the position of a node's first byte: of its anchor or tag if it has one.
 func (f *File) Offset(n *yaml.Node) (int, error) {
 	if n.Line < 1 || n.Line > len(f.lines) || n.Column < 1 {
 		return 0, fmt.Errorf("line %d, column %d: not in this file", n.Line, n.Column)
@@ -61,13 +59,13 @@ func (f *File) Offset(n *yaml.Node) (int, error) {
 	return pos, nil
 }
 
-// Line is the number of the line that offset lies in, from 1.
+// Line returns the number of the line that offset lies in, from 1.
 func (f *File) Line(offset int) int {
 	return max(1, sort.SearchInts(f.lines, offset+1))
 }
 
-// lineEnd returns the offsets behind the last character of a line and behind its
-// break; they are equal for a last line without one.
+// lineEnd returns the offsets after the last character of a line and after its break; they are equal for a last line
+// without one.
 func (f *File) lineEnd(line int) (content, next int) {
 	if line >= len(f.lines) {
 		return len(f.data), len(f.data)
@@ -80,7 +78,7 @@ func (f *File) lineEnd(line int) (content, next int) {
 	return content, next
 }
 
-// LineEnding is the file's first line break, "\n" if it has none.
+// LineEnding returns the file's first line break, "\n" if it has none.
 func (f *File) LineEnding() string {
 	if len(f.lines) < 2 {
 		return "\n"
@@ -89,9 +87,8 @@ func (f *File) LineEnding() string {
 	return string(f.data[content:next])
 }
 
-// KeyIndent is the white space that a new sibling of a block mapping's key stands
-// behind on a line of its own. Dashes of lists count as space, and an explicit
-// key ("? key") begins at its question mark.
+// KeyIndent returns the white space before a new sibling of a block mapping's key on its own line. Dashes of lists
+// count as space, and an explicit key ("? key") begins at its question mark.
 func (f *File) KeyIndent(key *yaml.Node) string {
 	column := key.Column - 1
 	if pos, err := f.Offset(key); err == nil {
@@ -103,9 +100,8 @@ func (f *File) KeyIndent(key *yaml.Node) string {
 	return strings.Repeat(" ", column)
 }
 
-// InsertLine returns the edit that puts text on a line of its own directly
-// behind the line of offset, with that line's break. A file without a final
-// newline stays without.
+// InsertLine returns the edit that inserts text as a line after the line of offset, with that line's break. A file
+// without a final newline stays without.
 func (f *File) InsertLine(offset int, text string) Edit {
 	content, next := f.lineEnd(f.Line(offset))
 	if content == next {

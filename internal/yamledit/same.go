@@ -6,11 +6,9 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Same tells whether two nodes are written with the same kinds, tags, values,
-// anchors, aliases and styles in the same order. Comments and positions do not
-// count: yaml.v3 attaches a comment to one neighbour or the other depending on
-// blank lines, so they prove nothing; the bytes of comments are kept by
-// construction. instead has the nodes that stand in the place of some of a.
+// Same reports whether two nodes are written with the same kinds, tags, values, anchors, aliases and styles in the same
+// order. It ignores comments and positions: yaml.v3 attaches a comment to one neighbour or the other depending on blank
+// lines; edits keep the bytes of comments anyway. instead maps nodes of a to their replacements.
 func Same(a, b *yaml.Node, instead map[*yaml.Node]*yaml.Node) bool {
 	if other, ok := instead[a]; ok {
 		a = other

@@ -5,15 +5,15 @@ package yamledit
 import (
 	"bytes"
 	"encoding/json"
-	"regexp"
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
 )
 
-// Scalar is the byte range [start, end) of a scalar, quotes included and anchor
-// and tag excluded, or of an alias ("*name"). Empty values and block scalars
-// have none, nor have plain scalars that span lines.
+// Scalar returns the byte range [start, end) of a scalar, including quotes and without anchor and tag, or of an alias
+// ("*name"). Empty values, block scalars and plain scalars that span lines have no range.
 func (f *File) Scalar(n *yaml.Node) (start, end int, err error) {
 	start, err = f.Offset(n)
 	if err != nil {
@@ -25,15 +25,15 @@ func (f *File) Scalar(n *yaml.Node) (start, end int, err error) {
 	if n.Kind != yaml.ScalarNode {
 		return 0, 0, ErrorAt(n, "not a scalar")
 	}
-	start += len(properties.Find(f.data[start:]))
+	start += len(properties().Find(f.data[start:]))
 	var quoted []byte
 	switch {
 	case n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0:
 		return 0, 0, ErrorAt(n, "a block scalar")
 	case n.Style&yaml.SingleQuotedStyle != 0:
-		quoted = singleQuoted.Find(f.data[start:])
+		quoted = singleQuoted().Find(f.data[start:])
 	case n.Style&yaml.DoubleQuotedStyle != 0:
-		quoted = doubleQuoted.Find(f.data[start:])
+		quoted = doubleQuoted().Find(f.data[start:])
 	case n.Value == "":
 		return 0, 0, ErrorAt(n, "an empty value")
 	default:
@@ -51,11 +51,10 @@ const (
 )
 
 var (
-	// properties are anchor and tag with the space or comments behind them. No scalar
-	// can begin with & or !.
-	properties   = regexp.MustCompile("^(?:" + property + ")*")
-	singleQuoted = regexp.MustCompile(`^'(?:[^']|'')*'`)
-	doubleQuoted = regexp.MustCompile(`(?s)^"(?:[^"\\]|\\.)*"`)
+	// properties matches anchor and tag with the space or comments after them. No scalar can begin with & or !.
+	properties   = lazyregexp.New("^(?:" + property + ")*")
+	singleQuoted = lazyregexp.New(`^'(?:[^']|'')*'`)
+	doubleQuoted = lazyregexp.New(`(?s)^"(?:[^"\\]|\\.)*"`)
 )
 
 func (f *File) spelled(n *yaml.Node, start int, text string) (int, int, error) {
@@ -65,7 +64,7 @@ func (f *File) spelled(n *yaml.Node, start int, text string) (int, int, error) {
 	return start, start + len(text), nil
 }
 
-// spells tells whether the quoted bytes decode to value.
+// spells reports whether the quoted bytes decode to value.
 func (f *File) spells(quoted []byte, value string) bool {
 	if f.json {
 		var s string
@@ -82,9 +81,8 @@ func (f *File) spells(quoted []byte, value string) bool {
 	return n.Content[0].Value == value
 }
 
-// Replace returns the edit that gives a scalar another value in its own quoting.
-// A plain scalar takes only a value that is plain everywhere: letters, digits
-// and ._-/:@+ beginning with a letter or digit, not ending with a colon.
+// Replace returns the edit that gives a scalar another value in its own quoting. A plain scalar accepts only a value
+// that is plain everywhere: letters, digits and ._-/:@+ beginning with a letter or digit, not ending with a colon.
 func (f *File) Replace(n *yaml.Node, value string) (Edit, error) {
 	start, end, err := f.Scalar(n)
 	if err != nil {

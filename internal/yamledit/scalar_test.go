@@ -12,7 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
-// find returns the node that the mapping key v has.
+// find returns the value of the mapping key v.
 func find(tb testing.TB, f *yamledit.File) *yaml.Node {
 	tb.Helper()
 	var walk func(n *yaml.Node) *yaml.Node

@@ -8,15 +8,14 @@ import (
 	"slices"
 )
 
-// Edit puts Text in the place of the bytes [Start, End). Start == End inserts.
+// Edit replaces the bytes [Start, End) with Text. Start == End inserts.
 type Edit struct {
 	Start, End int
 	Text       string
 }
 
-// Splice returns a copy of the file's bytes with the edits made. They may be
-// given in any order and must not overlap; insertions at one offset are kept in
-// the order given.
+// Splice returns a copy of the file's bytes with the edits applied. They may be in any order and must not overlap;
+// insertions at one offset keep the given order.
 func (f *File) Splice(edits ...Edit) ([]byte, error) {
 	sorted := slices.Clone(edits)
 	slices.SortStableFunc(sorted, func(a, b Edit) int { return cmp.Compare(a.Start, b.Start) })

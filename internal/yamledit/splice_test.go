@@ -40,7 +40,7 @@ func TestSplice(t *testing.T) {
 	}
 }
 
-func TestSpliceRefuses(t *testing.T) {
+func TestSpliceRejects(t *testing.T) {
 	t.Parallel()
 	for name, edits := range map[string][]yamledit.Edit{
 		"overlap":            {{2, 5, "x"}, {4, 6, "y"}},
@@ -117,8 +117,8 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// The values of these are equal.
-func TestSameLooksAtTagsAndAnchors(t *testing.T) {
+// These have equal values.
+func TestSameComparesTagsAndAnchors(t *testing.T) {
 	t.Parallel()
 	for a, b := range map[string]string{"[&x 1]": "[&y 1]", "[!a 1]": "[!b 1]"} {
 		assert.False(t, yamledit.Same(parse(t, a).Documents[0], parse(t, b).Documents[0], nil), "%s %s", a, b)

@@ -1,23 +1,23 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# A plugin of health-checker(8), which asks it after each boot. A plugin that fails has the system rolled back, or
-# rebooted, or its services stopped. So it fails for one thing only: that the agent is to run, and that its program or
-# its unit does not work on this system, which another snapshot may cure. Nothing else is a fault of the system:
+# A plugin of health-checker(8), which runs it after each boot. If a plugin fails, health-checker rolls the system back,
+# reboots it, or stops its services. So this plugin fails in one case only: the agent is enabled, and its program or its
+# unit does not work on this system, which another snapshot may cure. These are no faults of the system:
 #
-#   a registry, containerd or kubelet is away     the agent runs all the same, and says so
-#   a setting is wrong, or the disk is full       the agent says so and ends; another snapshot has the same /etc or /var.
-#                                                 A drop-in of the unit is a setting, and so is its environment
-#   it starts, or waits for its turn              there is no hurry
-#   it is not enabled, or masked                  somebody wants it so
-#   systemd cannot be asked                       then nothing is known
+#   a registry, containerd or kubelet is away     the agent runs and reports it
+#   a setting is wrong, or the disk is full       the agent reports it and exits; another snapshot has the same /etc and
+#                                                 /var. Drop-ins and the environment of the unit are settings
+#   the agent is starting, or waits to start      it needs more time
+#   it is not enabled, or masked                  an admin decided so
+#   systemd does not answer                       the state is not known
 #
 # Usage: image-update-agent.sh check|stop
 unit=image-update-agent.service
 program=/usr/bin/image-update-agent
 environment=/etc/sysconfig/image-update-agent
 
-# property NAME: what systemd says of the unit; nothing where it cannot be asked
+# property NAME: prints a property of the unit; nothing if systemd does not answer
 property() {
 	systemctl show --property="$1" "$unit" 2>/dev/null | sed -n "s/^$1=//p"
 }
@@ -27,7 +27,7 @@ well() {
 	exit 0
 }
 
-# changed: somebody has made drop-ins, or a unit, on this node.
+# changed: succeeds if this node has drop-ins or a unit of its own.
 changed() {
 	case " $(property DropInPaths) $(property FragmentPath)" in
 	*" /etc/"* | *" /run/"*) return 0 ;;
@@ -35,19 +35,18 @@ changed() {
 	return 1
 }
 
-# interval is what the service has from its environment besides the files that `config check` reads. No shell reads the
-# file: to systemd it is none of its scripts.
+# interval: prints the setting that the service takes from its environment, which `config check` does not read. The file
+# is no shell script, so no shell reads it.
 interval() {
 	sed -n 's/^[[:space:]]*UPDATE_POLLING_INTERVAL=//p' "$environment" 2>/dev/null | tail -n 1 | tr -d "\"'"
 }
 
-# It is restarted 10 s after a crash, so three looks, 6 s apart, see one that does not come up, and let one pass that
-# does, or may.
+# systemd restarts the agent 10 s after a crash, so three checks, 6 s apart, find an agent that does not come up.
 check() {
 	for look in 1 2 3; do
 		case $(property UnitFileState) in
 		enabled | enabled-runtime | static | indirect | linked | linked-runtime | generated) ;;
-		*) well "is not to run" ;;
+		*) well "is not enabled" ;;
 		esac
 		sub=$(property SubState)
 		case $(property ActiveState)/$sub in
@@ -58,24 +57,24 @@ check() {
 	done
 	status=$(property ExecMainStatus)
 	case $(property Result)/$status in
-	# ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS: nobody sends these but the kernel, the C library, or Go. KILL and TERM come
-	# from a person or from a full memory, and ABRT from the watchdog is another result.
+	# ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS: only the kernel, the C library or Go sends these. KILL and TERM come from a
+	# person or the OOM killer, and ABRT from the watchdog has another result.
 	signal/4 | signal/5 | signal/6 | signal/7 | signal/8 | signal/11 | signal/31 | \
 		core-dump/4 | core-dump/5 | core-dump/6 | core-dump/7 | core-dump/8 | core-dump/11 | core-dump/31)
 		why="ends by signal $status"
 		;;
-	# 203 EXEC, 218 CAPABILITIES, 226 NAMESPACE, 227 NO_NEW_PRIVILEGES, 228 SECCOMP: systemd could not start it in the way
-	# of its unit (systemd.exec(5)). The others come from a full disk (233, 238), a credential (243), a sysctl (217), ...
+	# 203 EXEC, 218 CAPABILITIES, 226 NAMESPACE, 227 NO_NEW_PRIVILEGES, 228 SECCOMP: systemd could not set up the unit's
+	# sandbox (systemd.exec(5)). The others come from a full disk (233, 238), a credential (243), a sysctl (217), ...
 	exit-code/203 | exit-code/218 | exit-code/226 | exit-code/227 | exit-code/228)
 		why="cannot be started: status $status"
 		;;
-	# A panic of Go, unless it is a setting.
+	# A panic of Go, unless a setting is wrong.
 	exit-code/2)
 		UPDATE_POLLING_INTERVAL=$(interval) "$program" config check >/dev/null 2>&1 ||
 			well "its settings are wrong, see image-update-agent config check"
 		why="ends by a panic"
 		;;
-	*) well "does not come up ($status), for a reason that it tells: journalctl -u $unit" ;;
+	*) well "does not start ($status), see journalctl -u $unit" ;;
 	esac
 	case $why in
 	"ends by signal 31" | cannot* | *panic) ! changed || well "$why, and its unit was changed on this node" ;;

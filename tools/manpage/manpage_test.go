@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// insert is what stands in the place of <!-- x -->.
+// insert returns the replacement of <!-- x -->.
 func insert(text string) map[string]func() (string, error) {
 	return map[string]func() (string, error){"x": func() (string, error) { return text, nil }}
 }
@@ -46,6 +46,31 @@ one
 `, string(page))
 }
 
+func TestTables(t *testing.T) {
+	t.Parallel()
+	const metrics = "# HELP a_total Why.\n# TYPE a_total counter\na_total{x=\"1\",le=\"2\"} 0\n"
+	page := "# a(8)\n\n<!-- metrics, by make tables -->\nold\n<!-- end of metrics -->\n"
+	page, err := WithTables(page, metrics)
+	require.NoError(t, err)
+	assert.Equal(t, "# a(8)\n\n<!-- metrics, by make tables -->\n\n`a_total` (counter, x)\n:   Why.\n\n<!-- end of metrics -->\n", page)
+	again, err := WithTables(page, metrics)
+	require.NoError(t, err)
+	assert.Equal(t, page, again)
+	roff, err := Page(page, "1", nil)
+	require.NoError(t, err)
+	assert.Contains(t, string(roff), ".TP\n\\fBa_total\\fR (counter, x)\nWhy.\n")
+	assert.NotContains(t, string(roff), "make tables")
+
+	for _, bad := range []string{
+		"no table\n",
+		"<!-- none, by make tables -->\n<!-- end of none -->\n",
+		"<!-- states, by make tables -->\n<!-- end of holds -->\n",
+	} {
+		_, err := WithTables(bad, metrics)
+		require.Error(t, err, bad)
+	}
+}
+
 func TestPagesThatCannotBeMade(t *testing.T) {
 	t.Parallel()
 	_, err := Page("text\n", "1", nil)
@@ -57,7 +82,7 @@ func TestPagesThatCannotBeMade(t *testing.T) {
 	require.ErrorIs(t, err, broken)
 }
 
-// Plain text has no markup but its code, and no character of it is lost.
+// Plain text contains no markup except code, and no character is lost.
 func TestPlainTextStaysAsItIs(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -75,7 +100,7 @@ func TestPlainTextStaysAsItIs(t *testing.T) {
 	}
 }
 
-// help is what a program with two verbs prints.
+// help returns the help of a program with two verbs.
 func help(path ...string) (string, error) {
 	switch strings.Join(path, " ") {
 	case "":
@@ -156,12 +181,12 @@ func TestSettingsThatAreNoSettings(t *testing.T) {
 	}
 }
 
-// Text never becomes a request or an escape of roff: what begins with a dot or a backslash is go-md2man's.
+// Text never becomes a request or an escape of roff: go-md2man escapes a leading dot and backslashes.
 func FuzzText(f *testing.F) {
 	f.Add("a `.b` *c* [.d](e)\n.f\n'g \\h\n\n  .i\n\n  'j")
 	f.Fuzz(func(t *testing.T, text string) {
 		if len(text) > 1<<12 {
-			return // blackfriday takes long for long nonsense
+			return // blackfriday is slow for long random input
 		}
 		page, err := Page("# a(8)\n\n<!-- x -->\n", "1", insert(paragraphs(text, "")))
 		require.NoError(t, err)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manpage makes the man pages when the package is built, and is no part of the agent: Markdown with the texts
-// of --help and of the shipped configuration in it, turned into roff by go-md2man.
+// Package manpage generates the man pages when the package is built; it is not part of the agent. Its input is
+// Markdown, the texts of --help and the shipped configuration, which go-md2man converts to roff.
 package manpage
 
 import (
@@ -11,8 +11,6 @@ import (
 	"strings"
 
 	"github.com/cpuguy83/go-md2man/v2/md2man"
-
-	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 var (
@@ -20,24 +18,22 @@ var (
 	insertLine = regexp.MustCompile(`(?m)^<!-- ([a-z]+) -->$`)
 )
 
-// Page makes a page. Its first line is "# name(section)"; a line <!-- name --> is the place of inserts[name],
-// <!-- holds --> of the holds that bind everybody, <!-- autoholds --> of the others. There is no date in it: the same
-// sources give the same page.
+// Page generates a page. Its first line is "# name(section)"; a line <!-- name --> is replaced by inserts[name]. Page
+// removes the marks of generated tables. The page has no date, so the same sources give the same page.
 func Page(markdown, version string, inserts map[string]func() (string, error)) ([]byte, error) {
 	title := titleLine.FindStringSubmatch(markdown)
 	if title == nil {
 		return nil, fmt.Errorf("want # name(section) as the first line")
 	}
 	var failed error
-	body := insertLine.ReplaceAllStringFunc(markdown[len(title[0]):], func(line string) string {
+	body := marks.ReplaceAllStringFunc(markdown[len(title[0]):], func(table string) string {
+		m := marks.FindStringSubmatch(table)
+		return table[len(m[1]) : len(table)-len(m[3])]
+	})
+	body = insertLine.ReplaceAllStringFunc(body, func(line string) string {
 		name := insertLine.FindStringSubmatch(line)[1]
 		insert, known := inserts[name]
-		switch {
-		case name == "holds":
-			return holds(func(kind status.HoldKind) bool { return !kind.OnlyAuto })
-		case name == "autoholds":
-			return holds(func(kind status.HoldKind) bool { return kind.OnlyAuto })
-		case !known:
+		if !known {
 			failed = fmt.Errorf("%s: nothing is called %s", line, name)
 			return ""
 		}
@@ -54,18 +50,18 @@ func Page(markdown, version string, inserts map[string]func() (string, error)) (
 	return polish(md2man.Render([]byte(head + body))), nil
 }
 
-// ascii keeps the characters that commands are made of from becoming typographic ones, which can be neither searched
-// for nor pasted (groff_char(7)).
+// ascii keeps characters of commands from becoming typographic ones, which cannot be searched for or pasted
+// (groff_char(7)).
 var ascii = strings.NewReplacer(`\-`, `\-`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`)
 
-// polish makes of md2man's roff what man pages look like elsewhere: upper-case sections, ASCII, examples moved in, and
-// words neither hyphenated nor stretched, as names and paths are searched for and pasted.
+// polish adapts md2man's roff to the usual style of man pages: upper-case sections, ASCII, indented examples, and words
+// neither hyphenated nor stretched, because names and paths are searched for and pasted.
 func polish(roff []byte) []byte {
 	var out bytes.Buffer
 	for line := range strings.Lines(string(roff)) {
 		switch macro, rest, _ := strings.Cut(line, " "); strings.TrimSpace(macro) {
 		case ".nh":
-			continue // the title would undo it
+			continue // the title would reset it
 		case ".TH":
 			line = ".TH " + ascii.Replace(rest) + ".nh\n.ad l\n"
 		case ".SH":
@@ -75,7 +71,7 @@ func polish(roff []byte) []byte {
 		case ".EX":
 			line = ".in +4n\n.EX\n"
 		case ".EE":
-			line = ".EE\n.in\n.nh\n" // .EE turns hyphens on again
+			line = ".EE\n.in\n.nh\n" // .EE re-enables hyphenation
 		default:
 			if !strings.HasPrefix(line, ".") {
 				line = ascii.Replace(line)
@@ -86,10 +82,10 @@ func polish(roff []byte) []byte {
 	return out.Bytes()
 }
 
-// markup is what Markdown would take for its own in a line of plain text, beside code in backquotes.
+// markup matches text that Markdown would interpret in a line of plain text, other than code in backquotes.
 var markup = regexp.MustCompile("(`[^`]+`)|[\\\\`*_\\[\\]<>|#&]|^[-+:=~]|^[0-9]+[.)]")
 
-// prose is a paragraph of plain text as Markdown, in one line. What stands in backquotes stays code.
+// prose returns a paragraph of plain text as Markdown, in one line. Text in backquotes stays code.
 func prose(text string) string {
 	return markup.ReplaceAllStringFunc(strings.Join(strings.Fields(text), " "), func(found string) string {
 		if last := len(found) - 1; last < 2 || found[0] != '`' {
@@ -99,8 +95,8 @@ func prose(text string) string {
 	})
 }
 
-// paragraphs is plain text as Markdown, each line behind indent. Lines that begin with two blanks are an example and
-// stay as they are.
+// paragraphs returns plain text as Markdown, each line after indent. Lines that begin with two blanks are an example
+// and stay unchanged.
 func paragraphs(text, indent string) string {
 	var out strings.Builder
 	var block []string
@@ -128,7 +124,7 @@ func paragraphs(text, indent string) string {
 	return out.String()
 }
 
-// example is a block of lines as they are, without the margin that all of them have.
+// example returns a block of lines unchanged, without their common margin.
 func example(text, indent string) string {
 	lines := strings.Split(strings.Trim(text, "\n"), "\n")
 	margin := len(text)

@@ -15,7 +15,7 @@ var (
 )
 
 // Settings describes each setting of the shipped configuration: its key from the root (disk.reserve) with its default,
-// and the comment above it. A comment with an empty line below it is for readers of the file, and left out.
+// and the comment above it. A comment followed by an empty line is for readers of the file, and left out.
 func Settings(config string) (string, error) {
 	var s settings
 	for i, line := range strings.Split(strings.TrimRight(config, "\n"), "\n") {
@@ -30,13 +30,13 @@ func Settings(config string) (string, error) {
 	return s.out.String(), nil
 }
 
-// settings is where the reading of a configuration is.
+// settings is the state of reading a configuration.
 type settings struct {
 	out     strings.Builder
 	comment []string // since the last setting or empty line
 	groups  []string // the keys without value that nested keys belong to
 
-	// The setting that is read: it may still get elements, or nested keys.
+	// The current setting: it may still get elements, or nested keys.
 	term, text string
 	elements   []string
 }
@@ -81,7 +81,7 @@ func (s *settings) setting(depth int, key, value string) error {
 	return nil
 }
 
-// flush writes the setting that was read last.
+// flush writes the last setting.
 func (s *settings) flush() {
 	if s.term == "" {
 		return

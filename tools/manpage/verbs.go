@@ -11,12 +11,12 @@ import (
 
 var (
 	// The parts of a help text, as cobra writes them.
-	helpPart = regexp.MustCompile(`(?m)^(Usage|Examples|Available Commands|Flags|Global Flags):\n`)
+	helpPart = regexp.MustCompile(`(?m)^(Usage|Examples|[A-Z][a-z]+ Commands|Tools|Flags|Global Flags):\n`)
 	helpVerb = regexp.MustCompile(`(?m)^  (\S+)`)
 	helpFlag = regexp.MustCompile(`(?m)^ +((?:-\w, )?--[a-z-]+)(?: (\w+))? {2,}(.+)$`)
 )
 
-// Verbs describes each verb below path, with usage, text, flags and examples. help is what `help PATH` prints.
+// Verbs describes each verb below path, with usage, text, flags and examples. help returns the output of `help PATH`.
 func Verbs(help func(path ...string) (string, error), path ...string) (string, error) {
 	text, err := help(path...)
 	if err != nil {
@@ -28,9 +28,15 @@ func Verbs(help func(path ...string) (string, error), path ...string) (string, e
 		out.WriteString(verb(parts))
 	}
 	if len(path) > 0 && path[0] == "completion" {
-		return out.String(), nil // what cobra has to say of each shell is for who installs no package
+		return out.String(), nil // cobra's texts about each shell are for users without a package
 	}
-	for _, found := range helpVerb.FindAllStringSubmatch(parts["Available Commands"], -1) {
+	var names strings.Builder
+	for _, title := range helpPart.FindAllStringSubmatch(text, -1) {
+		if strings.HasSuffix(title[1], " Commands") || title[1] == "Tools" {
+			names.WriteString(parts[title[1]] + "\n")
+		}
+	}
+	for _, found := range helpVerb.FindAllStringSubmatch(names.String(), -1) {
 		if found[1] == "help" {
 			continue
 		}
@@ -46,7 +52,7 @@ func Verbs(help func(path ...string) (string, error), path ...string) (string, e
 	return out.String(), nil
 }
 
-// partsOf takes a help text apart; what it begins with is the part "".
+// partsOf splits a help text; its beginning is the part "".
 func partsOf(help string) map[string]string {
 	parts := map[string]string{}
 	title := ""

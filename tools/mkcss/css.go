@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// rule is a rule with its declarations, or an at-rule with the rules in it. A raw rule is kept as it is.
+// rule is a rule with its declarations, or an at-rule with its rules. A raw rule is kept unchanged.
 type rule struct {
 	head  string
 	body  []string // declarations
@@ -22,7 +22,7 @@ var (
 	space   = regexp.MustCompile(`\s+`)
 )
 
-// parse reads CSS as PatternFly writes it: no nesting but in at-rules, and no braces in strings.
+// parse parses CSS as PatternFly writes it: nesting only in at-rules, and no braces in strings.
 func parse(text string) []rule {
 	text = charset.ReplaceAllString(comment.ReplaceAllString(text, ""), "")
 	var rules []rule
@@ -59,7 +59,7 @@ func parse(text string) []rule {
 	}
 }
 
-// prune keeps the rules whose classes are used, and of their variables those that something uses.
+// prune keeps the rules whose classes are used, and their used variables.
 func prune(rules []rule, classes map[string]bool, source string) []rule {
 	rules = selected(rules, classes)
 	needed := neededVariables(rules, source)
@@ -77,7 +77,7 @@ func prune(rules []rule, classes map[string]bool, source string) []rule {
 	return animated(rules, declared.String())
 }
 
-// selected drops the selectors that the page cannot match, and themes that Cockpit does not have.
+// selected drops selectors that the page cannot match, and themes that Cockpit does not have.
 func selected(rules []rule, classes map[string]bool) []rule {
 	var out []rule
 	for _, r := range rules {
@@ -156,7 +156,7 @@ func each(rules []rule, f func(*rule)) {
 
 var use = regexp.MustCompile(`var\(\s*(--[\w-]+)`)
 
-// neededVariables are those that a declaration or the page uses, and those that their values use.
+// neededVariables returns the variables used by declarations or the page, and by their values.
 func neededVariables(rules []rule, source string) map[string]bool {
 	needed, values := map[string]bool{}, map[string]string{}
 	var open []string
@@ -200,7 +200,7 @@ func animated(rules []rule, declared string) []rule {
 	return out
 }
 
-// write prints rules, each on a line of its own. Rules without declarations fall away.
+// write prints rules, one per line, without rules that have no declarations.
 func write(rules []rule) string {
 	var text strings.Builder
 	for _, r := range rules {

@@ -39,10 +39,10 @@ func TestPruneKeepsWhatThePageUses(t *testing.T) {
 `, write(prune(parse(css), classesOf(source), source)))
 }
 
-// withoutRules are PatternFly's own names for parts that it gives no rules.
+// withoutRules are PatternFly's names for parts without rules.
 var withoutRules = []string{"pf-v6-c-empty-state__header", "pf-v6-c-tabs__item-text", "pf-m-current"}
 
-// A class that the stylesheet does not have is misspelt, or newer than the stylesheet: make stylesheet.
+// A class that is not in the stylesheet is misspelt, or newer than the stylesheet: run make stylesheet.
 func TestTheStylesheetHasEveryClassOfThePage(t *testing.T) {
 	t.Parallel()
 	source, err := sourceOf("../../cockpit")

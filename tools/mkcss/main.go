@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command mkcss prints the part of PatternFly's stylesheet that a page uses: mkcss PATTERNFLY PAGE, where PATTERNFLY is
-// the unpacked package @patternfly/patternfly of npm, and PAGE a directory of modules, HTML and page.css. What it keeps
-// are the rules whose classes the page names, and the variables that these rules use.
+// the unpacked package @patternfly/patternfly of npm, and PAGE a directory of modules, HTML and page.css. It keeps the
+// rules whose classes the page uses, and the variables of these rules.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// bases are the files of PatternFly that every page needs, before those of its components.
+// bases are the PatternFly files that every page needs, before those of its components.
 var bases = []string{"base/patternfly-variables.css", "base/patternfly-common.css"}
 
 func stylesheet(patternfly, page string) (string, error) {
@@ -66,7 +66,7 @@ func stylesheet(patternfly, page string) (string, error) {
 	return head + write(prune(rules, classes, source)), nil
 }
 
-// sourceOf is the text of all files of a page that name classes or variables.
+// sourceOf returns the text of all files of a page that name classes or variables.
 func sourceOf(page string) (string, error) {
 	var text strings.Builder
 	for _, pattern := range []string{"*.js", "*.html", "page.css"} {
@@ -85,7 +85,7 @@ func sourceOf(page string) (string, error) {
 	return text.String(), nil
 }
 
-// computed are the modifiers that the page makes of a kind or a color.
+// computed are the modifiers that the page derives from a kind or a color.
 var computed = []string{
 	"primary", "secondary", "link", "danger", "warning", "success", "info", "blue", "teal", "green", "orange", "red",
 }
@@ -101,7 +101,7 @@ func classesOf(source string) map[string]bool {
 	return classes
 }
 
-// componentFiles are the stylesheets of the components whose classes are used, sorted.
+// componentFiles returns the stylesheets of the components whose classes are used, sorted.
 func componentFiles(patternfly string, classes map[string]bool) ([]string, error) {
 	dirs, err := os.ReadDir(filepath.Join(patternfly, "components"))
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mkman prints a man page: mkman PROGRAM FILE.md, from the root of the sources. Verbs are described by the
-// program's own help, settings by packaging/config.yaml.
+// Command mkman prints a man page: mkman PROGRAM FILE.md, from the root of the sources. The program's help describes
+// the verbs, packaging/config.yaml the settings.
 package main
 
 import (

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mkpo makes the translations of the page in Cockpit.
+// Command mkpo generates the translations of the Cockpit page.
 //
-//	mkpo messages PAGE       prints a template: every text of the page and of remedies, without a translation
+//	mkpo messages PAGE       prints a template: every text of the page and of holds, without a translation
 //	mkpo js PAGE/po/LANG.po  prints the translations as Cockpit loads them: PAGE/po.LANG.js
 package main
 
@@ -32,7 +32,7 @@ func run(verb, name string) (string, error) {
 	switch verb {
 	case "messages":
 		messages, err := messagesOf(name)
-		return template(append(messages, remedies()...)), err
+		return template(append(messages, holdTexts()...)), err
 	case "js":
 		text, err := os.ReadFile(name)
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// message is a text of the page. plural is its form for other numbers than one; empty: it has none.
+// message is a text of the page. plural is its plural form; empty if it has none.
 type message struct{ text, plural string }
 
 var (
@@ -26,16 +26,17 @@ var (
 	inHTML   = regexp.MustCompile(`<(\w+) translate>([^<]+)<`)
 )
 
-// remedies are the texts of the daemon that the page translates: the parts of what ends each hold. Of a part with the
-// value of a field it is what stands before ": ".
-func remedies() []message {
+// holdTexts returns the daemon's texts that the page translates: the summary of each hold, and the parts of its remedy.
+// For a text with a field's value it is the text before ": ".
+func holdTexts() []message {
 	const value = "\x00"
 	var all []message
 	for _, kind := range status.HoldKinds() {
 		for _, h := range []status.Hold{
 			{}, {Image: value, Grain: value, Until: time.Unix(1, 0)}, {By: status.ByConfiguration},
 		} {
-			for part := range strings.SplitSeq(kind.Remedy(h), "; ") {
+			summary, _ := kind.Summary(h)
+			for _, part := range append([]string{summary}, strings.Split(kind.Remedy(h), "; ")...) {
 				if strings.Contains(part, value) {
 					part, _, _ = strings.Cut(part, ": ")
 				}
@@ -49,8 +50,8 @@ func remedies() []message {
 	return all
 }
 
-// messagesOf lists the texts of a page, sorted: those that its modules pass to _ and ngettext, those of index.html that
-// say translate, and the label in Cockpit's menu.
+// messagesOf returns the texts of a page, sorted: the arguments of _ and ngettext in its modules, the elements with
+// translate in index.html, and the label in Cockpit's menu.
 func messagesOf(page string) ([]message, error) {
 	found := map[message]bool{}
 	names, err := filepath.Glob(filepath.Join(page, "*.js"))
@@ -97,7 +98,7 @@ func messagesOf(page string) ([]message, error) {
 	return all, nil
 }
 
-// unquote reads a literal, which is JavaScript's and Go's alike.
+// unquote parses a string literal with the common syntax of JavaScript and Go.
 func unquote(literal string) string {
 	text, err := strconv.Unquote(literal)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// entry is a text and its translations: one, or one for each plural form. That of the empty text is the header.
+// entry is a text and its translations: one, or one per plural form. The entry of the empty text is the header.
 type entry struct {
 	message
 
@@ -19,7 +19,7 @@ type entry struct {
 
 var keyword = regexp.MustCompile(`^(msgid|msgid_plural|msgstr(?:\[\d\])?)\s+(".*")$`)
 
-// parse reads a file of gettext: messages without context, and comments.
+// parse parses a gettext file: messages without context, and comments.
 func parse(text string) ([]entry, error) {
 	var entries []entry
 	var into *string
@@ -49,7 +49,7 @@ func parse(text string) ([]entry, error) {
 	return entries, nil
 }
 
-// fieldOf begins a field of the last entry, or with msgid a new entry. It is nil where there is no entry yet.
+// fieldOf starts a field of the last entry, or with msgid a new entry. It returns nil before the first entry.
 func fieldOf(entries *[]entry, word string) *string {
 	if word == "msgid" {
 		*entries = append(*entries, entry{})
@@ -68,7 +68,7 @@ func fieldOf(entries *[]entry, word string) *string {
 
 var pluralForms = regexp.MustCompile(`plural=([^;]+);`)
 
-// script is what Cockpit loads of a language. Texts without a translation stay English.
+// script returns Cockpit's file for a language. Texts without a translation stay English.
 func script(language string, entries []entry) string {
 	var text strings.Builder
 	text.WriteString("// SPDX-License-Identifier: Apache-2.0\n" +
@@ -95,11 +95,11 @@ func script(language string, entries []entry) string {
 	return text.String() + "});\n"
 }
 
-// quote writes a string of JavaScript.
+// quote returns a JavaScript string.
 func quote(text string) string {
 	var out strings.Builder
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(text) // a string has no errors
+	_ = encoder.Encode(text) // encoding a string does not fail
 	return strings.TrimSpace(out.String())
 }

@@ -18,8 +18,8 @@ const page = "../../cockpit"
 
 var placeholder = regexp.MustCompile(`\$\d`)
 
-// Every text of the page is translated into every language that is there, with the same placeholders; so may be what ends
-// a hold, which is English until then; nothing else is; and what Cockpit loads is made of it.
+// Every text of the page is translated into every available language, with the same placeholders; remedies may be
+// translated, and are English otherwise; nothing else is translated; and Cockpit's file is up to date.
 func TestTranslationsAreComplete(t *testing.T) {
 	t.Parallel()
 	messages, err := messagesOf(page)
@@ -46,7 +46,7 @@ func TestTranslationsAreComplete(t *testing.T) {
 			}
 		}
 		assert.Subset(t, translated, messages, "%s: see mkpo messages", file)
-		assert.Subset(t, append(remedies(), messages...), translated, "%s: see mkpo messages", file)
+		assert.Subset(t, append(holdTexts(), messages...), translated, "%s: see mkpo messages", file)
 		language := strings.TrimSuffix(filepath.Base(file), ".po")
 		loaded, err := os.ReadFile(filepath.Join(page, "po."+language+".js"))
 		require.NoError(t, err)
@@ -54,15 +54,15 @@ func TestTranslationsAreComplete(t *testing.T) {
 	}
 }
 
-// What ends a hold is translated in parts, without the values of its fields.
+// Remedies are translated in parts, without the values of fields.
 func TestRemedies(t *testing.T) {
 	t.Parallel()
-	all := remedies()
-	for _, text := range []string{"wait a minute", "or, if it has left its grain", "or by hand, at any time: image-update-agent apply"} {
+	all := holdTexts()
+	for _, text := range []string{"wait a minute", "or, if it left its grain behind", "or apply now: image-update-agent apply"} {
 		assert.Contains(t, all, message{text, ""})
 	}
 	for _, m := range all {
-		assert.NotRegexp(t, `^$|\x00|^image-update-agent|unhold`, m.text)
+		assert.NotRegexp(t, `^$|\x00|^image-update-agent|resume`, m.text)
 	}
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mksbom prints what a program is linked of, as CycloneDX: mksbom PROGRAM. It reads what Go's linker wrote into
-// the program (`go version -m`), so the list is of this build and needs no network.
+// Command mksbom prints the modules linked into a program, as CycloneDX: mksbom PROGRAM. It reads the data that Go's
+// linker wrote into the program (`go version -m`), so the list is of this build and needs no network.
 package main
 
 import (
@@ -17,24 +17,28 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: mksbom PROGRAM")
+	if len(os.Args) < 2 || len(os.Args) > 3 {
+		fmt.Fprintln(os.Stderr, "usage: mksbom PROGRAM [VERSION]")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1]); err != nil {
+	if err := run(os.Args[1], os.Args[2:]...); err != nil {
 		fmt.Fprintf(os.Stderr, "mksbom: %s: %v\n", os.Args[1], err)
 		os.Exit(1)
 	}
 }
 
-func run(program string) error {
-	said, err := exec.CommandContext(context.Background(), program, "version").Output()
-	if err != nil {
-		return err
-	}
-	words := strings.Fields(string(said)) // image-update-agent 1.2.0 (go1.26.6, linux/amd64)
-	if len(words) < 2 {
-		return fmt.Errorf("version: no version in %q", said)
+// run runs the program for its version if none is given: a program of another architecture cannot be run.
+func run(program string, version ...string) error {
+	if len(version) == 0 {
+		said, err := exec.CommandContext(context.Background(), program, "version").Output()
+		if err != nil {
+			return err
+		}
+		words := strings.Fields(string(said)) // image-update-agent 1.2.0 (go1.26.6, linux/amd64)
+		if len(words) < 2 {
+			return fmt.Errorf("version: no version in %q", said)
+		}
+		version = words[1:2]
 	}
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
@@ -43,11 +47,11 @@ func run(program string) error {
 	out := json.NewEncoder(os.Stdout)
 	out.SetEscapeHTML(false)
 	out.SetIndent("", "  ")
-	return out.Encode(documentOf(info, words[1]))
+	return out.Encode(documentOf(info, version[0]))
 }
 
-// document is a bill of materials of CycloneDX 1.6. It has neither a serial number nor a time, so that the same
-// program gives the same bytes.
+// document is a CycloneDX 1.6 bill of materials. It has neither a serial number nor a time, so that the same program
+// gives the same bytes.
 type document struct {
 	Format      string      `json:"bomFormat"`
 	SpecVersion string      `json:"specVersion"`
@@ -68,7 +72,7 @@ type component struct {
 	PURL    string `json:"purl"`
 }
 
-// documentOf lists the standard library, by the name that databases of vulnerabilities have for it, and each module.
+// documentOf lists the standard library, by its name in vulnerability databases, and each module.
 func documentOf(info *debug.BuildInfo, version string) document {
 	main := newComponent("application", info.Main.Path, version)
 	main.Name = path.Base(info.Path)

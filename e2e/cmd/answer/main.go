@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command answer is the program in the images of the tests: a static web server that answers with the value of
-// ANSWER, which the image sets, and ends at once on SIGTERM. With the argument `pause` it only waits, as the
-// sandbox of a pod does; with `end` it ends at once, as an init container does. FAULT, which the image may set, makes
-// it a bad one: `crash` ends at once with 1, `unready` answers 503 at /ready.
+// Command answer is the program in the test images: a static web server that answers with the value of ANSWER, set by
+// the image, and exits at once on SIGTERM. With the argument `pause` it only waits, like a pod's sandbox; with `end` it
+// exits at once, like an init container. FAULT, which the image may set, makes it fail: `crash` exits at once with 1,
+// `unready` answers 503 at /ready.
 package main
 
 import (

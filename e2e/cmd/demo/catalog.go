@@ -29,7 +29,7 @@ func catalogStory(s *stage) {
 	s.step("The end: everything is taken away")
 }
 
-// catalogDemo is a node that follows a channel, and who publishes it.
+// catalogDemo is a node that follows a channel, with its publisher.
 type catalogDemo struct {
 	*demo
 	dir string // of the keys
@@ -117,7 +117,7 @@ func (d *catalogDemo) build(image, long string, seed uint64, more ...string) {
 	d.catalog(append([]string{"add", "stage", ref, "--key", "prod.key"}, more...)...)
 }
 
-// catalog runs a command of the publisher and shows what it says.
+// catalog runs a command of the publisher and prints its output.
 func (d *catalogDemo) catalog(args ...string) {
 	d.say("$ image-catalog %s", strings.Join(args, " "))
 	cmd := exec.CommandContext(d.Context(), d.node.CatalogProgram(), args...)

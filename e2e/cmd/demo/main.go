@@ -26,7 +26,7 @@ func main() {
 	switch {
 	case interrupted:
 		s.say("interrupted; everything is taken away")
-		os.Exit(130) // as shells count: 128 + SIGINT
+		os.Exit(130) // 128 + SIGINT, as in shells
 	case s.Failed():
 		os.Exit(1)
 	}

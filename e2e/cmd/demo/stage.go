@@ -16,7 +16,7 @@ import (
 
 // stage is the node.TB of the demo: it prints, and ends the story at the first failure.
 type stage struct {
-	interrupt context.Context // done when a signal came
+	interrupt context.Context // done after a signal
 	ctx       context.Context
 	cancel    context.CancelFunc
 	out       io.Writer
@@ -35,7 +35,7 @@ func newStage(interrupt context.Context, out io.Writer) *stage {
 	return s
 }
 
-// run plays the story in a goroutine of its own, which Fatalf can end, and then cleans up, last made first.
+// run plays the story in its own goroutine, which Fatalf can end, and then runs the cleanups in reverse order.
 func (s *stage) run(story func()) {
 	for _, part := range append([]func(){story}, s.cleanup) {
 		done := make(chan struct{})
@@ -68,7 +68,7 @@ func (s *stage) Helper() {}
 // Logf prints.
 func (s *stage) Logf(format string, args ...any) { s.say(format, args...) }
 
-// Errorf prints and fails the demo. What fails because the demo was interrupted is not worth a line.
+// Errorf prints and fails the demo. Failures caused by an interruption are not printed.
 func (s *stage) Errorf(format string, args ...any) {
 	if s.Interrupted() {
 		return
@@ -85,14 +85,14 @@ func (s *stage) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// Failed tells whether Errorf or Fatalf was called.
+// Failed reports whether Errorf or Fatalf was called.
 func (s *stage) Failed() bool {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	return s.failed
 }
 
-// Interrupted tells whether a signal ended the story.
+// Interrupted reports whether a signal ended the story.
 func (s *stage) Interrupted() bool { return s.interrupt.Err() != nil }
 
 // Cleanup registers what run calls at the end.

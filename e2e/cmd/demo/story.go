@@ -25,19 +25,22 @@ func story(s *stage) {
 	d.start()
 	d.rebuild()
 	d.revision()
+	d.powerCut()
+	d.badRelease()
 	s.step("The end: everything is taken away")
 }
 
-// demo is the node that the story is told on.
+// demo is the node of the story.
 type demo struct {
 	*stage
-	node *node.Node
-	port int
+	node   *node.Node
+	port   int
+	daemon *node.Process
 }
 
 func newDemo(s *stage) *demo {
-	s.step("A node of its own: registry, containerd 2.x and kubelet")
-	n := node.Start(s, node.Options{Containerd: node.Containerd2, Kubelet: true})
+	s.step("A node of its own: registry, containerd and kubelet")
+	n := node.Start(s, node.Options{Containerd: node.Containerd16, Kubelet: true, Registry: node.InProcess})
 	s.say("registry    %s", n.Registry.Host)
 	s.say("containerd  %s", n.Containerd.Socket)
 	s.say("kubelet     reads %s", n.Manifests)
@@ -49,17 +52,22 @@ func (d *demo) start() {
 	d.publish("4.0.0-rev1-build1.1", 1)
 	d.node.WriteFile(template, fmt.Sprintf(podTemplate, d.node.Registry.Ref("demo/velum"), d.port))
 	d.node.WriteFile(grain, "roles:\n- admin\n")
+	d.node.WriteFile("etc/image-update-agent/config.d/demo.yaml", "applyTimeout: 6s\n")
 
 	d.step("The daemon starts. There is no such pod yet, so writing it restarts nothing: it is written at once")
-	d.node.StartAgent("run")
-	node.Eventually(d, "the daemon's socket", time.Minute, func() error {
-		_, err := os.Stat(d.node.Path("run/image-update-agent/agent.sock"))
-		return err
-	})
+	d.startDaemon()
 	d.agent("check")
 	d.diff("the template, as kubelet got it", template, velum)
 	d.node.WaitAnswer(d.port, "4.0.0-rev1-build1.1")
 	d.answer()
+}
+
+func (d *demo) startDaemon() {
+	d.daemon = d.node.StartAgent("run")
+	node.Eventually(d, "the daemon's socket", time.Minute, func() error {
+		_, err := os.Stat(d.node.Path("run/image-update-agent/agent.sock"))
+		return err
+	})
 }
 
 func (d *demo) rebuild() {
@@ -94,17 +102,49 @@ func (d *demo) revision() {
 	d.showGrain("the grain")
 }
 
+func (d *demo) badRelease() {
+	d.step("A bad release: the container of 4.0.0-rev3-build3.1 ends at once")
+	digest := d.node.Registry.PublishFaulty("demo/velum", "4.0.0-rev3-build3.1", node.Image{}, node.Crash)
+	d.say("published 4.0.0-rev3-build3.1 (%s)", digest)
+	d.agent("check")
+
+	d.step("The admin approves it. It does not come up within applyTimeout, so the agent rolls it back and denies it")
+	d.agentEnds(1, "apply")
+	d.node.WaitAnswer(d.port, "4.0.0-rev2-build2.1")
+	d.answer()
+	d.agent("status")
+}
+
+func (d *demo) powerCut() {
+	d.step("The node answers for the images that it has, in case the registry is away when it boots")
+	d.node.LocalRegistry()
+	d.agent("local-registry", "enable", d.node.Registry.Host, "--write")
+	d.agent("check")
+
+	d.step("The registry goes away, and then the power. The node boots")
+	d.node.Registry.Down()
+	d.daemon.Kill()
+	d.node.PowerOff()
+	d.node.Containerd.Start()
+	d.node.Kubelet.Start()
+	d.startDaemon()
+	d.node.WaitAnswer(d.port, "4.0.0-rev2-build2.1")
+	d.answer()
+	d.say("the registry is away, and the pull policy is Always")
+	d.node.Registry.Up()
+}
+
 func (d *demo) publish(long string, seed uint64) {
 	digest := d.node.Registry.Publish("demo/velum", long, node.Image{Layers: []node.Layer{{Seed: seed, Size: 8 << 20}}})
 	d.say("published %s (%s)", long, digest)
 }
 
-// agent runs a command of the agent and shows what it says.
+// agent runs a command of the agent and prints its output.
 func (d *demo) agent(args ...string) {
 	d.agentEnds(0, args...)
 }
 
-// agentEnds runs a command of the agent that must end with the code.
+// agentEnds runs a command of the agent that must exit with the code.
 func (d *demo) agentEnds(code int, args ...string) {
 	d.say("$ image-update-agent %s", strings.Join(args, " "))
 	r := d.node.Agent(args...)
@@ -132,7 +172,7 @@ func (d *demo) showGrain(what string) {
 	d.text(d.node.ReadFile(grain))
 }
 
-// text prints lines, indented, without the node's own directory in front of paths.
+// text prints lines, indented, without the node's directory before paths.
 func (d *demo) text(text string) {
 	text = strings.ReplaceAll(text, d.node.Root+string(os.PathSeparator), "/")
 	for line := range strings.Lines(strings.TrimRight(text, "\n")) {

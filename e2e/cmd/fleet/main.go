@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command fleet simulates fleets of nodes and writes what docs/dev/performance.md
-// shows of them: the figures beside it, and the tables between its marks.
+// Command fleet simulates fleets of nodes and writes the figures and tables of docs/dev/performance.md.
 //
 //	fleet DOCS
 package main

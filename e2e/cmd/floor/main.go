@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command floor is the least that a poll can cost: HEAD requests, one after the
-// other, on one kept-alive connection, and nothing else; and the least that a pull
-// can cost. The benchmarks compare the agent with it.
+// Command floor does the minimum of a poll: HEAD requests, one after another, on one kept-alive connection; and the
+// minimum of a pull. The benchmarks compare the agent with it.
 //
 //	floor ROUNDS URL...
 //	floor pull URL...      of manifests

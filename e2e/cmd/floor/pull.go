@@ -17,17 +17,17 @@ import (
 	"sync"
 )
 
-// downloads is how many layers are fetched at once: CRI's default for an image (max_concurrent_downloads).
+// downloads is the number of concurrent layers: CRI's default for an image (max_concurrent_downloads).
 const downloads = 3
 
-// blob is what a manifest says of a layer or config.
+// blob is a manifest's entry of a layer or config.
 type blob struct {
 	Digest string `json:"digest"`
 	Size   int64  `json:"size"`
 }
 
-// pull is the least that a pull can cost: manifests, then each layer once, several at a time, with its SHA-256 and
-// decompressed, and nothing written. It prints what it got: bytes as sent and decompressed.
+// pull does the minimum of a pull: manifests, then each layer once, several concurrently, with its SHA-256 and
+// decompression, without writing. It prints the bytes as sent and decompressed.
 func pull(out io.Writer, urls []string) error {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: downloads, DisableCompression: true}}
 	places, err := layers(client, urls)
@@ -60,7 +60,7 @@ func pull(out io.Writer, urls []string) error {
 	return errors.Join(errs...)
 }
 
-// layers are the addresses of all layers of images, each once.
+// layers returns the URLs of all layers of images, without duplicates.
 func layers(client *http.Client, urls []string) (places []string, err error) {
 	seen := map[string]bool{}
 	for _, url := range urls {
@@ -104,7 +104,7 @@ func get(client *http.Client, url string) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// layer fetches one layer, and tells its size as sent and decompressed.
+// layer fetches one layer, and returns its size as sent and decompressed.
 func layer(client *http.Client, url string) (sent, plain int64, err error) {
 	body, err := get(client, url)
 	if err != nil {
@@ -126,7 +126,7 @@ func layer(client *http.Client, url string) (sent, plain int64, err error) {
 	return hashed.read, plain, nil
 }
 
-// hashing hashes and counts what is read.
+// hashing hashes and counts the bytes read.
 type hashing struct {
 	from io.Reader
 	hash hash.Hash
@@ -135,7 +135,7 @@ type hashing struct {
 
 func (h *hashing) Read(p []byte) (int, error) {
 	n, err := h.from.Read(p)
-	_, _ = h.hash.Write(p[:n]) // a hash takes everything
+	_, _ = h.hash.Write(p[:n]) // writing to a hash does not fail
 	h.read += int64(n)
 	return n, err
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command keeper keeps a test node (package keeper); node.Start builds and runs it. `keeper sweep` removes what
-// killed keepers left.
+// Command keeper maintains a test node (package keeper); node.Start builds and runs it. `keeper sweep` removes the
+// remains of killed keepers.
 package main
 
 import (

@@ -12,14 +12,14 @@ import (
 //go:embed guards.txt
 var guardsText string
 
-// guard is one piece of code that keeps a threat away.
+// guard is a piece of code that protects against a threat.
 type guard struct {
-	row   string   // of the table in docs/security.md
+	row   string   // of the table in docs/dev/security-evidence.md
 	file  string   // from the root of the tree
 	tests []string // of the file's package, or of the package named before them: they fail without the guard
 	room  string   // where the tests are, from the root
-	old   string   // stands in the file once
-	new   string   // stands there without the guard
+	old   string   // occurs in the file once
+	new   string   // its replacement without the guard
 }
 
 // parse reads the guards: paragraphs of a head (row, file, tests), and lines that begin with - or +.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mutants takes the guards of docs/security.md out of the code, one at a time, and runs the tests that prove
-// them: a guard without which they still pass is a survivor. It works on a copy of the tree; `make mutants` runs it.
+// Command mutants removes the guards of docs/dev/security-evidence.md from the code, one at a time, and runs their
+// tests: if the tests still pass, the guard is a survivor. It works on a copy of the tree; `make mutants` runs it.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 )
 
 func main() {
-	rows := flag.String("rows", "", "only these rows of docs/security.md, as in T1,N2")
+	rows := flag.String("rows", "", "only these rows of docs/dev/security-evidence.md, as in T1,N2")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

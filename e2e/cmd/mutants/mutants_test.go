@@ -15,15 +15,15 @@ import (
 
 const root = "../../.."
 
-// Each guard still stands in its file, and each test that it names is one that its row of the page names as the proof.
+// Each guard is in its file, and its row of the page lists each of its tests.
 func TestGuardsAreThoseOfThePage(t *testing.T) {
 	t.Parallel()
 	guards, err := parse(guardsText)
 	require.NoError(t, err)
-	page, err := os.ReadFile(filepath.Join(root, "docs/security.md"))
+	page, err := os.ReadFile(filepath.Join(root, "docs/dev/security-evidence.md"))
 	require.NoError(t, err)
 	rows := map[string]string{}
-	_, folded, found := strings.Cut(string(page), "\n<details>\n")
+	_, folded, found := strings.Cut(string(page), "\n## Tests\n")
 	require.True(t, found)
 	for _, row := range regexp.MustCompile(`(?m)^\| ([TN]\d+) \|.*\|$`).FindAllStringSubmatch(folded, -1) {
 		rows[row[1]] = row[0]
@@ -37,8 +37,8 @@ func TestGuardsAreThoseOfThePage(t *testing.T) {
 			assert.NoError(t, err, "%s %s", g.row, g.file)
 		}
 		for _, test := range g.tests {
-			if !strings.Contains(rows[g.row], "[`"+test+"`](../"+g.room+"/") {
-				t.Errorf("docs/security.md: %s does not name %s", g.row, test)
+			if !strings.Contains(rows[g.row], "[`"+test+"`](../../"+g.room+"/") {
+				t.Errorf("docs/dev/security-evidence.md: %s does not name %s", g.row, test)
 			}
 		}
 	}
@@ -61,7 +61,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A module of one guard: with its test, with a test that does not look, and out of date.
+// A module with one guard: with its test, with a test that checks nothing, and out of date.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

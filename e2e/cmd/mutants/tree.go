@@ -25,7 +25,7 @@ const (
 // tree is a copy of the sources.
 type tree struct{ dir string }
 
-// copyTree copies what is built from: neither git's own files nor the outputs of a build.
+// copyTree copies the sources, without git's files and build output.
 func copyTree(from, to string) error {
 	skip := []string{".git", "bin", "dist", "vendor", filepath.Join("e2e", ".build"), filepath.Join("e2e", "bin")}
 	return filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
@@ -55,7 +55,7 @@ func copyTree(from, to string) error {
 	})
 }
 
-// sound runs all tests once with all guards in place: a test that fails anyway proves nothing.
+// sound runs all tests once with all guards in place: a test that fails anyway shows nothing.
 func (t tree) sound(ctx context.Context, guards []guard) error {
 	rooms := map[string][]string{}
 	for _, g := range guards {
@@ -70,7 +70,7 @@ func (t tree) sound(ctx context.Context, guards []guard) error {
 	return nil
 }
 
-// try takes one guard away and puts it back.
+// try removes one guard and restores it.
 func (t tree) try(ctx context.Context, g guard) (v verdict, detail string) {
 	name := filepath.Join(t.dir, filepath.FromSlash(g.file))
 	whole, err := os.ReadFile(name)
@@ -106,7 +106,7 @@ func (t tree) try(ctx context.Context, g guard) (v verdict, detail string) {
 	return killed, ""
 }
 
-// takenFrom is the text of the file without the guard.
+// takenFrom returns the text of the file without the guard.
 func (g guard) takenFrom(text string) (string, error) {
 	if n := strings.Count(text, g.old); n != 1 {
 		return "", fmt.Errorf("the snippet stands %d times in the file, not once: bring guards.txt up to date:\n%s", n, g.old)
@@ -114,7 +114,7 @@ func (g guard) takenFrom(text string) (string, error) {
 	return strings.Replace(text, g.old, g.new, 1), nil
 }
 
-// test runs tests of one room.
+// test runs tests in one directory.
 func (t tree) test(ctx context.Context, room string, tests []string) (string, error) {
 	pattern := "^(" + strings.Join(tests, "|") + ")$"
 	cmd := exec.CommandContext(ctx,

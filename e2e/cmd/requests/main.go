@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command requests is the agent's poll without the agent: its own registry
-// client asks what each tag names now, and nothing else. The benchmarks tell
-// from it which part of a cycle is due to requests.
+// Command requests does only the requests of the agent's poll: the agent's registry client resolves each tag. The
+// benchmarks derive the share of requests in a cycle from it.
 //
 //	requests ROUNDS CERTSD REFERENCE...
 package main

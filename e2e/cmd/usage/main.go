@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command usage runs a program and writes into FILE what it used: nanoseconds of
-// a processor, and the most memory that it had, in kB. The kernel counts the
-// memory of whoever starts a program as its own, so a test, which is large,
-// cannot ask for that itself.
+// Command usage runs a program and writes its usage to FILE: CPU time in nanoseconds, and peak memory in kB. The kernel
+// attributes the starting process's memory to the program, so a test, which is large, cannot measure that itself.
 //
 //	usage FILE PROGRAM [ARGUMENT...]
 package main

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads packaging/salt as Salt does, for the tests. No Salt is needed, and none is proved to work by it.
+"""Reads packaging/salt as Salt does, for the tests. No Salt is needed, and none is verified healthy to work by it.
 
 Takes one JSON request on stdin, answers on stdout:
 

@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -39,11 +38,11 @@ type Fetcher interface {
 
 // Verifier verifies signatures.
 type Verifier interface {
-	// Verify returns the fingerprint of the key that signed a digest; release.ErrUnsigned,
-	// release.ErrForged.
-	Verify(ctx context.Context, r release.Release) (key string, err error)
-	// Keys are the fingerprints of the trusted keys.
-	Keys(ctx context.Context) ([]string, error)
+	// Signers returns the fingerprints of the keys that signed a digest, as many as must have;
+	// release.ErrUnsigned, release.ErrForged.
+	Signers(ctx context.Context, r release.Release) (keys []string, err error)
+	// Trusts reports whether what these keys signed is still accepted.
+	Trusts(ctx context.Context, keys []string) (bool, error)
 }
 
 // Options configure a Channel. All fields are required but Log.
@@ -67,11 +66,12 @@ type Channel struct {
 	loaded  bool
 	known   version
 	refused refusal
+	shards  map[digest.Digest][]catalog.PageRef // of the version that was read last
 }
 
 var _ agentcatalog.Channel = (*Channel)(nil)
 
-// refusal is a manifest that was refused for what it is, whatever the time, so that it is not fetched again.
+// refusal is a manifest that was refused for its content. It is not fetched again.
 type refusal struct {
 	digest digest.Digest
 	err    error
@@ -93,7 +93,7 @@ func (c *Channel) Last(ctx context.Context) agentcatalog.Listing {
 	return c.known.listing(c.name())
 }
 
-// Forget removes what was verified, so that any version counts as newer.
+// Forget removes the verified version, so that any version counts as newer.
 func (c *Channel) Forget(context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +128,7 @@ func (c *Channel) load(ctx context.Context) {
 	v, err := c.store.load()
 	switch {
 	case err != nil:
-		c.o.Log.WarnContext(ctx, "stored catalog not used", "catalog", c.name(), "err", err)
+		c.o.Log.WarnContext(ctx, "cannot use the stored catalog", "catalog", c.name(), "err", err)
 	case v.Name == c.o.Repository && v.Channel == c.o.Channel:
 		c.known = v
 	}
@@ -167,11 +167,11 @@ func (c *Channel) refresh(ctx context.Context, images []string) error {
 	}
 	c.known, c.refused = next, refusal{}
 	c.o.Log.InfoContext(ctx, "catalog verified", "catalog", c.name(), "version", next.Version, "digest", next.Digest,
-		"key", next.Key)
+		"keys", next.Keys)
 	return nil
 }
 
-// refusing marks the errors for which the publisher or an attacker is to blame. Two publishers
+// refusing marks the errors that the publisher or an attacker has caused. Two publishers
 // may make a version of the same number for a moment, which is no such error.
 func refusing(err error) error {
 	e, ok := errors.AsType[*catalog.Error](err)
@@ -187,21 +187,19 @@ func dependsOnClock(err error) bool {
 	return ok && e.Kind == catalog.KindFuture
 }
 
-// dropUntrusted drops the known version if its key is not trusted any more.
+// dropUntrusted drops the known version if too few of its keys are trusted now.
 func (c *Channel) dropUntrusted(ctx context.Context) error {
 	if c.known.Version == 0 || c.o.Signatures != policy.SignaturesRequire {
 		return nil
 	}
-	keys, err := c.o.Verifier.Keys(ctx)
-	if err != nil {
+	trusted, err := c.o.Verifier.Trusts(ctx, c.known.Keys)
+	if err != nil || trusted {
 		return err
 	}
-	if slices.Contains(keys, c.known.Key) {
-		return nil
-	}
-	c.o.Log.WarnContext(ctx, "key of the catalog is not trusted any more", "catalog", c.name(), "key", c.known.Key)
+	c.o.Log.WarnContext(ctx, "the keys that signed the catalog are not enough any more",
+		"catalog", c.name(), "keys", c.known.Keys)
 	untrusted := c.known
-	untrusted.Key, untrusted.Images = "", nil
+	untrusted.Keys, untrusted.Images = nil, nil
 	c.known = untrusted // its version still counts, so that no older one is taken
 	return nil
 }
@@ -212,7 +210,7 @@ func (c *Channel) read(ctx context.Context, d digest.Digest, images []string) (v
 	if err != nil {
 		return version{}, err
 	}
-	key, err := c.verify(ctx, d)
+	keys, err := c.verify(ctx, d)
 	if err != nil {
 		return version{}, err
 	}
@@ -224,13 +222,17 @@ func (c *Channel) read(ctx context.Context, d digest.Digest, images []string) (v
 	if err := m.Follows(known, d, c.o.Repository, c.o.Channel, c.o.Now()); err != nil {
 		return version{}, err
 	}
+	c.dropShards(m)
 	next := version{
-		Name: m.Name, Channel: m.Channel, Version: m.Version, Digest: d, Created: m.Created, Expires: m.Expires, Key: key,
+		Name: m.Name, Channel: m.Channel, Version: m.Version, Digest: d, Created: m.Created, Expires: m.Expires, Keys: keys,
 		Images: map[string]digest.Digest{}, pages: map[string]storedPage{},
 	}
 	for _, image := range images {
 		next.Images[image] = ""
-		ref, listed := m.Page(image)
+		ref, listed, err := c.pageRef(ctx, m, image)
+		if err != nil {
+			return version{}, err
+		}
 		if !listed {
 			continue
 		}
@@ -243,17 +245,52 @@ func (c *Channel) read(ctx context.Context, d digest.Digest, images []string) (v
 	return next, nil
 }
 
-// verify returns the key that signed a manifest; "" where none has to.
-func (c *Channel) verify(ctx context.Context, d digest.Digest) (string, error) {
-	if c.o.Signatures == policy.SignaturesOff || c.o.Signatures == "" {
-		return "", nil
+// dropShards forgets shards that a version does not have.
+func (c *Channel) dropShards(m catalog.Manifest) {
+	kept := map[digest.Digest][]catalog.PageRef{}
+	for _, ref := range m.Shards {
+		if pages, ok := c.shards[ref.Digest]; ok {
+			kept[ref.Digest] = pages
+		}
 	}
-	key, err := c.o.Verifier.Verify(ctx, release.Release{Repository: c.o.Repository, Digest: d})
+	c.shards = kept
+}
+
+// pageRef returns the reference to the page of an image. If the manifest has shards, it reads the shard of the image.
+func (c *Channel) pageRef(ctx context.Context, m catalog.Manifest, image string) (catalog.PageRef, bool, error) {
+	ref, ok := m.Shard(image)
+	if !ok {
+		page, listed := m.Page(image)
+		return page, listed, nil
+	}
+	pages, ok := c.shards[ref.Digest]
+	if !ok {
+		data, err := c.o.From.Blob(ctx, c.o.Repository, ocispec.Descriptor{
+			MediaType: catalog.ShardMediaType, Digest: ref.Digest, Size: ref.Size,
+		})
+		if err == nil {
+			pages, err = catalog.DecodeShard(data, ref)
+		}
+		if err != nil {
+			return catalog.PageRef{}, false, fmt.Errorf("shard of %s: %w", image, err)
+		}
+		c.shards[ref.Digest] = pages
+	}
+	page, listed := catalog.Manifest{Pages: pages}.Page(image)
+	return page, listed, nil
+}
+
+// verify returns the keys that signed a manifest; none if the node does not require a signature.
+func (c *Channel) verify(ctx context.Context, d digest.Digest) ([]string, error) {
+	if c.o.Signatures == policy.SignaturesOff || c.o.Signatures == "" {
+		return nil, nil
+	}
+	keys, err := c.o.Verifier.Signers(ctx, release.Release{Repository: c.o.Repository, Digest: d})
 	if err != nil && c.o.Signatures == policy.SignaturesWarn {
 		c.o.Log.WarnContext(ctx, "catalog has no valid signature", "catalog", c.name(), "digest", d, "err", err)
-		return "", nil
+		return nil, nil
 	}
-	return key, err
+	return keys, err
 }
 
 // page returns a page of the new version. A known one is not fetched again.

@@ -121,7 +121,7 @@ func TestBadVersions(t *testing.T) {
 			func(w *world) { w.publishPage(velum, `{"image":"`+other+`","releases":[]}`) }, release.ErrCatalog, "the page is of",
 		},
 		"a page with a key twice": {
-			func(w *world) { w.publishPage(velum, `{"image":"`+velum+`","releases":[],"releases":[]}`) }, release.ErrCatalog, "stands there twice",
+			func(w *world) { w.publishPage(velum, `{"image":"`+velum+`","releases":[],"releases":[]}`) }, release.ErrCatalog, "duplicate key",
 		},
 		"a page with a key in upper case": {
 			func(w *world) { w.publishPage(velum, `{"image":"`+velum+`","Releases":[]}`) }, release.ErrCatalog, `want "releases"`,
@@ -228,7 +228,7 @@ func TestVersionFromTheFutureIsTakenOnceTheClockIsRight(t *testing.T) {
 			for range 2 {
 				_, err := w.refresh()
 				require.ErrorIs(t, err, release.ErrCatalog)
-				assert.Contains(t, err.Error(), "and now it is "+clock.UTC().Format(time.RFC3339))
+				assert.Contains(t, err.Error(), "which is in the future (now: "+clock.UTC().Format(time.RFC3339))
 				w.now = w.now.Add(time.Second)
 				clock = w.now // the error names the clock of each refresh
 			}
@@ -351,11 +351,28 @@ func TestCatalogOfManyImagesAndReleases(t *testing.T) {
 	text, d, err := m.Encode()
 	require.NoError(t, err)
 	w.keys.signed[d] = "ours"
+	shards, err := m.ShardBlobs()
+	require.NoError(t, err)
+	for _, data := range shards {
+		w.blob(data)
+	}
 	w.put("prod", text)
 	w.sent()
 	l, err := w.refresh()
 	require.NoError(t, err)
-	assert.Equal(t, 3, w.sent())
+	assert.Equal(t, 4, w.sent(), "HEAD, the manifest, a shard, a page")
+	assert.Len(t, l.Images[velum], 3)
+	assert.Less(t, len(text), 60_000, "bytes of the manifest")
+
+	m.Version++
+	text, d, err = m.Encode()
+	require.NoError(t, err)
+	w.keys.signed[d] = "ours"
+	w.put("prod", text)
+	l, err = w.refresh()
+	require.NoError(t, err)
+	assert.Equal(t, 2, w.sent(), "the shard and the page are known")
+	assert.Equal(t, m.Version, l.Version)
 	assert.Len(t, l.Images[velum], 3)
 }
 

@@ -59,7 +59,7 @@ func (s store) load() (version, error) {
 		}
 		page, err := loadPage(dir, image, d)
 		if err != nil {
-			s.log.Warn("stored page not used", "image", image, "err", err)
+			s.log.Warn("cannot use the stored page", "image", image, "err", err)
 			delete(v.Images, image)
 			continue
 		}

@@ -20,7 +20,7 @@ type version struct {
 	Digest  digest.Digest `json:"digest"`
 	Created time.Time     `json:"created,omitzero"`
 	Expires time.Time     `json:"expires,omitzero"`
-	Key     string        `json:"key,omitempty"` // fingerprint of the key that signed it
+	Keys    []string      `json:"keys,omitempty"` // fingerprints of the keys that signed it
 	// Images are the pages of the images that the node has asked about; empty: not listed.
 	Images map[string]digest.Digest `json:"images"`
 
@@ -72,7 +72,10 @@ func listedOf(r catalog.Release) agentcatalog.Listed {
 		out.Members = append(out.Members, release.Reference{Repository: image, Tag: tag})
 	}
 	if r.Rollout != nil {
-		out.Rollout = agentcatalog.Rollout{From: r.Rollout.From, Spread: time.Duration(r.Rollout.Hours) * time.Hour}
+		out.Rollout = agentcatalog.Rollout{
+			From: r.Rollout.From, Spread: time.Duration(r.Rollout.Hours) * time.Hour,
+			Paused: r.Rollout.Paused != nil,
+		}
 	}
 	if w := r.Withdrawn; w != nil {
 		out.Withdrawn = &agentcatalog.Withdrawal{At: w.At, Reason: w.Reason, To: w.To}

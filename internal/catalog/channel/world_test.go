@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -63,18 +64,20 @@ type signer struct {
 	trusted *[]string
 }
 
-func (s signer) Verify(_ context.Context, r release.Release) (string, error) {
+func (s signer) Signers(_ context.Context, r release.Release) ([]string, error) {
 	key, ok := s.signed[r.Digest]
 	switch {
 	case !ok:
-		return "", release.ErrUnsigned
+		return nil, release.ErrUnsigned
 	case key != "ours":
-		return "", release.ErrForged
+		return nil, release.ErrForged
 	}
-	return key, nil
+	return []string{key}, nil
 }
 
-func (s signer) Keys(context.Context) ([]string, error) { return *s.trusted, nil }
+func (s signer) Trusts(_ context.Context, keys []string) (bool, error) {
+	return slices.ContainsFunc(keys, func(key string) bool { return slices.Contains(*s.trusted, key) }), nil
+}
 
 func newWorld(t *testing.T) *world {
 	t.Helper()

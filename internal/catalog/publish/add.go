@@ -51,7 +51,7 @@ func ParseBatch(r io.Reader) ([]Wanted, error) {
 		}
 		w, err := parseLine(text)
 		if isLong {
-			err = fmt.Errorf("%s: the line has more than %d bytes", outside.Line(text, maxShown), maxLine)
+			err = refuse(KindInput, outside.Line(text, maxShown), "the line has more than %d bytes", maxLine)
 		}
 		if w.Line = number; w.Text == "" && err == nil {
 			continue
@@ -83,7 +83,7 @@ func parseLine(line string) (Wanted, error) {
 	case err != nil:
 		return w, err
 	case len(words) > 2:
-		return w, fmt.Errorf("%s: want an image and a set, and nothing behind them", w.Text)
+		return w, refuse(KindInput, w.Text, "want an image and its set, and nothing behind them")
 	case len(words) == 2:
 		w.Set = words[1]
 	}
@@ -133,12 +133,6 @@ func (p *Publisher) Added(ctx context.Context, wanted []Wanted, on []ocispec.Pla
 		}
 		byTag[w.Image.String()] = w
 	}
-	switch {
-	case len(wrong) == 0:
-		return changes, nil
-	case len(wanted) == 1:
-		return nil, wrong[0].Err
-	}
 	slices.SortStableFunc(wrong, func(a, b Line) int { return a.Number - b.Number })
-	return nil, &BatchError{Lines: wrong}
+	return changes, wrongLines(wrong)
 }

@@ -14,8 +14,8 @@ func (p *Publisher) adopt(ctx context.Context, d *draft, tags []string) error {
 	}
 	for _, v := range later {
 		same := v.Manifest
-		same.Version, same.Created = d.manifest.Version, d.manifest.Created
-		if _, sum, err := v.Encode(); err != nil || sum != v.Digest || p.key != nil && v.SignedBy == "" {
+		same.Version, same.Created, same.Log = d.manifest.Version, d.manifest.Created, d.manifest.Log
+		if _, sum, err := v.Encode(); err != nil || sum != v.Digest || len(p.keys) > 0 && v.SignedBy == "" {
 			continue
 		}
 		_, want, errWant := d.manifest.Encode()

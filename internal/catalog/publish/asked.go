@@ -9,7 +9,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
-// asked is what a request asks for, seen against what its channel has.
+// asked is a request, compared with the content of its channel.
 type asked struct {
 	do      catalog.Action
 	changes []catalog.Change
@@ -17,8 +17,9 @@ type asked struct {
 	left    []Outcome           // changes with nothing to do
 }
 
-// ask returns what a request asks for. It refuses to offer again what the channel has withdrawn.
-func ask(r Request, state catalog.State) (asked, error) {
+// ask compares a request with its channel. It refuses to offer a withdrawn release again. former are members of its
+// sets that pages do not tell.
+func ask(r Request, state catalog.State, former map[string][]string) (asked, error) {
 	a := asked{do: r.Do, sets: map[string][]string{}}
 	for _, c := range r.Changes {
 		left, err := a.take(r, state, c)
@@ -34,7 +35,7 @@ func ask(r Request, state catalog.State) (asked, error) {
 	if r.Do == catalog.ActionPromote && r.Withdrawn {
 		a.offerAgain(state)
 	}
-	a.gatherSets(state)
+	a.gatherSets(state, former)
 	moves := func(c catalog.Change) bool { return movesSet(state, c) }
 	if r.Do == catalog.ActionAdd && slices.ContainsFunc(a.changes, moves) {
 		a.promoteListed(state)
@@ -54,14 +55,14 @@ func (a *asked) take(r Request, state catalog.State, c catalog.Change) (left str
 	case r.Do == catalog.ActionPromote && !r.Withdrawn:
 		return "", refuse(KindAgain, c.Member(), "%s", why)
 	case r.Do == catalog.ActionAdd && c.Release.Set != "":
-		return "", refuse(KindWithdrawn, c.Member(), "%s: it can be in no set", why)
+		return "", refuse(KindWithdrawn, c.Member(), "%s: it cannot be in a set", why)
 	case r.Do == catalog.ActionAdd && find(page, c.Release.Tag) == nil:
 		return why, nil // another tag of a digest that is withdrawn
 	}
 	return "", nil
 }
 
-// offerAgain adds the other withdrawn tags of what is offered again: nodes go by the digest.
+// offerAgain adds the other withdrawn tags of the digests that are offered again, because nodes compare digests.
 func (a *asked) offerAgain(state catalog.State) {
 	for _, c := range slices.Clone(a.changes) {
 		for _, r := range state.Pages[c.Image].Releases {
@@ -76,8 +77,8 @@ func (a *asked) offerAgain(state catalog.State) {
 }
 
 // gatherSets gathers the members of the sets: those that changes name or are, and for an add those that
-// the channel lists.
-func (a *asked) gatherSets(state catalog.State) {
+// the channel lists, and the former ones.
+func (a *asked) gatherSets(state catalog.State, former map[string][]string) {
 	if a.do == catalog.ActionWithdraw {
 		return
 	}
@@ -94,6 +95,7 @@ func (a *asked) gatherSets(state catalog.State) {
 		}
 	}
 	for set, members := range a.sets {
+		members = append(members, former[set]...)
 		slices.Sort(members)
 		a.sets[set] = slices.Compact(members)
 	}
@@ -106,7 +108,7 @@ func movesSet(state catalog.State, c catalog.Change) bool {
 		(is.Op != "" || is.Set != "" && is.Set != c.Release.Set)
 }
 
-// promoteListed makes an add an op of promote: what is listed stays as it is, but for its set.
+// promoteListed turns an add into a promote that changes only the sets of listed releases.
 func (a *asked) promoteListed(state catalog.State) {
 	a.do = catalog.ActionPromote
 	var changes []catalog.Change

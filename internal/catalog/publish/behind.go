@@ -18,8 +18,8 @@ import (
 // maxLater is how many version tags above the channel's version are read.
 const maxLater = 1000
 
-// Current is Read for who acts on what a channel offers: it refuses an older version than one that
-// was published, as far as the registry shows that one.
+// Current is Read for callers that act on the releases of a channel: it also refuses a version if the registry shows
+// a newer one.
 func (p *Publisher) Current(ctx context.Context, channel string) (Version, error) {
 	v, err := p.Read(ctx, channel)
 	if err != nil {
@@ -116,10 +116,7 @@ var errMoved = errors.New("it has another version now")
 // behind returns the error for a channel that went back; with KindRaced where another publisher has
 // published since it was read.
 func (p *Publisher) behind(ctx context.Context, base Version, channel string, later Version, why string) error {
-	is, err := p.client.Head(ctx, p.repository, channel)
-	if errors.Is(err, release.ErrNotFound) {
-		is, err = "", nil
-	}
+	is, err := p.head(ctx, channel)
 	switch {
 	case err != nil:
 		return err
@@ -130,7 +127,7 @@ func (p *Publisher) behind(ctx context.Context, base Version, channel string, la
 		later.Version, base.Version, later.Version, why)
 }
 
-// lacksOp returns an op of a version that is not among these; "": there is none.
+// lacksOp returns an op of a version that is not among these; "": it has no such op.
 func (p *Publisher) lacksOp(ctx context.Context, v Version, has map[string]bool) (string, error) {
 	listed, err := p.mergedOps(ctx, v)
 	switch {

@@ -109,7 +109,7 @@ func TestPublisherRefusesAChannelThatWentBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			sign := func(o *publish.Options) { o.Key = parsedKey(t, private) }
+			sign := func(o *publish.Options) { o.Keys = []*publish.Key{parsedKey(t, private)} }
 			r.withdrawn(r.publisher(sign), channel)
 			ops := r.ops()
 			test.attack(r, ops[len(ops)-1])
@@ -149,7 +149,7 @@ func TestPublisherRemembersTheHighestVersion(t *testing.T) {
 	r := newRig(t)
 	private, public := newKey(t)
 	file := filepath.Join(t.TempDir(), "versions.json")
-	with := func(o *publish.Options) { o.Key, o.State = parsedKey(t, private), file }
+	with := func(o *publish.Options) { o.Keys, o.State = []*publish.Key{parsedKey(t, private)}, file }
 	r.withdrawn(r.publisher(with), "prod")
 	old := r.manifest("prod-v00000002")
 	ops := r.ops()
@@ -166,7 +166,7 @@ func TestPublisherRemembersTheHighestVersion(t *testing.T) {
 		assert.Equal(t, publish.KindOlder, kindOf(err), "%v", err)
 	}
 	assert.Equal(t, before, r.tags(), "nothing is stored")
-	_, err := r.publisher(func(o *publish.Options) { o.Key = parsedKey(t, private) }).Read(t.Context(), "prod")
+	_, err := r.publisher(func(o *publish.Options) { o.Keys = []*publish.Key{parsedKey(t, private)} }).Read(t.Context(), "prod")
 	require.NoError(t, err, "who does not remember cannot know")
 
 	require.NoError(t, os.WriteFile(file, []byte("{"), 0o600))
@@ -202,7 +202,7 @@ func TestImmutableTagsLeaveOneVersionBehind(t *testing.T) {
 		p := func() *publish.Publisher {
 			return r.publisher(func(o *publish.Options) {
 				if isSigned {
-					o.Key = parsedKey(t, private)
+					o.Keys = []*publish.Key{parsedKey(t, private)}
 				}
 				o.Store.Transport = transportFunc(func(req *http.Request) (*http.Response, error) {
 					if immutable && req.Method == http.MethodPut && strings.HasSuffix(req.URL.Path, "/manifests/stage") {

@@ -10,8 +10,10 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
-// maxCache is how many bytes of blobs are kept.
-const maxCache = 64 << 20
+const (
+	maxCache    = 64 << 20 // bytes of blobs
+	maxTagLists = 64       // of repositories of images: a batch has the builds of an image together
+)
 
 // cache has what one publisher has read and verified, by what never changes: digests, and the
 // tags of ops. The zero value is empty.
@@ -21,6 +23,28 @@ type cache struct {
 	blobs    map[digest.Digest][]byte
 	size     int
 	ops      map[string]catalog.Op
+	tags     map[string]func() ([]string, error) // by repository of images
+}
+
+// tagsOf returns what a function returns for a repository. It is called once, also by several callers at once.
+func (c *cache) tagsOf(repository string, list func() ([]string, error)) ([]string, error) {
+	c.mu.Lock()
+	once, ok := c.tags[repository]
+	if !ok {
+		if c.tags == nil || len(c.tags) > maxTagLists {
+			c.tags = map[string]func() ([]string, error){}
+		}
+		once = sync.OnceValues(list)
+		c.tags[repository] = once
+	}
+	c.mu.Unlock()
+	tags, err := once()
+	if err != nil { // the next caller asks again
+		c.mu.Lock()
+		delete(c.tags, repository)
+		c.mu.Unlock()
+	}
+	return tags, err
 }
 
 func (c *cache) version(d digest.Digest) (Version, bool) {

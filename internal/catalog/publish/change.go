@@ -21,13 +21,19 @@ type Request struct {
 	Channel string
 	Do      catalog.Action // empty: only fold what waits
 	Changes []catalog.Change
+	// Again are releases to promote in the same version, also withdrawn ones.
+	Again   []catalog.Change
 	Expires time.Time // of refresh
+	Until   time.Time // of freeze; zero: the channel is not frozen any more
+	Reason  string    // for the log
 	New     bool      // the channel may not exist yet
 	DryRun  bool
 	Out     string // write the next version into this directory, to be signed elsewhere
-	// Withdrawn has promote offer again what the channel has withdrawn; else that is refused.
+	// Withdrawn has promote offer withdrawn releases again; otherwise promote refuses them.
 	Withdrawn bool
-	// Skipped is what was left out of the changes: the result names it.
+	// Frozen allows the change although the channel is frozen: it makes nodes apply less, not more.
+	Frozen bool
+	// Skipped are releases that were left out of the changes. The result names them.
 	Skipped []Outcome
 }
 
@@ -36,6 +42,9 @@ type Request struct {
 func (p *Publisher) Change(ctx context.Context, r Request) (Result, error) {
 	base, tags, err := p.before(ctx, r)
 	if err != nil {
+		return Result{}, err
+	}
+	if err := p.checkFrozen(r, base); err != nil {
 		return Result{}, err
 	}
 	ops, outcomes, err := p.plan(ctx, r, base, tags)
@@ -52,6 +61,11 @@ func (p *Publisher) Change(ctx context.Context, r Request) (Result, error) {
 	if err := p.checkMayWrite(ctx, base); err != nil {
 		return Result{}, err
 	}
+	if base.Digest == "" {
+		if err := p.checkMovable(ctx, r.Channel); err != nil {
+			return Result{}, err
+		}
+	}
 	for _, op := range ops {
 		p.step("storing %s", op.Tag)
 		if err := p.putOp(ctx, op); err != nil {
@@ -63,6 +77,16 @@ func (p *Publisher) Change(ctx context.Context, r Request) (Result, error) {
 		return Result{}, err
 	}
 	return d.published(outcomes, len(ops) > 0 || d.base.Digest != base.Digest), nil
+}
+
+// checkFrozen refuses to add and to promote while the channel is frozen. What another publisher has begun before may
+// still come.
+func (p *Publisher) checkFrozen(r Request, base Version) error {
+	brings := r.Do == catalog.ActionAdd || r.Do == catalog.ActionPromote
+	if brings && !r.Frozen && p.now().Before(base.Frozen) {
+		return refuse(KindFrozen, r.Channel, "the channel is frozen until %s", base.Frozen.Format(time.RFC3339))
+	}
+	return nil
 }
 
 // before reads the channel and the list of tags.
@@ -80,23 +104,46 @@ func (p *Publisher) before(ctx context.Context, r Request) (Version, []string, e
 	return base, tags, err
 }
 
-// plan returns the ops that a request needs, and what becomes of its changes. Ops that wait count as if
-// they were folded already.
+// plan returns the ops that a request needs, and the outcome of each change.
 func (p *Publisher) plan(
 	ctx context.Context, r Request, base Version, tags []string,
 ) ([]catalog.Op, []Outcome, error) {
-	state, err := p.upcoming(ctx, r, base, tags)
+	last := newestOp(r.Channel, base, tags)
+	ops, outcomes, err := p.planPart(ctx, r, base, tags, last)
+	if err != nil || len(r.Again) == 0 {
+		return ops, outcomes, err
+	}
+	for _, op := range ops {
+		last = op.Tag
+	}
+	again := Request{
+		Channel: r.Channel, Do: catalog.ActionPromote, Changes: r.Again, Withdrawn: true, Reason: r.Reason,
+	}
+	more, also, err := p.planPart(ctx, again, base, tags, last)
+	return append(ops, more...), append(outcomes, also...), err
+}
+
+// planPart returns the ops of one action. Ops that wait count as if they were folded already.
+func (p *Publisher) planPart(
+	ctx context.Context, r Request, base Version, tags []string, last string,
+) ([]catalog.Op, []Outcome, error) {
+	state, waiting, err := p.upcoming(ctx, r, base, tags)
 	if err != nil {
 		return nil, nil, err
 	}
-	a, err := ask(r, state)
+	former, err := p.former(ctx, r, base, state, waiting)
+	if err != nil {
+		return nil, nil, err
+	}
+	a, err := ask(r, state, former)
 	if err != nil {
 		return nil, nil, err
 	}
 	newTag := func(last string) string { return catalog.NewOpTag(r.Channel, p.now(), last) }
 	op := catalog.Op{
-		Tag: newTag(newestOp(r.Channel, base, tags)), Name: p.name, Channel: r.Channel,
-		Do: a.do, Changes: a.changes, Expires: r.Expires, Sets: a.sets,
+		Tag: newTag(last), Name: p.name, Channel: r.Channel,
+		Do: a.do, Changes: a.changes, Expires: r.Expires, Until: r.Until, Sets: a.sets,
+		By: p.by, Run: p.run, Reason: r.Reason,
 	}
 	next, folded := catalog.Fold(state, op)
 	effective, outcomes, err := sift(r, a.changes, state, next, folded)
@@ -104,28 +151,30 @@ func (p *Publisher) plan(
 	switch {
 	case err != nil, r.Do == "":
 		return nil, outcomes, err
-	case r.Do == catalog.ActionRefresh:
+	case r.Do == catalog.ActionRefresh, r.Do == catalog.ActionFreeze:
 		return []catalog.Op{op}, outcomes, nil
 	}
 	ops := a.ops(op, effective, newTag)
 	for _, op := range ops { // before the first one is stored
 		if _, err := op.Encode(); err != nil {
-			return nil, outcomes, &Error{Kind: KindInput, Object: r.Channel, Text: "it cannot be asked for", Err: err}
+			return nil, outcomes, &Error{Kind: KindInput, Object: r.Channel, Text: "the op is not valid", Err: err}
 		}
 	}
 	return ops, outcomes, nil
 }
 
-// upcoming returns the content of a channel with the ops that wait folded in: of the images of a
+// upcoming returns the content of a channel with the ops that wait folded in, and these ops: of the images of a
 // request, or of all where a set is added to.
-func (p *Publisher) upcoming(ctx context.Context, r Request, base Version, tags []string) (catalog.State, error) {
+func (p *Publisher) upcoming(
+	ctx context.Context, r Request, base Version, tags []string,
+) (catalog.State, []catalog.Op, error) {
 	merged, err := p.mergedOps(ctx, base)
 	if err != nil {
-		return catalog.State{}, err
+		return catalog.State{}, nil, err
 	}
 	ops, _, err := p.readOps(ctx, pendingOps(r.Channel, tags, merged))
 	if err != nil {
-		return catalog.State{}, err
+		return catalog.State{}, nil, err
 	}
 	state, err := p.state(ctx, base, append(slices.Clone(ops), catalog.Op{Changes: r.Changes})...)
 	hasSet := slices.ContainsFunc(r.Changes, func(c catalog.Change) bool { return c.Release.Set != "" })
@@ -133,10 +182,10 @@ func (p *Publisher) upcoming(ctx context.Context, r Request, base Version, tags 
 		state.Pages, err = p.Pages(ctx, base)
 	}
 	if err != nil {
-		return catalog.State{}, err
+		return catalog.State{}, nil, err
 	}
 	state, _ = catalog.Fold(state, ops...)
-	return state, nil
+	return state, ops, nil
 }
 
 // pendingOps returns the ops of a channel that it has not folded.
@@ -150,7 +199,7 @@ func pendingOps(channel string, tags, merged []string) []string {
 
 // newestOp returns the tag of a channel's newest op that is known.
 func newestOp(channel string, base Version, tags []string) string {
-	last := base.Refreshed
+	last := max(base.Refreshed, base.Freeze)
 	for _, tag := range slices.Concat(tags, base.Merged) {
 		if of, ok := catalog.OpChannel(tag); ok && of == channel {
 			last = max(last, tag)
@@ -159,7 +208,7 @@ func newestOp(channel string, base Version, tags []string) string {
 	return last
 }
 
-// sift returns the changes that have an effect, and what becomes of each. The error names all
+// sift returns the changes that have an effect, and the outcome of each change. The error names all
 // conflicts.
 func sift(
 	r Request, changes []catalog.Change, before, after catalog.State, folded []catalog.Outcome,
@@ -176,9 +225,9 @@ func sift(
 		case f.Err != nil:
 			conflicts = append(conflicts, f.Err.Error())
 		case is == nil:
-			o.Changed, o.Note = false, "older than what the page keeps"
+			o.Changed, o.Note = false, "older than the releases that the page keeps"
 		case f.Changed && was != nil && isSame(*was, *is):
-			o.Changed, o.Note = false, "listed so already"
+			o.Changed, o.Note = false, "listed with the same set and rollout already"
 		case f.Changed:
 			effective = append(effective, c)
 			o.Note = overtaken(r, after.Pages[f.Image], f.Tag)
@@ -239,7 +288,7 @@ func find(p catalog.Page, tag string) *catalog.Release {
 	return &p.Releases[at]
 }
 
-// mergeOwn publishes until the channel has what these ops ask for.
+// mergeOwn publishes until the channel has the changes of these ops.
 func (p *Publisher) mergeOwn(ctx context.Context, r Request, ops []catalog.Op) (draft, error) {
 	if len(ops) > 0 {
 		if err := p.awaitListed(ctx, r.Channel, ops); err != nil {
@@ -258,7 +307,7 @@ func (p *Publisher) mergeOwn(ctx context.Context, r Request, ops []catalog.Op) (
 		case len(lost) == 0:
 			return d, p.confirm(ctx, d.base, ops)
 		case attempt == store.MaxAttempts: // it is in the list of tags again and again, or not
-			return d, refuse(KindTimeout, lost[0].Tag, "stored, and still not folded")
+			return d, refuse(KindTimeout, lost[0].Tag, "stored, but still not in the channel")
 		}
 		for _, op := range lost { // another publisher has deleted it
 			if err := p.putOp(ctx, op); err != nil {
@@ -288,7 +337,8 @@ func (p *Publisher) lost(ctx context.Context, v Version, ops []catalog.Op) ([]ca
 			return nil, err
 		}
 		after, _ := catalog.Fold(before, op)
-		if after.Refreshed != before.Refreshed || !maps.EqualFunc(after.Pages, before.Pages, isSamePage) {
+		if after.Refreshed != before.Refreshed || after.Freeze != before.Freeze ||
+			!maps.EqualFunc(after.Pages, before.Pages, isSamePage) {
 			out = append(out, op)
 		}
 	}
@@ -305,7 +355,14 @@ func (p *Publisher) state(ctx context.Context, v Version, ops ...catalog.Op) (ca
 	}
 	slices.Sort(images)
 	pages, err := p.Pages(ctx, v, slices.Compact(images)...)
-	return catalog.State{Pages: pages, Expires: v.Expires, Refreshed: v.Refreshed}, err
+	state := stateOf(v)
+	state.Pages = pages
+	return state, err
+}
+
+// stateOf returns the content of a version without its pages and ops.
+func stateOf(v Version) catalog.State {
+	return catalog.State{Expires: v.Expires, Refreshed: v.Refreshed, Frozen: v.Frozen, Freeze: v.Freeze}
 }
 
 func isSamePage(a, b catalog.Page) bool { return slices.EqualFunc(a.Releases, b.Releases, isEqual) }

@@ -5,6 +5,7 @@ package publish
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/internal/outside"
@@ -23,11 +24,14 @@ const (
 	KindPlatform  Kind = "platform"  // the image is not for a platform
 	KindWithdrawn Kind = "withdrawn" // the release was withdrawn
 	KindAgain     Kind = "again"     // the channel has withdrawn the release, and the request does not offer it again
+	KindSoak      Kind = "soak"      // the channel has not offered the release long enough
 	KindSet       Kind = "set"       // a part of a set would be changed without the rest
+	KindFrozen    Kind = "frozen"    // the channel is frozen, and the request adds or promotes
 	KindSigned    Kind = "signed"    // the channel is signed, and there is no key
 	KindUnsigned  Kind = "unsigned"  // a key is given, and what it would build upon has no valid signature
 	KindOlder     Kind = "older"     // the channel went back to an older version than one that was published
 	KindRaced     Kind = "raced"     // another publisher has published in the meantime
+	KindImmutable Kind = "immutable" // the registry does not let the tag of the channel move
 	KindTimeout   Kind = "timeout"   // the registry does not list what it has stored
 	KindInput     Kind = "input"     // a file or an argument is not valid
 )
@@ -65,20 +69,38 @@ func isKind(err error, kind Kind) bool {
 	return ok && e.Kind == kind
 }
 
-// Line is a line of a batch that is wrong.
+// Line is an image of a batch or of the arguments that is wrong.
 type Line struct {
-	Number int    `json:"line"`
-	Text   string `json:"text"`
-	Err    error  `json:"-"`
+	Number int // of the batch; 0: an argument
+	Text   string
+	Err    error
 }
 
-// BatchError names all lines of a batch that are wrong. Nothing of the batch was added.
+// BatchError names all images of a request that are wrong. Nothing of the request was published.
 type BatchError struct{ Lines []Line }
 
+// wrongLines returns the error for images that are wrong; nil: none is.
+func wrongLines(wrong []Line) error {
+	switch len(wrong) {
+	case 0:
+		return nil
+	case 1:
+		if wrong[0].Number == 0 {
+			return wrong[0].Err
+		}
+	}
+	return &BatchError{Lines: wrong}
+}
+
+// IsInput reports whether all images are wrong as they are written.
+func (e *BatchError) IsInput() bool {
+	return !slices.ContainsFunc(e.Lines, func(l Line) bool { return !isKind(l.Err, KindInput) })
+}
+
 func (e *BatchError) Error() string {
-	text := fmt.Sprintf("batch: nothing is added, %d lines are wrong", len(e.Lines))
+	text := fmt.Sprintf("nothing was published: %d images are wrong", len(e.Lines))
 	if len(e.Lines) == 1 {
-		text = "batch: nothing is added, a line is wrong"
+		text = "nothing was published: one image is wrong"
 	}
 	for _, l := range e.Lines {
 		text += "\n  "
@@ -90,10 +112,10 @@ func (e *BatchError) Error() string {
 	return text
 }
 
-// near returns the candidates that are most like a word, at most two, and none that differs in
-// more than a third of it.
+// near returns the candidates that are most like a word, at most two. They differ in at most a third of it, and one
+// character more.
 func near(word string, candidates []string) []string {
-	best, found := len(word)/3+1, []string(nil)
+	best, found := len(word)/3+2, []string(nil)
 	for _, c := range candidates {
 		switch d := distance(word, c, best); {
 		case d < best:

@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// floating are names of tags that say what they do: they name the newest build of something.
+// floating are names of tags that name the newest build.
 var floating = []string{
 	"latest", "stable", "edge", "nightly", "main", "master", "trunk", "head", "tip", "develop", "devel", "development",
 	"dev", "testing", "unstable", "canary", "rolling", "current", "next", "snapshot", "staging", "production", "prod",
@@ -53,16 +53,16 @@ func (p *Publisher) checkFloats(ctx context.Context, i Image, d digest.Digest) e
 var architectures = strings.NewReplacer("amd64", "", "arm64", "", "x86_64", "", "aarch64", "", "386", "",
 	"armv7", "", "s390x", "", "ppc64le", "", "riscv64", "")
 
-// isFloatingName reports whether a tag is a name of what is newest, also with a variant behind it, as in
+// isFloatingName reports whether a tag names the newest build, also with a variant behind it, as in
 // latest-alpine. With digits behind it, it names a build: main-20240115.
 func isFloatingName(tag string) bool {
 	name, variant, _ := strings.Cut(strings.ToLower(tag), "-")
 	return slices.Contains(floating, name) && !strings.ContainsAny(architectures.Replace(variant), "0123456789")
 }
 
-// longerTag returns a tag of the same image that says more than a tag does; "": there is none.
+// longerTag returns a longer tag of the same image that extends a tag; "": there is none.
 func (p *Publisher) longerTag(ctx context.Context, i Image, d digest.Digest) (string, error) {
-	list, err := p.client.Tags(ctx, i.Repository)
+	list, err := p.imageTags(ctx, i.Repository)
 	if err != nil {
 		return "", err
 	}
@@ -99,7 +99,7 @@ func (p *Publisher) longerTag(ctx context.Context, i Image, d digest.Digest) (st
 // revision of a version, or a version with more components.
 func saysMore(tag, of string) bool {
 	t, err := tags.Parse(tag)
-	isBuild := err == nil && t.Form() != tags.Short
+	isBuild := err == nil && (t.Form() == tags.Intermediate || t.Form() == tags.Long)
 	if isFloatingName(of) {
 		return isBuild
 	}

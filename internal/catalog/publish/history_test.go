@@ -210,7 +210,7 @@ func (h *history) withdraw() {
 func (h *history) prune() {
 	h.now = h.now.Add(time.Duration(rapid.IntRange(1, 30).Draw(h.t, "hours")) * time.Hour)
 	for _, channel := range []string{"stage", "prod"} {
-		_, err := h.p.Prune(h.t.Context(), channel, 1, false)
+		_, err := h.p.Prune(h.t.Context(), channel, publish.Pruning{Keep: 1})
 		require.NoError(h.t, err)
 		require.Equal(h.t, h.before[channel], h.listed(channel))
 	}

@@ -49,26 +49,30 @@ func (i Image) String() string { return i.Repository + ":" + i.Tag }
 // Lookup checks an image in its registry: the tag is there and does not move, it names the given
 // digest, and the image is for all of these platforms. It returns the release.
 func (p *Publisher) Lookup(ctx context.Context, i Image, on []ocispec.Platform) (catalog.Release, error) {
-	d, err := p.client.Head(ctx, i.Repository, i.Tag)
+	kind, body, err := p.client.Manifest(ctx, i.Repository, i.Tag)
+	d := digest.FromBytes(body)
 	switch {
 	case errors.Is(err, release.ErrNotFound):
 		e := refuse(KindTag, i.String(), "the registry has no such tag")
-		if list, err := p.client.Tags(ctx, i.Repository); err == nil {
+		if list, err := p.imageTags(ctx, i.Repository); err == nil {
 			e.Near = near(i.Tag, list)
 		}
 		return catalog.Release{}, e
 	case err != nil:
 		return catalog.Release{}, err
 	case i.Digest != "" && i.Digest != d:
-		e := refuse(KindDigest, i.String(), "the tag names %s, not %s", d, i.Digest)
-		return catalog.Release{}, e
+		return catalog.Release{}, refuse(KindDigest, i.String(), "the tag names %s, not %s", d, i.Digest)
 	}
 	if err := p.checkFloats(ctx, i, d); err != nil {
 		return catalog.Release{}, err
 	}
+	top, err := ocimanifest.Parse(kind, body)
+	if err != nil {
+		return catalog.Release{}, fmt.Errorf("%s: %w", i, err)
+	}
 	r := catalog.Release{Tag: i.Tag, Digest: d}
 	for _, platform := range on {
-		build, err := p.describe(ctx, i, d, platform)
+		build, err := p.describe(ctx, i, d, top, platform)
 		if err != nil {
 			return catalog.Release{}, err
 		}
@@ -84,12 +88,15 @@ func (p *Publisher) Lookup(ctx context.Context, i Image, on []ocispec.Platform) 
 	return r, nil
 }
 
-// describe reads what an image is for a platform.
+// describe reads the build of an image for a platform. top is its manifest or index.
 func (p *Publisher) describe(
-	ctx context.Context, i Image, d digest.Digest, platform ocispec.Platform,
+	ctx context.Context, i Image, d digest.Digest, top ocimanifest.Document, platform ocispec.Platform,
 ) (ocimanifest.Build, error) {
 	content := ocimanifest.Content{
 		Document: func(desc ocispec.Descriptor) (ocimanifest.Document, error) {
+			if desc.Digest == d {
+				return top, nil
+			}
 			kind, body, err := p.client.Manifest(ctx, i.Repository, desc.Digest.String())
 			if err != nil {
 				return ocimanifest.Document{}, err
@@ -108,4 +115,9 @@ func (p *Publisher) describe(
 		return build, fmt.Errorf("%s: %w", i, err)
 	}
 	return build, nil
+}
+
+// imageTags returns the tags of a repository of images. It asks once for all builds of an image.
+func (p *Publisher) imageTags(ctx context.Context, repository string) ([]string, error) {
+	return p.cache.tagsOf(repository, func() ([]string, error) { return p.client.Tags(ctx, repository) })
 }

@@ -6,16 +6,22 @@ import (
 	"bytes"
 	"context"
 	"crypto"
+	"crypto/elliptic"
 	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	sigstore "github.com/sigstore/sigstore/pkg/signature"
+
+	"github.com/kubic-project/image-update-agent/internal/signature"
 )
 
 // Key signs catalogs.
@@ -24,9 +30,21 @@ type Key struct {
 	public []byte // PEM
 }
 
+// CheckPublic checks that PEM holds a public key.
+func CheckPublic(data []byte) error {
+	if block, _ := pem.Decode(data); block != nil && strings.Contains(block.Type, "PRIVATE") {
+		return errors.New("a private key: want the public one")
+	}
+	_, err := signature.WithKeys(1, data)
+	return err
+}
+
 // ParseKey reads a private key in PEM, also one that cosign has encrypted. password is called
 // where the key needs one.
 func ParseKey(data []byte, password func() ([]byte, error)) (*Key, error) {
+	if block, _ := pem.Decode(data); block != nil && strings.Contains(block.Type, "PUBLIC") {
+		return nil, errors.New("a public key: want the private one")
+	}
 	private, err := cryptoutils.UnmarshalPEMToPrivateKey(data, func(bool) ([]byte, error) { return password() })
 	if err != nil {
 		return nil, fmt.Errorf("private key: %w", err)
@@ -46,6 +64,18 @@ func ParseKey(data []byte, password func() ([]byte, error)) (*Key, error) {
 	return &Key{signer: signer, public: text}, nil
 }
 
+// Public returns the public key in PEM.
+func (k *Key) Public() []byte { return bytes.Clone(k.public) }
+
+// NewKey makes a key pair, ECDSA on P-256, in PEM. With a password, the private key is encrypted as cosign does.
+func NewKey(password []byte) (private, public []byte, err error) {
+	pass := cryptoutils.SkipPassword
+	if len(password) > 0 {
+		pass = cryptoutils.StaticPasswordFunc(password)
+	}
+	return cryptoutils.GeneratePEMEncodedECDSAKeyPair(elliptic.P256(), pass)
+}
+
 // sign returns the signature of a message in base64.
 func (k *Key) sign(message []byte) (string, error) {
 	sig, err := k.signer.SignMessage(bytes.NewReader(message))
@@ -62,7 +92,7 @@ const (
 	simpleType       = "cosign container image signature"
 )
 
-// payloadOf returns what is to be signed for a manifest, as cosign writes it.
+// payloadOf returns the payload of cosign that is signed for a manifest.
 func payloadOf(repository string, d digest.Digest) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"critical": map[string]any{
@@ -74,13 +104,13 @@ func payloadOf(repository string, d digest.Digest) ([]byte, error) {
 	})
 }
 
-// putSignature stores a payload with its signature under the tag of the signed digest, as
+// putSignature stores a payload with its signatures under the tag of the signed digest, as
 // cosign does.
-func (p *Publisher) putSignature(ctx context.Context, tag string, payload []byte, signature string) error {
+func (p *Publisher) putSignature(ctx context.Context, tag string, payload []byte, sigs ...string) error {
 	d := digest.FromBytes(payload)
 	config, err := json.Marshal(map[string]any{
 		"architecture": "", "os": "", "created": "0001-01-01T00:00:00Z", "config": map[string]any{},
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []digest.Digest{d}},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": slices.Repeat([]digest.Digest{d}, len(sigs))},
 	})
 	if err != nil {
 		return err
@@ -93,15 +123,19 @@ func (p *Publisher) putSignature(ctx context.Context, tag string, payload []byte
 	if err != nil {
 		return err
 	}
+	var layers []ocispec.Descriptor
+	for _, sig := range sigs {
+		layers = append(layers, ocispec.Descriptor{
+			MediaType: simpleMediaType, Digest: layer.Digest, Size: layer.Size,
+			Annotations: map[string]string{simpleAnnotation: sig},
+		})
+	}
 	body, err := json.Marshal(ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
 		Config: ocispec.Descriptor{
 			MediaType: ocispec.MediaTypeImageConfig, Digest: configRef.Digest, Size: configRef.Size,
 		},
-		Layers: []ocispec.Descriptor{{
-			MediaType: simpleMediaType, Digest: layer.Digest, Size: layer.Size,
-			Annotations: map[string]string{simpleAnnotation: signature},
-		}},
+		Layers: layers,
 	})
 	if err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -85,7 +84,7 @@ func diffPages(image, from string, a catalog.Page, to string, b catalog.Page) []
 	return out
 }
 
-// changeOf says what a tag changes against another.
+// changeOf names the change from one tag to another.
 func changeOf(from, to string) string {
 	switch {
 	case from == "":
@@ -99,43 +98,6 @@ func changeOf(from, to string) string {
 		return tags.Unrelated.String()
 	}
 	return tags.ChangeBetween(x, y).String()
-}
-
-// Step is one version in the history of a channel.
-type Step struct {
-	Version uint64        `json:"version"`
-	Digest  digest.Digest `json:"digest"`
-	Created time.Time     `json:"created"`
-	Ops     []string      `json:"ops"`
-	Images  []string      `json:"images"` // those whose pages changed
-}
-
-// History returns the last versions of a channel, the newest first, as far as they are there.
-func (p *Publisher) History(ctx context.Context, v Version, most int) ([]Step, error) {
-	var out []Step
-	for len(out) < most {
-		step := Step{Version: v.Version, Digest: v.Digest, Created: v.Created, Ops: v.Merged, Images: []string{}}
-		if step.Ops == nil {
-			step.Ops = []string{}
-		}
-		var before Version
-		var err error
-		if v.Previous != "" {
-			p.step("reading version before %d", v.Version)
-			before, err = p.read(ctx, string(v.Previous))
-		}
-		for _, page := range v.Pages {
-			if ref, ok := before.Page(page.Image); !ok || ref != page {
-				step.Images = append(step.Images, page.Image)
-			}
-		}
-		out = append(out, step)
-		if v.Previous == "" || err != nil { // pruned
-			return out, ctx.Err()
-		}
-		v = before
-	}
-	return out, nil
 }
 
 // Waits lists the ops of a channel that wait, each with the reason. An op that another publisher
@@ -158,7 +120,7 @@ func (p *Publisher) Waits(ctx context.Context, v Version) ([]Waiting, error) {
 	}
 	ops, waiting, err := p.readOps(ctx, pending)
 	for _, op := range ops {
-		waiting = append(waiting, Waiting{Op: op.Tag, Why: "the next publisher folds it"})
+		waiting = append(waiting, Waiting{Op: op.Tag, Why: "the next publisher publishes it"})
 	}
 	return waiting, err
 }

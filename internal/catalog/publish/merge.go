@@ -12,7 +12,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/store"
 )
@@ -31,6 +30,7 @@ type draft struct {
 	pending  map[string]bool          // the ops that it folds
 	waiting  []Waiting
 	isStored bool // under its version tag, and signed where there is a key
+	isBelow  bool // base is below another version tag
 }
 
 // isEmpty reports whether the channel has all that was asked for.
@@ -47,7 +47,7 @@ func (d draft) lacks(ops map[string]bool) bool {
 }
 
 // prepare reads a channel and the ops that it lacks, folds these and extra ones, and returns the
-// next version. Where another publisher publishes in the meantime, it begins anew.
+// next version. If another publisher publishes in the meantime, it begins again.
 func (p *Publisher) prepare(ctx context.Context, channel string, isNew bool, extra ...catalog.Op) (draft, error) {
 	for attempt := 1; ; attempt++ {
 		d, err := p.prepareOnce(ctx, channel, isNew, extra...)
@@ -72,7 +72,7 @@ func (p *Publisher) prepareOnce(ctx context.Context, channel string, isNew bool,
 	if err != nil {
 		return draft{}, err
 	}
-	state := catalog.State{Expires: base.Expires, Refreshed: base.Refreshed}
+	state := stateOf(base)
 	if state.Merged, err = p.mergedOps(ctx, base); err != nil {
 		return draft{}, err
 	}
@@ -84,7 +84,7 @@ func (p *Publisher) prepareOnce(ctx context.Context, channel string, isNew bool,
 	if err := p.checkBehind(ctx, base, channel, tags, state.Merged, ops); err != nil {
 		return draft{}, err
 	}
-	d.waiting = waiting
+	d.waiting, d.isBelow = waiting, len(laterTags(base.Version, channel, tags)) > 0
 	ops = append(ops, extra...)
 	// An op that was pruned needs no place in the list.
 	listed := map[string]bool{}
@@ -119,6 +119,7 @@ func (p *Publisher) fold(
 	m := catalog.Manifest{
 		Name: p.name, Channel: channel, Version: nextVersion(d.base, channel, tags),
 		Created: p.now().UTC().Truncate(time.Second), Expires: next.Expires, Refreshed: next.Refreshed,
+		Frozen: next.Frozen, Freeze: next.Freeze,
 		Previous: d.base.Digest, Merged: catalog.LastMerged(slices.Sorted(maps.Keys(d.pending))),
 		Pages: slices.Clone(d.base.Pages),
 	}
@@ -136,8 +137,13 @@ func (p *Publisher) fold(
 		}
 		m.Ops = catalog.BlobRef{Digest: d.add(data), Size: int64(len(data))}
 	}
+	if m.Log, err = p.logged(ctx, d, m.Version, ops); err != nil {
+		return err
+	}
+	shards, err := m.ShardBlobs()
+	maps.Copy(d.blobs, shards)
 	d.manifest = m
-	return nil
+	return err
 }
 
 // add notes a blob.
@@ -188,15 +194,12 @@ func (p *Publisher) merge(
 			must, begun = maps.Clone(d.pending), false
 			maps.Copy(must, own)
 		}
-		settled := d.base.Digest != "" && !d.lacks(must)
-		if settled && wrote {
-			settled, err = p.isTagged(ctx, d.base)
-		}
+		settled, err := p.isSettled(ctx, d, must, wrote)
 		switch {
 		case err != nil:
 		case settled:
 			return d, nil
-		case !wrote || d.lacks(own) || !d.lacks(must) || patience > maxPatience:
+		case !wrote || d.lacks(own) || !d.lacks(must) && !d.isBelow || patience > maxPatience:
 			if err = p.publish(ctx, d); err == nil {
 				begun, wrote, patience = true, true, 1
 			}
@@ -213,18 +216,30 @@ func (p *Publisher) merge(
 	}
 }
 
-// isTagged reports whether the version tag of a channel's manifest names this manifest. It does not
-// where two publishers have published the same version, and their writes have crossed: then nodes
-// get another version, which all of them take.
-func (p *Publisher) isTagged(ctx context.Context, v Version) (bool, error) {
-	is, err := p.client.Head(ctx, p.repository, catalog.VersionTag(v.Channel, v.Version))
-	if errors.Is(err, release.ErrNotFound) {
+// isSettled reports whether a draft's channel has all ops that must be in it. If this publisher wrote, the channel must
+// also be the newest.
+func (p *Publisher) isSettled(ctx context.Context, d draft, must map[string]bool, wrote bool) (bool, error) {
+	if d.base.Digest == "" || d.lacks(must) {
 		return false, nil
 	}
+	if !wrote {
+		return true, nil
+	}
+	return p.isNewest(ctx, d)
+}
+
+// isNewest reports whether all nodes take the channel's manifest. They do not where the writes of two publishers have
+// crossed: another manifest has the same version, or a higher one. Then they need another version.
+func (p *Publisher) isNewest(ctx context.Context, d draft) (bool, error) {
+	if d.isBelow {
+		return false, nil
+	}
+	v := d.base
+	is, err := p.head(ctx, catalog.VersionTag(v.Channel, v.Version))
 	return is == v.Digest, err
 }
 
-// maxPatience is how often a publisher waits for another one to fold its op.
+// maxPatience is how often a publisher waits for another one to fold its op, or to name the channel after a version.
 const maxPatience = 3
 
 // publish stores a draft with its signature. Its error has KindRaced where another publisher has
@@ -243,36 +258,37 @@ func (p *Publisher) publish(ctx context.Context, d draft) error {
 	}
 	p.step("publishing %s", tag)
 	if d.isStored {
-		return p.client.PutManifest(ctx, p.repository, d.manifest.Channel, body)
+		return p.moveTag(ctx, d.manifest.Channel, body)
 	}
 	if err := p.client.PutManifest(ctx, p.repository, tag, body); err != nil {
 		return err
 	}
-	if p.key != nil {
+	if len(p.keys) > 0 {
 		payload, err := payloadOf(p.name, sum)
 		if err != nil {
 			return err
 		}
-		sig, err := p.key.sign(payload)
-		if err != nil {
-			return err
+		var sigs []string
+		for _, key := range p.keys {
+			sig, err := key.sign(payload)
+			if err != nil {
+				return err
+			}
+			sigs = append(sigs, sig)
 		}
-		if err := p.putSignature(ctx, catalog.SignatureTag(sum), payload, sig); err != nil {
+		if err := p.putSignature(ctx, catalog.SignatureTag(sum), payload, sigs...); err != nil {
 			return err
 		}
 	}
-	return p.client.PutManifest(ctx, p.repository, d.manifest.Channel, body)
+	return p.moveTag(ctx, d.manifest.Channel, body)
 }
 
-// checkBase returns KindRaced where a channel is not what a draft was built upon, or its version
+// checkBase returns KindRaced if the channel has changed since a draft was made, or the version
 // tag is taken. This does not prevent races, which the next round of merge ends. It makes them
 // rare, so that nodes seldom see two manifests of one version.
 func (p *Publisher) checkBase(ctx context.Context, base Version, channel, tag string, sum digest.Digest) error {
 	for what, want := range map[string]digest.Digest{channel: base.Digest, tag: ""} {
-		is, err := p.client.Head(ctx, p.repository, what)
-		if errors.Is(err, release.ErrNotFound) {
-			is, err = "", nil
-		}
+		is, err := p.head(ctx, what)
 		if err != nil {
 			return err
 		}
@@ -288,7 +304,13 @@ func (p *Publisher) checkBase(ctx context.Context, base Version, channel, tag st
 func (p *Publisher) putBlobs(ctx context.Context, blobs map[digest.Digest][]byte) error {
 	p.step("storing %d blobs", len(blobs))
 	return each(ctx, slices.Sorted(maps.Keys(blobs)), func(ctx context.Context, _ int, d digest.Digest) error {
+		if _, ok := p.cache.blob(d); ok {
+			return nil // the registry has it
+		}
 		_, err := p.client.PutBlob(ctx, p.repository, blobs[d])
+		if err == nil {
+			p.cache.addBlob(d, blobs[d]) // read again to see whether the channel has the change
+		}
 		return err
 	})
 }

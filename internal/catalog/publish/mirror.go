@@ -17,7 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// Copy is what a mirror has to copy: a digest, and the tag that it gets.
+// Copy is one copy that a mirror must make: a digest, and the tag that it gets.
 type Copy struct {
 	Repository string        `json:"repository"`
 	Tag        string        `json:"tag"`
@@ -25,26 +25,34 @@ type Copy struct {
 	Kind       string        `json:"kind"` // image, floating, signature or catalog
 }
 
-// Mirrored says what of a channel is mirrored.
+// Mirrored selects the releases of a channel that a mirror copies.
 type Mirrored struct {
-	Newest   int  // so many of the newest releases of each short tag; 0: all that are offered
+	Newest   int  // so many of the newest releases of each version; 0: all that are offered
 	Floating bool // the short and intermediate tags, too, as the channel has them
 }
 
-// Copies lists what a mirror of a channel has to have: images, their signatures, the version and
+// kindImage is the kind of a copy of a release.
+const kindImage = "image"
+
+// Copies lists everything that a mirror of a channel must have: images, their signatures, the version and
 // its signature. The channel's tag is last: a mirror that has it has all the others.
 func (p *Publisher) Copies(ctx context.Context, v Version, m Mirrored) ([]Copy, error) {
 	pages, err := p.Pages(ctx, v)
 	if err != nil {
 		return nil, err
 	}
-	images := []Copy{}
-	for _, ref := range v.Pages {
-		images = append(images, copiesOf(pages[ref.Image], m)...)
+	images, ofImage := []Copy{}, make([][]Copy, len(v.Pages))
+	for n, ref := range v.Pages {
+		ofImage[n] = copiesOf(pages[ref.Image], m)
+		images = append(images, ofImage[n]...)
+	}
+	unsigned, err := p.withoutSignatures(ctx, ofImage)
+	if err != nil {
+		return nil, err
 	}
 	signatures := make([][]Copy, len(images))
 	err = each(ctx, images, func(ctx context.Context, n int, c Copy) error {
-		if c.Kind != "image" {
+		if c.Kind != kindImage || unsigned[c.Repository] {
 			return nil
 		}
 		p.step("looking for the signature of %s:%s", c.Repository, c.Tag)
@@ -65,7 +73,7 @@ func (p *Publisher) Copies(ctx context.Context, v Version, m Mirrored) ([]Copy, 
 	return slices.Concat(images, slices.Concat(signatures...), own), nil
 }
 
-// copiesOf lists what a mirror copies of a page.
+// copiesOf lists the copies of a page.
 func copiesOf(page catalog.Page, m Mirrored) []Copy {
 	var out []Copy
 	count := map[string]int{}
@@ -80,12 +88,12 @@ func copiesOf(page catalog.Page, m Mirrored) []Copy {
 		tag, err := tags.Parse(r.Tag)
 		short := r.Tag
 		if err == nil {
-			short = tag.App()
+			short = tag.Series()
 		}
 		if count[short]++; m.Newest > 0 && count[short] > m.Newest {
 			continue
 		}
-		out = append(out, Copy{Repository: page.Image, Tag: r.Tag, Digest: r.Digest, Kind: "image"})
+		out = append(out, Copy{Repository: page.Image, Tag: r.Tag, Digest: r.Digest, Kind: kindImage})
 		if err != nil || !m.Floating {
 			continue
 		}
@@ -93,7 +101,7 @@ func copiesOf(page catalog.Page, m Mirrored) []Copy {
 		if intermediate, ok := tag.Intermediate(); ok {
 			moves = append(moves, intermediate.String())
 		}
-		for _, each := range moves {
+		for _, each := range moves { // a single tag is its own, and known
 			if !known[each] {
 				known[each] = true
 				out = append(out, Copy{Repository: page.Image, Tag: each, Digest: r.Digest, Kind: "floating"})
@@ -101,6 +109,46 @@ func copiesOf(page catalog.Page, m Mirrored) []Copy {
 		}
 	}
 	return out
+}
+
+// fewReleases is how many releases of an image are asked for their signatures at most without a look at its tags.
+const fewReleases = 3
+
+// withoutSignatures returns the repositories whose releases have no signatures: their lists of tags have none, nor has
+// the registry one of the newest and the oldest release. A list alone is not enough, because a proxy lists only what it
+// has served.
+func (p *Publisher) withoutSignatures(ctx context.Context, ofImage [][]Copy) (map[string]bool, error) {
+	unsigned := make([]bool, len(ofImage))
+	err := each(ctx, ofImage, func(ctx context.Context, n int, copies []Copy) error {
+		releases := slices.DeleteFunc(slices.Clone(copies), func(c Copy) bool { return c.Kind != kindImage })
+		if len(releases) <= fewReleases {
+			return nil
+		}
+		newest, oldest := releases[0], releases[len(releases)-1]
+		p.step("looking for signatures in %s", newest.Repository)
+		list, err := p.client.Tags(ctx, newest.Repository)
+		if err != nil {
+			return ctx.Err() // the releases are asked instead
+		}
+		isListed := func(c Copy) bool { return slices.Contains(list, catalog.SignatureTag(c.Digest)) }
+		if slices.ContainsFunc(releases, isListed) {
+			return nil
+		}
+		for _, c := range []Copy{newest, oldest} {
+			if found, err := p.signatureOf(ctx, c.Repository, c.Digest); err != nil || len(found) > 0 {
+				return err
+			}
+		}
+		unsigned[n] = true
+		return nil
+	})
+	out := map[string]bool{}
+	for n, copies := range ofImage {
+		if unsigned[n] {
+			out[copies[0].Repository] = true
+		}
+	}
+	return out, err
 }
 
 // signatureOf returns the signature of a digest, if it has one under its tag.

@@ -7,17 +7,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// The files of a directory that is to be signed elsewhere. PayloadFile is what is signed.
+// The files of a directory of --out. PayloadFile is the file to sign.
 const (
 	PayloadFile  = "payload.json"
 	manifestFile = "manifest.json"
@@ -82,27 +82,21 @@ func writeDir(dir string, files map[string][]byte) error {
 }
 
 // PublishDir publishes the version that a directory holds, with a signature that was made
-// elsewhere over its payload: base64 or bytes. It can be repeated after a failure.
-func (p *Publisher) PublishDir(ctx context.Context, dir string, sig []byte) (Result, error) {
+// elsewhere over its payload: base64 or bytes. Callers can repeat it after a failure.
+func (p *Publisher) PublishDir(ctx context.Context, dir string, sigs [][]byte, dryRun bool) (Result, error) {
 	if p.verifier == nil {
-		return Result{}, refuse(KindInput, dir, "there is no public key to check the signature with")
-	}
-	encoded, err := parseSignature(sig)
-	if err != nil {
-		return Result{}, &Error{Kind: KindInput, Object: "signature", Text: "not one", Err: err}
+		return Result{}, refuse(KindInput, dir, "no public key was given to check the signature")
 	}
 	d, body, payload, err := p.readDir(dir)
 	if err != nil {
 		return Result{}, err
 	}
-	if _, err := p.verifier.VerifyBytes(ctx, payload, encoded); err != nil {
-		return Result{}, &Error{Kind: KindUnsigned, Object: dir, Text: "the signature is not valid", Err: err}
+	encoded, err := p.checkSignatures(ctx, dir, payload, sigs)
+	if err != nil {
+		return Result{}, err
 	}
 	channel, sum := d.manifest.Channel, digest.FromBytes(body)
-	is, err := p.client.Head(ctx, p.repository, channel)
-	if errors.Is(err, release.ErrNotFound) {
-		is, err = "", nil
-	}
+	is, err := p.head(ctx, channel)
 	switch {
 	case err != nil:
 		return Result{}, err
@@ -110,13 +104,21 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sig []byte) (Res
 		d.base = Version{Manifest: d.manifest, Digest: sum}
 		return d.published(nil, false), nil
 	case is != d.manifest.Previous:
-		return Result{}, refuse(KindRaced, dir, "made for %s as it was at version %d, which it has left: %s",
-			channel, d.manifest.Version-1, is)
+		return Result{}, refuse(KindRaced, dir, "made for version %d of %s, which has changed since: %s",
+			d.manifest.Version-1, channel, is)
 	}
 	if err := p.checkLatest(ctx, d.manifest, sum); err != nil {
 		return Result{}, err
 	}
-	if err := p.publishSigned(ctx, d, body, payload, encoded); err != nil {
+	if dryRun {
+		return d.planned(nil, true), nil
+	}
+	if is == "" {
+		if err := p.checkMovable(ctx, channel); err != nil {
+			return Result{}, err
+		}
+	}
+	if err := p.publishSigned(ctx, d, body, payload, encoded...); err != nil {
 		return Result{}, err
 	}
 	if is, err = p.client.Head(ctx, p.repository, channel); err == nil && is != sum {
@@ -127,6 +129,30 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sig []byte) (Res
 		err = p.seen.note(p.name, channel, d.base, true)
 	}
 	return d.published(nil, true), err
+}
+
+// checkSignatures returns signatures of a payload in base64. Each is valid, and as many keys as must have made them.
+func (p *Publisher) checkSignatures(ctx context.Context, dir string, payload []byte, sigs [][]byte) ([]string, error) {
+	var out []string
+	keys := map[string]bool{}
+	for _, sig := range sigs {
+		encoded, err := parseSignature(sig)
+		if err != nil {
+			return nil, &Error{Kind: KindInput, Object: dir, Text: "not a signature", Err: err}
+		}
+		key, err := p.verifier.VerifyBytes(ctx, payload, encoded)
+		if err != nil {
+			return nil, &Error{Kind: KindUnsigned, Object: dir, Text: "the signature is not valid", Err: err}
+		}
+		if !keys[key] {
+			out = append(out, encoded)
+		}
+		keys[key] = true
+	}
+	if len(keys) < max(p.require, 1) {
+		return nil, refuse(KindUnsigned, dir, "%d keys signed it, want %d", len(keys), p.require)
+	}
+	return out, nil
 }
 
 // checkLatest refuses to publish a version beside or below another one that was signed: the registry
@@ -153,7 +179,7 @@ func (p *Publisher) checkLatest(ctx context.Context, m catalog.Manifest, sum dig
 }
 
 // publishSigned stores a version whose signature was made elsewhere.
-func (p *Publisher) publishSigned(ctx context.Context, d draft, body, payload []byte, sig string) error {
+func (p *Publisher) publishSigned(ctx context.Context, d draft, body, payload []byte, sigs ...string) error {
 	if err := p.putBlobs(ctx, d.blobs); err != nil {
 		return err
 	}
@@ -161,13 +187,13 @@ func (p *Publisher) publishSigned(ctx context.Context, d draft, body, payload []
 	if err := p.client.PutManifest(ctx, p.repository, tag, body); err != nil {
 		return err
 	}
-	if err := p.putSignature(ctx, catalog.SignatureTag(digest.FromBytes(body)), payload, sig); err != nil {
+	if err := p.putSignature(ctx, catalog.SignatureTag(digest.FromBytes(body)), payload, sigs...); err != nil {
 		return err
 	}
-	return p.client.PutManifest(ctx, p.repository, d.manifest.Channel, body)
+	return p.moveTag(ctx, d.manifest.Channel, body)
 }
 
-// readDir reads what writeOut has written.
+// readDir reads a directory of writeOut.
 func (p *Publisher) readDir(dir string) (d draft, body, payload []byte, err error) {
 	if body, err = readFile(dir, manifestFile, catalog.MaxManifest); err != nil {
 		return d, nil, nil, err
@@ -208,6 +234,9 @@ const maxSmall = 64 << 10
 // CatalogOf returns the catalog that a directory was written for.
 func CatalogOf(dir string) (repository, name string, err error) {
 	data, err := readFile(dir, catalogFile, maxSmall)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", "", &Error{Kind: KindInput, Object: dir, Text: "not a directory that --out wrote", Err: err}
+	}
 	if err != nil {
 		return "", "", err
 	}

@@ -38,7 +38,7 @@ func (p *Publisher) readOps(ctx context.Context, tags []string) ([]catalog.Op, [
 		}
 		_, body, err := p.client.Manifest(ctx, p.repository, tag)
 		if errors.Is(err, release.ErrNotFound) {
-			waits[n] = "listed, and not there"
+			waits[n] = "the registry lists it and does not have it"
 			return nil
 		}
 		if err != nil {
@@ -69,15 +69,17 @@ func (p *Publisher) readOp(ctx context.Context, tag string, body []byte) (catalo
 	if err != nil {
 		return catalog.Op{}, err
 	}
+	key := ""
 	if p.verifier != nil {
 		if sig == "" {
 			return catalog.Op{}, errors.New("not signed")
 		}
-		if _, err := p.verifier.VerifyBytes(ctx, data, sig); err != nil {
+		if key, err = p.verifier.VerifyBytes(ctx, data, sig); err != nil {
 			return catalog.Op{}, err
 		}
 	}
 	op, err := catalog.DecodeOp(tag, data)
+	op.SignedBy = key
 	if err == nil && op.Name != p.name {
 		err = fmt.Errorf("it is for %s", op.Name)
 	}
@@ -91,8 +93,11 @@ func (p *Publisher) putOp(ctx context.Context, op catalog.Op) error {
 		return err
 	}
 	sig := ""
-	if p.key != nil {
-		if sig, err = p.key.sign(data); err != nil {
+	if len(p.keys) > 0 {
+		if sig, err = p.keys[0].sign(data); err != nil {
+			return err
+		}
+		if op.SignedBy, err = p.verifier.VerifyBytes(ctx, data, sig); err != nil {
 			return err
 		}
 	}
@@ -107,7 +112,7 @@ func (p *Publisher) putOp(ctx context.Context, op catalog.Op) error {
 	return nil
 }
 
-// awaitListed waits until the registry lists tags: what others do not see, they do not fold.
+// awaitListed waits until the registry lists the tags of ops, because other publishers fold listed ops only.
 func (p *Publisher) awaitListed(ctx context.Context, channel string, ops []catalog.Op) error {
 	for attempt := 1; ; attempt++ {
 		tags, err := p.client.Tags(ctx, p.repository)
@@ -119,7 +124,7 @@ func (p *Publisher) awaitListed(ctx context.Context, channel string, ops []catal
 		case missing < 0, p.has(ctx, channel, ops):
 			return nil
 		case attempt == store.MaxAttempts:
-			return refuse(KindTimeout, ops[missing].Tag, "stored, and still not listed by %s", p.repository)
+			return refuse(KindTimeout, ops[missing].Tag, "stored, but %s does not list it", p.repository)
 		}
 		if err := store.BackOff(ctx, attempt); err != nil {
 			return err
@@ -127,7 +132,7 @@ func (p *Publisher) awaitListed(ctx context.Context, channel string, ops []catal
 	}
 }
 
-// has reports whether a channel has what ops ask for: other publishers have folded and deleted them already.
+// has reports whether a channel has the changes of ops that other publishers have folded and deleted already.
 func (p *Publisher) has(ctx context.Context, channel string, ops []catalog.Op) bool {
 	v, err := p.Read(ctx, channel)
 	if err != nil {

@@ -5,6 +5,7 @@ package publish
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -17,56 +18,134 @@ import (
 // has begun before must find the ops that its own version lacks. No publisher takes as long.
 const settleTime = 24 * time.Hour
 
-// Prune deletes the ops of a channel that its newest version has, and one that is older than a day has,
-// too; versions below the keep newest ones that were replaced more than a day ago, and their
-// signatures. It returns the tags that it deleted, sorted; of a dry run, those that it would.
-func (p *Publisher) Prune(ctx context.Context, channel string, keep int, dryRun bool) ([]string, error) {
+// Pruning selects what Prune deletes.
+type Pruning struct {
+	Keep   int           // so many of the newest versions stay; at least one does
+	Older  time.Duration // what was replaced within this time stays; at least 24 hours
+	DryRun bool
+}
+
+// Pruned lists the deleted tags of a channel, and why the others stay.
+type Pruned struct {
+	Deleted []string   `json:"deleted"` // tags, sorted; of a dry run, those that would be deleted
+	Kept    []KeptTags `json:"kept"`
+}
+
+// KeptTags are tags of a channel that stay for one reason.
+type KeptTags struct {
+	Count int    `json:"count"`
+	Why   string `json:"why"`
+}
+
+// Prune deletes old versions of a channel with their signatures, ops that the channel has, and signatures of deleted
+// versions. It keeps everything that the channel got or replaced within the last 24 hours.
+func (p *Publisher) Prune(ctx context.Context, channel string, o Pruning) (Pruned, error) {
 	v, err := p.Read(ctx, channel)
 	if err != nil {
-		return nil, err
+		return Pruned{}, err
 	}
-	if !dryRun {
+	if !o.DryRun {
 		if err := p.checkMayWrite(ctx, v); err != nil {
-			return nil, err
+			return Pruned{}, err
 		}
-	}
-	settled, below, err := p.settled(ctx, v)
-	if err != nil {
-		return nil, err
 	}
 	tags, err := p.client.Tags(ctx, p.repository)
 	if err != nil {
-		return nil, err
+		return Pruned{}, err
 	}
-	var old []string
+	old, out, err := p.old(ctx, v, tags, o)
+	if err != nil {
+		return Pruned{}, err
+	}
 	listed := map[string]bool{}
 	for _, tag := range tags {
 		listed[tag] = true
-		of, version, ok := catalog.ParseVersionTag(tag)
-		isOld := ok && of == channel && version < below && v.Version-version >= uint64(max(keep, 1))
-		if isOld || settled[tag] {
+	}
+	var mu sync.Mutex
+	out.Deleted = []string{}
+	err = each(ctx, old, func(ctx context.Context, _ int, tag string) error {
+		p.step("deleting %s", tag)
+		deleted, err := p.deleteTag(ctx, v, tag, listed, o.DryRun)
+		mu.Lock()
+		defer mu.Unlock()
+		out.Deleted = append(out.Deleted, deleted...)
+		return err
+	})
+	slices.Sort(out.Deleted)
+	out.Deleted = slices.Compact(out.Deleted)
+	return out, err
+}
+
+// old returns the tags that may be deleted, and why the others of the channel stay.
+func (p *Publisher) old(ctx context.Context, v Version, tags []string, o Pruning) ([]string, Pruned, error) {
+	span := max(o.Older, settleTime)
+	settled, below, err := p.settled(ctx, v, span)
+	if err != nil {
+		return nil, Pruned{}, err
+	}
+	old, err := p.orphans(ctx, tags)
+	if err != nil {
+		return nil, Pruned{}, err
+	}
+	newest, recent, ops := 0, 0, 0
+	for _, tag := range tags {
+		of, version, isVersion := catalog.ParseVersionTag(tag)
+		opOf, isOp := catalog.OpChannel(tag)
+		switch {
+		case settled[tag]:
+			old = append(old, tag)
+		case isOp && opOf == v.Channel:
+			ops++
+		case !isVersion || of != v.Channel:
+		case version > v.Version || v.Version-version < uint64(max(o.Keep, 1)):
+			newest++
+		case version >= below:
+			recent++
+		default:
 			old = append(old, tag)
 		}
 	}
 	slices.Sort(old)
-	var mu sync.Mutex
-	gone := []string{}
-	err = each(ctx, old, func(ctx context.Context, _ int, tag string) error {
-		p.step("deleting %s", tag)
-		deleted, err := p.deleteTag(ctx, v, tag, listed, dryRun)
-		mu.Lock()
-		defer mu.Unlock()
-		gone = append(gone, deleted...)
-		return err
-	})
-	slices.Sort(gone)
-	return gone, err
+	out := Pruned{Kept: []KeptTags{}}
+	for _, kept := range []KeptTags{
+		{newest, "the newest versions"},
+		{recent, fmt.Sprintf("versions that were replaced within the last %s", span)},
+		{ops, fmt.Sprintf("ops that the channel does not have for %s yet", span)},
+	} {
+		if kept.Count > 0 {
+			out.Kept = append(out.Kept, kept)
+		}
+	}
+	return old, out, nil
 }
 
-// settled returns the ops that a channel has, and had a day ago, and the version that it had then:
-// older ones are not needed. Where that cannot be told, there are none.
-func (p *Publisher) settled(ctx context.Context, v Version) (ops map[string]bool, below uint64, err error) {
-	before := p.now().Add(-settleTime)
+// orphans returns the tags of signatures whose manifest is not there any more. A publisher stores the manifest first.
+func (p *Publisher) orphans(ctx context.Context, tags []string) ([]string, error) {
+	var mu sync.Mutex
+	var out []string
+	err := each(ctx, tags, func(ctx context.Context, _ int, tag string) error {
+		d, is := catalog.SignedDigest(tag)
+		if !is {
+			return nil
+		}
+		_, err := p.client.Head(ctx, p.repository, d.String())
+		if errors.Is(err, release.ErrNotFound) {
+			mu.Lock()
+			defer mu.Unlock()
+			out = append(out, tag)
+			return nil
+		}
+		return err
+	})
+	return out, err
+}
+
+// settled returns the ops that a channel has, and had this long ago, and the version that it had then:
+// older ones are not needed. If that version cannot be read, there are none.
+func (p *Publisher) settled(
+	ctx context.Context, v Version, span time.Duration,
+) (ops map[string]bool, below uint64, err error) {
+	before := p.now().Add(-span)
 	var then Version
 	_, err = p.back(ctx, v, func(each Version) (bool, error) {
 		if each.Created.After(before) {
@@ -93,7 +172,7 @@ func (p *Publisher) settled(ctx context.Context, v Version) (ops map[string]bool
 	return ops, then.Version, nil
 }
 
-// deleteTag deletes what a tag names, and its signature, unless the channel names it, too.
+// deleteTag deletes the manifest of a tag and its signature, unless the channel's tag names it, too.
 func (p *Publisher) deleteTag(
 	ctx context.Context, v Version, tag string, listed map[string]bool, dryRun bool,
 ) ([]string, error) {

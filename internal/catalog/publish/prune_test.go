@@ -58,9 +58,9 @@ func TestNoAddIsLostBesidePruners(t *testing.T) {
 	for range pruners {
 		pruning.Go(func() {
 			for !isDone.Load() {
-				gone, err := r.publisher(nil).Prune(t.Context(), "stage", 1, false)
+				gone, err := r.publisher(nil).Prune(t.Context(), "stage", publish.Pruning{Keep: 1})
 				assert.NoError(t, err)
-				for _, tag := range gone {
+				for _, tag := range gone.Deleted {
 					deleted.Store(tag, true)
 				}
 			}
@@ -94,7 +94,7 @@ func TestPrune(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	private, _ := newKey(t)
-	p := r.publisher(func(o *publish.Options) { o.Key = parsedKey(t, private) })
+	p := r.publisher(func(o *publish.Options) { o.Keys = []*publish.Key{parsedKey(t, private)} })
 	r.begin(p, "stage", "prod")
 	for n := range 5 {
 		tag := fmt.Sprintf("4.0.0-rev1-build1.%d", n)
@@ -102,14 +102,17 @@ func TestPrune(t *testing.T) {
 		_, err := r.add(p, "stage", "velum:"+tag)
 		require.NoError(t, err)
 	}
-	none, err := p.Prune(t.Context(), "stage", 2, false)
+	none, err := p.Prune(t.Context(), "stage", publish.Pruning{Keep: 2})
 	require.NoError(t, err)
-	assert.Empty(t, none, "all of it is of today")
-	p = r.publisher(func(o *publish.Options) { at(noon.Add(25 * time.Hour))(o); o.Key = parsedKey(t, private) })
-	would, err := p.Prune(t.Context(), "stage", 2, true)
+	assert.Empty(t, none.Deleted, "all of it is of today")
+	p = r.publisher(func(o *publish.Options) {
+		at(noon.Add(25 * time.Hour))(o)
+		o.Keys = []*publish.Key{parsedKey(t, private)}
+	})
+	would, err := p.Prune(t.Context(), "stage", publish.Pruning{Keep: 2, DryRun: true})
 	require.NoError(t, err)
-	assert.Len(t, would, 6+4+4, "the ops, four versions, their signatures")
-	gone, err := p.Prune(t.Context(), "stage", 2, false)
+	assert.Len(t, would.Deleted, 6+4+4, "the ops, four versions, their signatures")
+	gone, err := p.Prune(t.Context(), "stage", publish.Pruning{Keep: 2})
 	require.NoError(t, err)
 	assert.Equal(t, would, gone)
 	findings, err := p.Verify(t.Context(), "stage", true)
@@ -123,9 +126,6 @@ func TestPrune(t *testing.T) {
 	v, err := p.Read(t.Context(), "stage")
 	require.NoError(t, err)
 	assert.Less(t, v.Ops.Size, int64(150), "pruned ops are not in the list")
-	history, err := p.History(t.Context(), v, 10)
-	require.NoError(t, err)
-	assert.Len(t, history, 3)
 }
 
 // An op of the day before yesterday that was folded just now: who has begun before may still publish a version without it.
@@ -144,13 +144,13 @@ func TestOpThatWasJustFoldedStays(t *testing.T) {
 	_, err = p.Change(t.Context(), publish.Request{Channel: "stage"})
 	require.NoError(t, err)
 	require.Len(t, r.listed(p, "stage", "velum"), 1)
-	gone, err := p.Prune(t.Context(), "stage", 1, false)
+	gone, err := p.Prune(t.Context(), "stage", publish.Pruning{Keep: 1})
 	require.NoError(t, err)
-	assert.Len(t, gone, 1, "the op of the channel's first version: %s", gone)
+	assert.Len(t, gone.Deleted, 1, "the op of the channel's first version: %s", gone)
 	late := r.publisher(at(noon.Add(25 * time.Hour)))
-	gone, err = late.Prune(t.Context(), "stage", 1, false)
+	gone, err = late.Prune(t.Context(), "stage", publish.Pruning{Keep: 1})
 	require.NoError(t, err)
-	assert.Len(t, gone, 2, "the op, and the version before: %s", gone)
+	assert.Len(t, gone.Deleted, 2, "the op, and the version before: %s", gone)
 }
 
 // What was yesterday's version cannot be read any more: then nobody knows what is settled.
@@ -168,13 +168,13 @@ func TestNothingIsPrunedWhereThePastIsMissing(t *testing.T) {
 	}
 	_, err := r.publisher(nil).Change(t.Context(), publish.Request{Channel: "stage", Do: catalog.ActionRefresh})
 	require.NoError(t, err)
-	would, err := r.publisher(nil).Prune(t.Context(), "stage", 1, true)
+	would, err := r.publisher(nil).Prune(t.Context(), "stage", publish.Pruning{Keep: 1, DryRun: true})
 	require.NoError(t, err)
-	assert.Len(t, would, 5, "%s", would)
+	assert.Len(t, would.Deleted, 5, "%s", would)
 	r.remove("stage-v00000003")
-	would, err = r.publisher(nil).Prune(t.Context(), "stage", 1, true)
+	would, err = r.publisher(nil).Prune(t.Context(), "stage", publish.Pruning{Keep: 1, DryRun: true})
 	require.NoError(t, err)
-	assert.Empty(t, would)
+	assert.Empty(t, would.Deleted)
 }
 
 // Somebody folds an op and deletes it before its publisher has seen it in the list of tags.
@@ -225,4 +225,48 @@ func TestOpThatWasDeletedAndLostIsStoredAgain(t *testing.T) {
 	}), "stage", "velum:4.0.0-rev1-build1.2")
 	require.NoError(t, err)
 	assert.Len(t, r.listed(r.publisher(nil), "stage", "velum"), 2)
+}
+
+// What stays has a reason, an age keeps more than the number, and signatures without their version are found.
+func TestPruneByAge(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	private, _ := newKey(t)
+	const days = 10
+	on := func(day int) *publish.Publisher {
+		return r.publisher(func(o *publish.Options) {
+			at(noon.Add(time.Duration(day) * 24 * time.Hour))(o)
+			o.Keys = []*publish.Key{parsedKey(t, private)}
+		})
+	}
+	r.begin(on(0), "stage")
+	for day := 1; day < days; day++ {
+		_, err := on(day).Change(t.Context(), publish.Request{Channel: "stage", Do: catalog.ActionRefresh})
+		require.NoError(t, err)
+	}
+	r.remove("stage-v00000002")
+	tags := func(o publish.Pruning) publish.Pruned {
+		t.Helper()
+		o.DryRun = true
+		got, err := on(days).Prune(t.Context(), "stage", o)
+		require.NoError(t, err)
+		return got
+	}
+	missing := tags(publish.Pruning{Keep: 1, Older: 9 * 24 * time.Hour})
+	assert.Len(t, missing.Deleted, 1, "the version of that day is gone, but for its signature: %v", missing)
+	got := tags(publish.Pruning{Keep: 4, Older: 3 * 24 * time.Hour})
+	var versions, orphans int
+	for _, tag := range got.Deleted {
+		if strings.HasPrefix(tag, "stage-v") {
+			versions++
+		}
+		if strings.HasSuffix(tag, ".sig") {
+			orphans++
+		}
+	}
+	assert.Equal(t, 5, versions, "1 and 3 to 6: %v", got.Deleted)
+	assert.Equal(t, versions+1, orphans, "with that of version 2")
+	assert.Equal(t, []publish.KeptTags{
+		{Count: 4, Why: "the newest versions"}, {Count: 2, Why: "ops that the channel does not have for 72h0m0s yet"},
+	}, got.Kept)
 }

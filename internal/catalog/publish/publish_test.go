@@ -18,6 +18,9 @@ import (
 )
 
 func kindOf(err error) publish.Kind {
+	if all, ok := errors.AsType[*publish.BatchError](err); ok {
+		err = all.Lines[0].Err
+	}
 	e, _ := errors.AsType[*publish.Error](err)
 	if e == nil {
 		return ""
@@ -90,12 +93,12 @@ func TestStageFollowsBuildsAndProdPromotions(t *testing.T) {
 
 	prod, err = p.Read(t.Context(), "prod")
 	require.NoError(t, err)
-	history, err := p.History(t.Context(), prod, 10)
+	log, err := p.Log(t.Context(), prod)
 	require.NoError(t, err)
-	require.Len(t, history, 4)
-	assert.EqualValues(t, 4, history[0].Version)
-	assert.Equal(t, []string{r.host + "/velum"}, history[0].Images)
-	assert.Empty(t, history[3].Images)
+	require.Len(t, log, 4)
+	assert.Empty(t, log[0].Changes)
+	assert.EqualValues(t, 4, log[3].Version)
+	assert.Equal(t, r.host+"/velum", log[3].Changes[0].Image)
 	for _, channel := range []string{"stage", "prod"} {
 		findings, err := p.Verify(t.Context(), channel, true)
 		require.NoError(t, err)
@@ -147,15 +150,9 @@ func TestNoAddIsLostAmongPublishers(t *testing.T) {
 	assert.Empty(t, findings)
 	v, err := p.Read(t.Context(), "stage")
 	require.NoError(t, err)
-	history, err := p.History(t.Context(), v, 1000)
+	log, err := p.Log(t.Context(), v)
 	require.NoError(t, err)
-	ops := map[string]bool{}
-	for _, step := range history {
-		for _, op := range step.Ops {
-			ops[op] = true
-		}
-	}
-	assert.Len(t, ops, publishers*adds+1)
+	assert.Len(t, log, publishers*adds+1, "each op once")
 }
 
 // A publisher that dies at any request leaves a channel that reads well, and an op that the next
@@ -169,7 +166,7 @@ func TestKilledAtEveryRequest(t *testing.T) {
 				r := newRig(t)
 				sign := func(o *publish.Options) {
 					if isSigned {
-						o.Key = parsedKey(t, private)
+						o.Keys = []*publish.Key{parsedKey(t, private)}
 					}
 				}
 				next := r.publisher(sign)
@@ -214,7 +211,7 @@ func TestRegistriesThatAreNotWhatTheyShouldBe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			p := r.publisher(func(o *publish.Options) { o.Store.Transport, o.Key = transport, parsedKey(t, private) })
+			p := r.publisher(func(o *publish.Options) { o.Store.Transport, o.Keys = transport, []*publish.Key{parsedKey(t, private)} })
 			r.begin(p, "stage")
 			r.push("velum", "one", "4.0.0-rev1-build1.1")
 			_, err := r.add(p, "stage", "velum:4.0.0-rev1-build1.1")

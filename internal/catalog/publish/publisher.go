@@ -17,8 +17,12 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/store"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/signature"
 )
+
+// maxBy bounds the name of who publishes and the URL of the CI job, in bytes.
+const maxBy = 256
 
 // jobs is how many requests run at once.
 const jobs = 8
@@ -28,14 +32,17 @@ type Options struct {
 	Repository string // of the catalog
 	// Name is the repository that nodes know the catalog as; empty: Repository.
 	Name    string
-	Key     *Key     // nil: nothing is signed
-	Trusted [][]byte // public keys in PEM, besides that of Key
-	// AcceptUnsigned has a key sign what is built upon a version that is not signed.
+	Keys    []*Key   // each signs each version, the first one also ops; none: nothing is signed
+	Trusted [][]byte // public keys in PEM, besides those of Keys
+	Require int      // how many of the trusted keys must have signed a version; 0: one
+	// AcceptUnsigned lets a publisher build on a version that is not signed.
 	AcceptUnsigned bool
-	// State is the file in which the highest version of each channel is kept; empty: none is.
+	// State is a file that keeps the highest version of each channel; empty: no file.
 	State string
-	Store store.Options
-	Now   func() time.Time // nil: time.Now
+	// By names who publishes, Run is the URL of the CI job: ops and the channel's log have both. Empty: not known.
+	By, Run string
+	Store   store.Options
+	Now     func() time.Time // nil: time.Now
 	// Progress, if set, is called before each step, from any goroutine.
 	Progress func(step string)
 }
@@ -45,9 +52,11 @@ type Publisher struct {
 	client     *store.Client
 	repository string
 	name       string
-	key        *Key
+	keys       []*Key
 	verifier   *signature.Verifier // nil: there are no keys
+	require    int                 // how many of them must have signed
 	unsigned   bool                // AcceptUnsigned
+	by, run    string
 	now        func() time.Time
 	progress   func(string)
 	cache      cache
@@ -71,7 +80,8 @@ func New(o Options) (*Publisher, error) {
 		return nil, err
 	}
 	p := &Publisher{
-		client: c, repository: repository, name: known, key: o.Key, unsigned: o.AcceptUnsigned,
+		client: c, repository: repository, name: known, keys: o.Keys, require: o.Require, unsigned: o.AcceptUnsigned,
+		by: outside.Line(o.By, maxBy), run: outside.Line(o.Run, maxBy),
 		now: o.Now, progress: o.Progress, seen: seenFile{o.State},
 	}
 	if p.now == nil {
@@ -80,20 +90,32 @@ func New(o Options) (*Publisher, error) {
 	if p.progress == nil {
 		p.progress = func(string) {}
 	}
-	keys := slices.Clone(o.Trusted)
-	if o.Key != nil {
-		keys = append(keys, o.Key.public)
+	trusted := slices.Clone(o.Trusted)
+	for _, k := range o.Keys {
+		trusted = append(trusted, k.public)
 	}
-	if len(keys) > 0 {
-		p.verifier, err = signature.WithKeys(keys...)
+	if len(trusted) > 0 {
+		p.verifier, err = signature.WithKeys(o.Require, trusted...)
 	}
 	return p, err
 }
 
-// step reports what comes next.
+// verify returns the key that signed a version, the first one if several must have.
+func (p *Publisher) verify(ctx context.Context, d digest.Digest) (key string, err error) {
+	verdict, err := p.verifier.Verify(ctx, own{p.client, p.repository}, p.name, d, "")
+	if err != nil {
+		return "", err
+	}
+	return verdict.Keys[0], nil
+}
+
+// Name is the repository that nodes know the catalog as.
+func (p *Publisher) Name() string { return p.name }
+
+// step reports the next step.
 func (p *Publisher) step(format string, args ...any) { p.progress(fmt.Sprintf(format, args...)) }
 
-// Version is one version of a channel in the registry. The zero value is none.
+// Version is one version of a channel in the registry. The zero value is no version.
 type Version struct {
 	catalog.Manifest
 	Digest   digest.Digest
@@ -103,8 +125,8 @@ type Version struct {
 // Read returns the newest version of a channel. Its error has KindChannel where there is no such
 // channel; with keys, KindUnsigned where it has no valid signature.
 func (p *Publisher) Read(ctx context.Context, channel string) (Version, error) {
-	if err := catalog.CheckChannel(channel); err != nil {
-		return Version{}, &Error{Kind: KindInput, Object: "channel", Text: "not a name of one", Err: err}
+	if err := CheckChannel(channel); err != nil {
+		return Version{}, err
 	}
 	p.step("reading %s", channel)
 	v, err := p.read(ctx, channel)
@@ -120,11 +142,27 @@ func (p *Publisher) Read(ctx context.Context, channel string) (Version, error) {
 	return v, err
 }
 
+// CheckChannel checks the name of a channel. Its error has KindInput.
+func CheckChannel(name string) error {
+	err := catalog.CheckChannel(name)
+	switch {
+	case err == nil:
+		return nil
+	case strings.ContainsAny(name, ":/@"):
+		return refuse(KindInput, name, "not the name of a channel: the channel comes before images")
+	}
+	return &Error{Kind: KindInput, Object: name, Text: "not the name of a channel", Err: err}
+}
+
 // noChannel returns the error for a channel that is not there, with those that are.
 func (p *Publisher) noChannel(ctx context.Context, channel string) error {
+	channels, err := p.Channels(ctx)
+	if err != nil {
+		return err
+	}
 	e := refuse(KindChannel, channel, "%s has no such channel", p.repository)
-	if channels, err := p.Channels(ctx); err == nil {
-		e.Near = near(channel, channels)
+	if e.Near = near(channel, channels); len(e.Near) == 0 && len(channels) > 0 {
+		e.Text += ", only " + some(channels)
 	}
 	return e
 }
@@ -149,7 +187,7 @@ func (p *Publisher) Channels(ctx context.Context) ([]string, error) {
 func (p *Publisher) ExistingChannels(ctx context.Context) ([]string, error) {
 	channels, err := p.Channels(ctx)
 	if err == nil && len(channels) == 0 {
-		err = refuse(KindChannel, p.repository, "there is no channel")
+		err = refuse(KindChannel, p.repository, "the catalog has no channel")
 	}
 	return channels, err
 }
@@ -164,8 +202,11 @@ func (p *Publisher) read(ctx context.Context, tagOrDigest string) (Version, erro
 	if known, ok := p.cache.version(v.Digest); ok {
 		return known, nil
 	}
+	if isProbe(tagOrDigest, v.Digest) {
+		return Version{}, fmt.Errorf("%s: %w", tagOrDigest, release.ErrNotFound)
+	}
 	if p.verifier != nil {
-		verdict, err := p.verifier.Verify(ctx, own{p.client, p.repository}, p.name, v.Digest, "")
+		key, err := p.verify(ctx, v.Digest)
 		isUnsigned := errors.Is(err, signature.ErrUnsigned)
 		switch {
 		case isUnsigned && p.unsigned:
@@ -174,14 +215,36 @@ func (p *Publisher) read(ctx context.Context, tagOrDigest string) (Version, erro
 		case err != nil:
 			return Version{}, fmt.Errorf("%s: %w", tagOrDigest, err)
 		}
-		v.SignedBy = verdict.Key
+		v.SignedBy = key
 	}
 	v.Manifest, err = catalog.DecodeManifest(body)
+	if err == nil {
+		err = p.join(ctx, &v.Manifest)
+	}
 	if err != nil {
 		return Version{}, fmt.Errorf("%s: %w", tagOrDigest, err)
 	}
 	p.cache.addVersion(v)
 	return v, nil
+}
+
+// join reads the shards of a manifest.
+func (p *Publisher) join(ctx context.Context, m *catalog.Manifest) error {
+	if len(m.Shards) == 0 {
+		return nil
+	}
+	shards := make([][]catalog.PageRef, len(m.Shards))
+	err := each(ctx, m.Shards, func(ctx context.Context, n int, ref catalog.ShardRef) error {
+		data, err := p.blob(ctx, ref.Digest, ref.Size)
+		if err == nil {
+			shards[n], err = catalog.DecodeShard(data, ref)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return m.Join(shards...)
 }
 
 // blob returns a blob of the catalog.
@@ -210,9 +273,9 @@ func (o own) Blob(ctx context.Context, _ string, desc ocispec.Descriptor) ([]byt
 	return o.Client.Blob(ctx, o.repository, desc)
 }
 
-// checkMayWrite returns KindSigned where a channel is signed and there is no key.
+// checkMayWrite returns KindSigned if a channel is signed and there is no key.
 func (p *Publisher) checkMayWrite(ctx context.Context, v Version) error {
-	if p.key != nil || v.Digest == "" {
+	if len(p.keys) > 0 || v.Digest == "" {
 		return nil
 	}
 	switch _, err := p.client.Head(ctx, p.repository, catalog.SignatureTag(v.Digest)); {
@@ -221,11 +284,11 @@ func (p *Publisher) checkMayWrite(ctx context.Context, v Version) error {
 	case err != nil:
 		return err
 	}
-	return refuse(KindSigned, v.Channel, "the channel is signed, and there is no key to sign its next version")
+	return refuse(KindSigned, v.Channel, "the channel is signed, and no key was given to sign the next version")
 }
 
-// Pages returns the pages of some images of a version, of all with none named. Images that the
-// version does not list have none.
+// Pages returns the pages of these images of a version, or of all images if none are named. It leaves out images that
+// the version does not list.
 func (p *Publisher) Pages(ctx context.Context, v Version, images ...string) (map[string]catalog.Page, error) {
 	refs := v.Pages
 	if images != nil {

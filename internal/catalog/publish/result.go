@@ -6,26 +6,29 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
-// Outcome is what became of one change.
+// Outcome is the result of one change.
 type Outcome struct {
 	Image   string        `json:"image"`
 	Tag     string        `json:"tag"`
 	Digest  digest.Digest `json:"digest"`
 	Changed bool          `json:"changed"`
-	// Withdrawn: the channel offers it no more; where it changed, by this request.
+	// Withdrawn: the channel does not offer it any more. If Changed, this request withdrew it.
 	Withdrawn bool   `json:"withdrawn,omitempty"`
-	Skipped   bool   `json:"skipped,omitempty"` // it was asked for, and left out for the reason in Note
+	Skipped   bool   `json:"skipped,omitempty"` // left out for the reason in Note
 	Note      string `json:"note,omitempty"`
 }
 
-// Result is what became of a request.
+// Result is the result of a request.
 type Result struct {
 	Channel  string        `json:"channel"`
 	Version  uint64        `json:"version"`
 	Digest   digest.Digest `json:"digest"` // empty for a dry run
 	Expires  *time.Time    `json:"expires,omitempty"`
+	Frozen   *time.Time    `json:"frozen,omitempty"` // until then
 	Changed  bool          `json:"changed"`
 	Outcomes []Outcome     `json:"releases"`
 	Waiting  []Waiting     `json:"waiting"`
@@ -35,7 +38,7 @@ type Result struct {
 func (d draft) published(outcomes []Outcome, changed bool) Result {
 	out := newResult(d, outcomes, changed)
 	out.Version, out.Digest = d.base.Version, d.base.Digest
-	out.setExpires(d.base.Expires)
+	out.setTimes(d.base.Manifest)
 	return out
 }
 
@@ -46,13 +49,16 @@ func (d draft) planned(outcomes []Outcome, changed bool) Result {
 	}
 	out := newResult(d, outcomes, changed)
 	out.Version = d.manifest.Version
-	out.setExpires(d.manifest.Expires)
+	out.setTimes(d.manifest)
 	return out
 }
 
-func (r *Result) setExpires(at time.Time) {
-	if !at.IsZero() {
-		r.Expires = &at
+func (r *Result) setTimes(m catalog.Manifest) {
+	if !m.Expires.IsZero() {
+		r.Expires = &m.Expires
+	}
+	if !m.Frozen.IsZero() {
+		r.Frozen = &m.Frozen
 	}
 }
 

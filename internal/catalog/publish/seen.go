@@ -108,8 +108,8 @@ func (f seenFile) save(all seen) error {
 	return nil
 }
 
-// remember notes a version that was read, and refuses one that is older than what was read before.
-// With keys, only what they have signed raises the number.
+// remember notes a version that was read, and refuses one that is older than a version that was read before.
+// With keys, only versions that they signed raise the number.
 func (p *Publisher) remember(v Version) error {
 	return p.seen.note(p.name, v.Channel, v, p.verifier == nil || v.SignedBy != "")
 }

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -24,6 +25,8 @@ type Selection struct {
 	All    bool     // the newest release of each image
 	// Withdrawn selects what the other channel has withdrawn, too; only with tags.
 	Withdrawn bool
+	// Soaked is how long the channel must have offered a release without a break; 0: any time.
+	Soaked time.Duration
 }
 
 // Selected are the releases that a selection means, each with all members of its set, and those that
@@ -33,11 +36,12 @@ type Selected struct {
 	Skipped []Outcome
 }
 
-// selecting is what Select works on.
+// selecting is the state of Select.
 type selecting struct {
 	p             *Publisher
 	from, to      Version
 	pages, target map[string]catalog.Page // of both channels
+	soak          soak
 	out           Selected
 }
 
@@ -46,9 +50,9 @@ type selecting struct {
 // comes as a whole, or not.
 func (p *Publisher) Select(ctx context.Context, from, to Version, s Selection) (Selected, error) {
 	sel := &selecting{p: p, from: from, to: to}
-	images, err := s.pages(from)
+	err := sel.read(ctx, s.pages(from)...)
 	if err == nil {
-		err = sel.read(ctx, images...)
+		sel.soak, err = p.soakOf(ctx, from, s.Soaked)
 	}
 	switch {
 	case err != nil:
@@ -62,25 +66,38 @@ func (p *Publisher) Select(ctx context.Context, from, to Version, s Selection) (
 	return sel.out, err
 }
 
-// pages returns the images whose pages a selection needs; nil: all.
-func (s Selection) pages(from Version) ([]string, error) {
+// pages returns the images whose pages a selection needs; nil: all. A word that names no image is refused later.
+func (s Selection) pages(from Version) []string {
 	if s.Set != "" || s.All {
-		return nil, nil
+		return nil
 	}
 	images := []string{}
 	for _, word := range s.Images {
 		name, _, _, err := splitWord(word)
 		if err != nil {
-			return nil, err
+			continue
 		}
-		image, err := FindImage(from, name)
-		if err != nil {
-			return nil, err
+		if image, err := FindImage(from, name); err == nil {
+			images = append(images, image)
 		}
-		images = append(images, image)
 	}
 	slices.Sort(images)
-	return slices.Compact(images), nil
+	return slices.Compact(images)
+}
+
+// eachWord calls a function with each word. Its error names all words that are wrong.
+func eachWord(words []string, do func(word string) error) error {
+	var wrong []Line
+	for _, word := range words {
+		switch err := do(word); {
+		case err == nil:
+		case isFinding(err):
+			wrong = append(wrong, Line{Text: word, Err: err})
+		default:
+			return err
+		}
+	}
+	return wrongLines(wrong)
 }
 
 // read reads pages of both channels.
@@ -107,13 +124,14 @@ func (s *selecting) set(ctx context.Context, name string) error {
 	return nil
 }
 
-// all selects the newest release of each image, and what their sets have beside them.
+// all selects the newest release of each image, and the other members of their sets.
 func (s *selecting) all(ctx context.Context) error {
 	chosen := map[string]bool{}
 	var sets []string
 	for _, image := range slices.Sorted(maps.Keys(s.pages)) {
-		r := newest(s.pages[image])
+		r := s.soak.newest(s.pages[image])
 		if r == nil {
+			s.skipYoung(image)
 			continue
 		}
 		c := catalog.Change{Image: image, Release: *r}
@@ -146,6 +164,14 @@ func (s *selecting) all(ctx context.Context) error {
 	return nil
 }
 
+// skipYoung names the newest release of an image that is offered, and not long enough.
+func (s *selecting) skipYoung(image string) {
+	if r := newest(s.pages[image]); r != nil {
+		c := catalog.Change{Image: image, Release: *r}
+		s.skip(c, s.soak.lacks(s.from, c))
+	}
+}
+
 // once leaves one change for a release that is a member of several sets: in the set that the channel gives it.
 func (s *selecting) once(changes []catalog.Change) []catalog.Change {
 	at := map[string]int{} // by member
@@ -171,33 +197,66 @@ func (s *selecting) ownSet(member string) string {
 	return ""
 }
 
-// images selects what words mean.
+// images selects the releases that words name.
 func (s *selecting) images(ctx context.Context, from Selection) error {
 	chosen := map[string]bool{}
-	for _, word := range from.Images {
+	err := eachWord(from.Images, func(word string) error {
 		c, hasTag, err := s.p.find(ctx, s.from, s.pages, word, false)
 		if err != nil {
-			return err
+			return s.inOther(word, err)
 		}
-		why := withdrawnFrom(s.from.Channel, s.pages[c.Image], c.Release)
-		if why != "" && (!from.Withdrawn || s.from.Channel != s.to.Channel) {
-			return refuse(KindWithdrawn, c.Member(), "%s", why)
+		if r := s.soak.newest(s.pages[c.Image]); !hasTag && r != nil {
+			c.Release = *r
 		}
-		c.Release.Withdrawn = nil
-		why = withdrawnFrom(s.to.Channel, s.target[c.Image], c.Release)
+		why, err := s.check(c, from.Withdrawn)
 		switch {
+		case err != nil:
+			return err
 		case from.Withdrawn && !hasTag:
-			return refuse(KindInput, word, "the tag is missing: what was withdrawn is offered again by REPOSITORY:TAG only")
+			return refuse(KindInput, word, "the tag is missing: --withdrawn takes REPOSITORY:TAG only")
 		case why != "" && hasTag && !from.Withdrawn:
 			return refuse(KindAgain, c.Member(), "%s", why)
 		case why != "" && !from.Withdrawn:
 			s.skip(c, why)
-			continue
+			return nil
 		}
+		c.Release.Withdrawn = nil
 		chosen[c.Member()] = true
 		s.out.Changes = append(s.out.Changes, c)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	return s.whole(ctx, chosen)
+}
+
+// check refuses a release that the channel has withdrawn, or has not offered long enough. It returns why the other
+// channel has withdrawn it; "": it has not.
+func (s *selecting) check(c catalog.Change, withdrawn bool) (why string, err error) {
+	if why := s.soak.lacks(s.from, c); why != "" {
+		return "", refuse(KindSoak, c.Member(), "%s", why)
+	}
+	why = withdrawnFrom(s.from.Channel, s.pages[c.Image], c.Release)
+	if why != "" && (!withdrawn || s.from.Channel != s.to.Channel) {
+		return "", refuse(KindWithdrawn, c.Member(), "%s", why)
+	}
+	c.Release.Withdrawn = nil
+	return withdrawnFrom(s.to.Channel, s.target[c.Image], c.Release), nil
+}
+
+// inOther says that only the other channel lists an image: the channels were given in the wrong order.
+func (s *selecting) inOther(word string, err error) error {
+	name, _, _, splitErr := splitWord(word)
+	e, ok := errors.AsType[*Error](err)
+	if splitErr != nil || !ok || e.Kind != KindImage {
+		return err
+	}
+	_, here := FindImage(s.from, name)
+	if _, there := FindImage(s.to, name); here != nil && there == nil {
+		e.Text += fmt.Sprintf(", but %s does: FROM comes before TO", s.to.Channel)
+	}
+	return e
 }
 
 // whole refuses a part of a set. What was found in a registry gets the set that names it.
@@ -255,6 +314,9 @@ func (s *selecting) lacks(whole set) error {
 		if why := s.withdrawn(c); why != "" {
 			return refuse(KindWithdrawn, whole.name, "%s of this set is %s", c.Member(), why)
 		}
+		if why := s.soak.lacks(s.from, c); why != "" {
+			return refuse(KindSoak, whole.name, "%s of this set: %s", c.Member(), why)
+		}
 	}
 	if whole.isCut {
 		return refuse(KindSet, whole.name,
@@ -263,7 +325,7 @@ func (s *selecting) lacks(whole set) error {
 	return nil
 }
 
-// withdrawn says that one of the channels has withdrawn a release; "": none has.
+// withdrawn returns that one of the channels has withdrawn a release; "": no channel has.
 func (s *selecting) withdrawn(c catalog.Change) string {
 	why := withdrawnFrom(s.from.Channel, s.pages[c.Image], c.Release)
 	return cmp.Or(why, withdrawnFrom(s.to.Channel, s.target[c.Image], c.Release))

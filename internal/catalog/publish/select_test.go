@@ -343,6 +343,67 @@ func TestAReleaseOfTwoSetsIsPromotedOnce(t *testing.T) {
 	}
 }
 
+// A release that was added to a later set stays a member of the earlier one, also where no release is left that names
+// the earlier one. A set of which nothing is listed any more has ended.
+func TestAnEarlierSetKeepsWhatIsInALaterOne(t *testing.T) {
+	t.Parallel()
+	type add struct {
+		set    string
+		images []string
+	}
+	etcd, velum, more := "etcd:"+build(1), "velum:"+build(1), "pause:"+build(1)
+	var newer []string
+	for n := range catalog.Kept {
+		newer = append(newer, "etcd:"+build(n+2))
+	}
+	for title, c := range map[string]struct {
+		adds  []add
+		after func(r *rig)
+		want  []string
+	}{
+		"its only release": {adds: []add{{"a", []string{etcd}}, {"b", []string{etcd}}, {"a", []string{velum}}}, want: []string{etcd, velum}},
+		"all its releases": {
+			adds: []add{{"a", []string{etcd, velum}}, {"b", []string{velum, etcd}}, {"a", []string{more}}}, want: []string{etcd, more, velum},
+		},
+		"one after the other": {
+			adds: []add{{"a", []string{etcd}}, {"b", []string{etcd}}, {"a", []string{velum}}, {"c", []string{velum}}, {"a", []string{more}}},
+			want: []string{etcd, more, velum},
+		},
+		"and back": {
+			adds: []add{{"a", []string{etcd}}, {"b", []string{etcd}}, {"a", []string{etcd}}, {"a", []string{velum}}}, want: []string{etcd, velum},
+		},
+		"its ops are deleted": {
+			adds:  []add{{"a", []string{etcd}}, {"b", []string{etcd}}, {"a", []string{velum}}},
+			after: func(r *rig) { r.removeOps("stage") }, want: []string{etcd, velum},
+		},
+		"one is on no page": {
+			adds: []add{{"a", []string{etcd, velum}}, {"b", []string{etcd, velum}}, {"", newer}, {"a", []string{more}}},
+			want: []string{etcd, more, velum},
+		},
+		"none is on a page": {adds: []add{{"a", []string{etcd}}, {"", newer}, {"a", []string{more}}}, want: []string{more}},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.begin(r.publisher(nil), "stage", "prod")
+			for _, a := range c.adds {
+				_, err := r.addSet(r.publisher(nil), "stage", a.set, a.images...)
+				require.NoError(t, err)
+				if c.after != nil {
+					c.after(r)
+				}
+			}
+			_, err := r.promote(r.publisher(nil), publish.Selection{Set: "a"}, nil)
+			require.NoError(t, err)
+			for _, image := range c.want {
+				is := r.release(r.publisher(nil), "prod", image)
+				require.NotNil(t, is, image)
+				assert.Equal(t, r.members(c.want...), is.Members, image)
+			}
+		})
+	}
+}
+
 // addListed adds images without a set, and then in one.
 func (r *rig) addListed(p *publish.Publisher, images ...string) error {
 	if _, err := r.addSet(p, "stage", "", images...); err != nil {
@@ -474,7 +535,7 @@ func TestASetIsWithdrawnAsAWhole(t *testing.T) {
 		"for several images, want REPOSITORY:TAG":  {Set: "caasp-1", Instead: []string{build(2)}},
 		"cannot replace itself":                    {Set: "caasp-1", Instead: []string{"etcd:" + build(1)}},
 		"no release of this image":                 {Images: []string{"etcd:" + build(1)}, Instead: []string{"velum:" + build(41)}},
-		"there is " + build(2) + " already":        {Set: "caasp-1", Instead: []string{"etcd:" + build(2), "etcd:" + build(3)}},
+		"--instead names " + build(2) + " already": {Set: "caasp-1", Instead: []string{"etcd:" + build(2), "etcd:" + build(3)}},
 		"the tag is missing: want IMAGE:TAG, did ": {Images: []string{"etcd"}},
 	} {
 		require.ErrorContains(t, r.withdraw(p, "prod", w), text)

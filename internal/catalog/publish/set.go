@@ -10,7 +10,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
-// set is what is known of a set of a channel.
+// set is a set of a channel, as far as it is known.
 type set struct {
 	name    string
 	members map[string]*catalog.Release // by member; nil: it is known by its name only
@@ -40,7 +40,7 @@ func (s set) changes() []catalog.Change {
 	return out
 }
 
-// take takes in what a page says of the set, and reports whether it has a release of it.
+// take adds the releases of a page that are in the set, and reports whether there are any.
 func (s *set) take(page catalog.Page, newest map[string]catalog.Page) bool {
 	has := false
 	for _, r := range page.Releases {
@@ -124,6 +124,46 @@ func (s *set) taking(
 		}
 		return len(s.members) == 0 || slices.Contains(slices.Collect(maps.Values(has)), true), nil
 	}
+}
+
+// former returns, by set, the members of sets that are added to and that no page names: all their releases are in later
+// sets now, and only the log still has the earlier ones. A set has ended, and begins anew, when no page lists any
+// member of it.
+func (p *Publisher) former(
+	ctx context.Context, r Request, base Version, state catalog.State, waiting []catalog.Op,
+) (map[string][]string, error) {
+	out := map[string][]string{}
+	for _, c := range r.Changes {
+		out[c.Release.Set] = nil
+	}
+	delete(out, "")
+	for _, name := range setNames(state.Pages) {
+		delete(out, name)
+	}
+	if r.Do != catalog.ActionAdd || len(out) == 0 {
+		return nil, nil
+	}
+	log, err := p.Log(ctx, base)
+	if err != nil {
+		return nil, err
+	}
+	for _, op := range waiting {
+		log = append(log, catalog.NewEntry(op, 0))
+	}
+	isListed := map[string]bool{} // by set
+	for _, e := range log {
+		for _, c := range e.Changes {
+			set := c.Release.Set
+			members, isAsked := out[set]
+			is := find(state.Pages[c.Image], c.Release.Tag)
+			if !isAsked || e.Do == catalog.ActionWithdraw || is != nil && is.Digest != c.Release.Digest {
+				continue
+			}
+			out[set], isListed[set] = append(members, c.Member()), isListed[set] || is != nil
+		}
+	}
+	maps.DeleteFunc(out, func(set string, _ []string) bool { return !isListed[set] })
+	return out, nil
 }
 
 // noSet returns the error for a set that a channel does not have.

@@ -63,7 +63,7 @@ func TestSignedChannelsTakeSignedOpsOnly(t *testing.T) {
 	r := newRig(t)
 	private, public := newKey(t)
 	other, _ := newKey(t)
-	p := r.publisher(func(o *publish.Options) { o.Key = parsedKey(t, private) })
+	p := r.publisher(func(o *publish.Options) { o.Keys = []*publish.Key{parsedKey(t, private)} })
 	r.begin(p, "prod")
 	r.push("velum", "one", "4.0.0-rev1-build1.1")
 	_, err := r.add(p, "prod", "velum:4.0.0-rev1-build1.1")
@@ -74,7 +74,7 @@ func TestSignedChannelsTakeSignedOpsOnly(t *testing.T) {
 
 	_, err = r.add(r.publisher(nil), "prod", "velum:4.0.0-rev1-build1.1")
 	assert.Equal(t, publish.KindSigned, kindOf(err), "%v", err)
-	_, err = r.add(r.publisher(func(o *publish.Options) { o.Key = parsedKey(t, other) }), "prod", "velum:4.0.0-rev1-build1.1")
+	_, err = r.add(r.publisher(func(o *publish.Options) { o.Keys = []*publish.Key{parsedKey(t, other)} }), "prod", "velum:4.0.0-rev1-build1.1")
 	assert.Equal(t, publish.KindUnsigned, kindOf(err), "%v", err)
 
 	changes := []catalog.Change{{Image: r.host + "/velum", Release: catalog.Release{Tag: "evil", Digest: v.Digest}}}
@@ -111,10 +111,10 @@ func TestSignedChannelsTakeSignedOpsOnly(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, findings, 5)
 	assert.Contains(t, findings[0].Problem, "not signed")
-	assert.Contains(t, findings[1].Problem, "none of the keys")
+	assert.Contains(t, findings[1].Problem, "another key")
 	assert.Contains(t, findings[2].Problem, "it was published as")
 	assert.Contains(t, findings[3].Problem, "artifact type")
-	_, err = p.Prune(t.Context(), "prod", 10, false)
+	_, err = p.Prune(t.Context(), "prod", publish.Pruning{Keep: 10})
 	require.NoError(t, err)
 	assert.Contains(t, r.tags(), op("01").Tag, "what waits is left")
 
@@ -130,7 +130,7 @@ func TestSignedChannelsTakeSignedOpsOnly(t *testing.T) {
 	_, err = reader.Read(t.Context(), "prod")
 	assert.Equal(t, publish.KindUnsigned, kindOf(err), "%v", err)
 	adopt := r.publisher(func(o *publish.Options) {
-		o.Repository, o.Key, o.AcceptUnsigned = r.host+"/bare", parsedKey(t, private), true
+		o.Repository, o.Keys, o.AcceptUnsigned = r.host+"/bare", []*publish.Key{parsedKey(t, private)}, true
 	})
 	_, err = adopt.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionRefresh})
 	require.NoError(t, err)
@@ -145,7 +145,7 @@ func TestOpOfAnotherCatalogIsNotFolded(t *testing.T) {
 	private, _ := newKey(t)
 	of := func(repository string) *publish.Publisher {
 		return r.publisher(func(o *publish.Options) {
-			o.Repository, o.Key = r.host+"/"+repository, parsedKey(t, private)
+			o.Repository, o.Keys = r.host+"/"+repository, []*publish.Key{parsedKey(t, private)}
 		})
 	}
 	tests, catalog := of("tests"), of("catalog")
@@ -185,33 +185,23 @@ func TestSignedElsewhere(t *testing.T) {
 	private, public := newKey(t)
 	trust := func(o *publish.Options) { o.Trusted = [][]byte{public} }
 	p := r.publisher(trust)
-	sign := func(dir string) []byte {
-		payload, err := os.ReadFile(filepath.Join(dir, publish.PayloadFile))
-		require.NoError(t, err)
-		block, _ := pem.Decode(private)
-		key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-		require.NoError(t, err)
-		sum := sha256.Sum256(payload)
-		sig, err := key.(crypto.Signer).Sign(nil, sum[:], crypto.SHA256)
-		require.NoError(t, err)
-		return sig
-	}
+	sign := func(dir string) []byte { return signed(t, private, filepath.Join(dir, publish.PayloadFile)) }
 	first := filepath.Join(t.TempDir(), "out")
 	got, err := p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionRefresh, New: true, Out: first})
 	require.NoError(t, err)
 	assert.NotEmpty(t, got.Digest)
 	_, err = p.Read(t.Context(), "prod")
 	assert.Equal(t, publish.KindChannel, kindOf(err), "nothing is stored")
-	_, err = p.PublishDir(t.Context(), first, []byte(base64.StdEncoding.EncodeToString(make([]byte, 70))))
+	_, err = p.PublishDir(t.Context(), first, [][]byte{[]byte(base64.StdEncoding.EncodeToString(make([]byte, 70)))}, false)
 	assert.Equal(t, publish.KindUnsigned, kindOf(err), "%v", err)
-	published, err := p.PublishDir(t.Context(), first, sign(first))
+	published, err := p.PublishDir(t.Context(), first, [][]byte{sign(first)}, false)
 	require.NoError(t, err)
 	assert.True(t, published.Changed)
 	assert.Equal(t, got.Digest, published.Digest)
 	v, err := p.Read(t.Context(), "prod")
 	require.NoError(t, err)
 	assert.NotEmpty(t, v.SignedBy)
-	again, err := p.PublishDir(t.Context(), first, []byte(base64.StdEncoding.EncodeToString(sign(first))+"\n"))
+	again, err := p.PublishDir(t.Context(), first, [][]byte{[]byte(base64.StdEncoding.EncodeToString(sign(first)) + "\n")}, false)
 	require.NoError(t, err)
 	assert.False(t, again.Changed)
 
@@ -227,14 +217,14 @@ func TestSignedElsewhere(t *testing.T) {
 	other.Out = filepath.Join(t.TempDir(), "other")
 	_, err = p.Change(t.Context(), other)
 	require.NoError(t, err)
-	_, err = p.PublishDir(t.Context(), add.Out, sign(add.Out))
+	_, err = p.PublishDir(t.Context(), add.Out, [][]byte{sign(add.Out)}, false)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"4.0.0-rev1-build1.1"}, r.listed(p, "prod", "velum"))
-	if _, err = p.PublishDir(t.Context(), other.Out, sign(other.Out)); err != nil { // equal where made in one second
+	if _, err = p.PublishDir(t.Context(), other.Out, [][]byte{sign(other.Out)}, false); err != nil { // equal where made in one second
 		assert.Equal(t, publish.KindRaced, kindOf(err), "%v", err)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(first, publish.PayloadFile), []byte("{}"), 0o600))
-	_, err = p.PublishDir(t.Context(), first, sign(first))
+	_, err = p.PublishDir(t.Context(), first, [][]byte{sign(first)}, false)
 	assert.Equal(t, publish.KindInput, kindOf(err), "%v", err)
 	findings, err := p.Verify(t.Context(), "prod", true)
 	require.NoError(t, err)
@@ -246,7 +236,10 @@ func TestMirroredCatalogKeepsItsName(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	private, public := newKey(t)
-	p := r.publisher(func(o *publish.Options) { o.Name = "registry.example.com/catalog"; o.Key = parsedKey(t, private) })
+	p := r.publisher(func(o *publish.Options) {
+		o.Name = "registry.example.com/catalog"
+		o.Keys = []*publish.Key{parsedKey(t, private)}
+	})
 	r.begin(p, "prod")
 	_, err := r.publisher(func(o *publish.Options) { o.Trusted = [][]byte{public} }).Read(t.Context(), "prod")
 	assert.Equal(t, publish.KindUnsigned, kindOf(err), "%v", err)
@@ -254,4 +247,18 @@ func TestMirroredCatalogKeepsItsName(t *testing.T) {
 	require.ErrorContains(t, err, "it was published as channel prod of registry.example.com/catalog")
 	_, err = p.Read(t.Context(), "prod")
 	require.NoError(t, err)
+}
+
+// signed signs a file as openssl does.
+func signed(t *testing.T, private []byte, file string) []byte {
+	t.Helper()
+	payload, err := os.ReadFile(file)
+	require.NoError(t, err)
+	block, _ := pem.Decode(private)
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	require.NoError(t, err)
+	sum := sha256.Sum256(payload)
+	sig, err := key.(crypto.Signer).Sign(nil, sum[:], crypto.SHA256)
+	require.NoError(t, err)
+	return sig
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
-// Finding is something that is wrong with a catalog.
+// Finding is a problem of a catalog.
 type Finding struct {
 	Channel string `json:"channel"`
 	Object  string `json:"object"` // a tag, an image or an op
@@ -25,9 +25,9 @@ type Finding struct {
 // soon is how long before its end a channel's validity is a finding.
 const soon = 7 * 24 * time.Hour
 
-// Verify checks a channel: its signature, if there are keys, all of its pages, its version tag, its
-// end, and the ops that wait; with images also that each release that is offered is in its
-// registry. It returns what is wrong.
+// Verify checks a channel: its signature, if there are keys, all of its pages, its log, its version
+// tag, its end, and the ops that wait; with images also that each release that is offered is in its
+// registry. It returns the problems.
 func (p *Publisher) Verify(ctx context.Context, channel string, images bool) ([]Finding, error) {
 	c := &check{channel: channel}
 	v, err := p.Read(ctx, channel)
@@ -51,6 +51,11 @@ func (p *Publisher) Verify(ctx context.Context, channel string, images bool) ([]
 	if err := p.verifyPages(ctx, c, v, images); err != nil {
 		return nil, err
 	}
+	if _, err := p.Log(ctx, v); isFinding(err) {
+		c.report("log", "%v", err)
+	} else if err != nil {
+		return nil, err
+	}
 	waiting, err := p.Waits(ctx, v)
 	if err != nil {
 		if !isFinding(err) {
@@ -59,13 +64,13 @@ func (p *Publisher) Verify(ctx context.Context, channel string, images bool) ([]
 		c.report(channel, "%v", err)
 	}
 	for _, w := range waiting {
-		c.report(w.Op, "not folded: %s", w.Why)
+		c.report(w.Op, "not published yet: %s", w.Why)
 	}
 	slices.SortFunc(c.findings, func(a, b Finding) int { return strings.Compare(a.Object, b.Object) })
 	return c.findings, nil
 }
 
-// check gathers what is wrong with a channel.
+// check gathers the problems of a channel.
 type check struct {
 	channel  string
 	mu       sync.Mutex
@@ -78,7 +83,7 @@ func (c *check) report(object, format string, args ...any) {
 	c.findings = append(c.findings, Finding{Channel: c.channel, Object: object, Problem: fmt.Sprintf(format, args...)})
 }
 
-// isFinding reports whether an error says something of the catalog, and not of the way to it.
+// isFinding reports whether an error is about the catalog, and not about the connection to the registry.
 func isFinding(err error) bool {
 	var format *catalog.Error
 	var refused *Error
@@ -102,7 +107,7 @@ func (p *Publisher) verifyTags(ctx context.Context, c *check, v Version) error {
 	}
 	for _, tag := range tags {
 		if of, version, ok := catalog.ParseVersionTag(tag); ok && of == v.Channel && version > v.Version {
-			c.report(tag, "above the channel's version %d: its publisher did not end", v.Version)
+			c.report(tag, "above the channel's version %d: its publisher was stopped", v.Version)
 		}
 	}
 	return nil

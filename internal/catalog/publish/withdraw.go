@@ -12,12 +12,12 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
-// Withdrawal says which releases of a channel no node is to run, and why.
+// Withdrawal selects releases of a channel that nodes must not run any more, and says why.
 type Withdrawal struct {
 	Images []string // REPOSITORY:TAG, or the ends of them, also with the digest
 	Set    string   // all releases of a set, in place of Images
 	Reason string
-	// Instead are the tags to run in their place: TAG where all are of one image, REPOSITORY:TAG else.
+	// Instead are the tags to run instead: TAG if all releases are of one image, otherwise REPOSITORY:TAG.
 	Instead []string
 }
 
@@ -25,11 +25,7 @@ type Withdrawal struct {
 // its digest. A release that fell off its page is found in earlier versions; one that was never
 // listed is taken with its digest only.
 func (p *Publisher) Withdrawn(ctx context.Context, v Version, w Withdrawal) ([]catalog.Change, error) {
-	images, err := Selection{Images: w.Images, Set: w.Set}.pages(v)
-	if err != nil {
-		return nil, err
-	}
-	pages, err := p.Pages(ctx, v, images...)
+	pages, err := p.Pages(ctx, v, Selection{Images: w.Images, Set: w.Set}.pages(v)...)
 	if err != nil {
 		return nil, err
 	}
@@ -65,19 +61,19 @@ func (p *Publisher) withdrawnImages(
 	ctx context.Context, v Version, pages map[string]catalog.Page, words []string,
 ) ([]catalog.Change, error) {
 	var out []catalog.Change
-	for _, word := range words {
+	err := eachWord(words, func(word string) error {
 		c, hasTag, err := p.find(ctx, v, pages, word, true)
-		if err != nil {
-			return nil, err
-		}
-		if !hasTag {
+		if err == nil && !hasTag {
 			e := refuse(KindInput, word, "the tag is missing: want IMAGE:TAG")
 			e.Near = []string{word + ":" + c.Release.Tag}
-			return nil, e
+			return e
 		}
-		out = append(out, c)
-	}
-	return out, nil
+		if err == nil {
+			out = append(out, c)
+		}
+		return err
+	})
+	return out, err
 }
 
 // withdrawnSet returns all releases of a set. Those that no version lists are taken as their registries
@@ -149,9 +145,9 @@ func (p *Publisher) instead(
 		case !images[image]:
 			return nil, refuse(KindInput, member, "no release of this image is withdrawn here")
 		case out[image] != "" && out[image] != tag:
-			return nil, refuse(KindInput, member, "there is %s already to run instead", out[image])
+			return nil, refuse(KindInput, member, "--instead names %s already", out[image])
 		case isGone:
-			return nil, refuse(KindInput, member, "cannot replace itself")
+			return nil, refuse(KindInput, member, "a withdrawn release cannot replace itself")
 		case is == nil:
 			return nil, notListed(v, pages[image], member)
 		case is.Withdrawn != nil:

@@ -3,7 +3,7 @@
 // Package store reads and writes manifests, blobs and tags of registries, for the publisher of
 // catalogs. Nodes have internal/registry, which knows containerd's hosts and never writes.
 //
-// Requests are repeated where that can help: after 5xx, 429, broken connections, and the errors
+// Requests are repeated after 5xx, 429, broken connections, and the errors
 // that distribution 2.8 gives to two clients that write at once. What a registry sends is bounded,
 // in time, too, and compared with its digest. Logins are those of docker and podman, with their credential
 // helpers.
@@ -34,7 +34,7 @@ import (
 type Options struct {
 	PlainHTTP bool // http where there is no https
 	UserAgent string
-	Keychain  authn.Keychain    // nil: docker's and podman's logins and credential helpers
+	Keychain  authn.Keychain    // nil: DOCKER_AUTH_CONFIG, docker's and podman's logins and credential helpers
 	Transport http.RoundTripper // nil: connections with time limits
 }
 
@@ -54,7 +54,7 @@ type Client struct {
 func New(o Options) (*Client, error) {
 	c := &Client{keychain: o.Keychain, plain: o.PlainHTTP}
 	if c.keychain == nil {
-		c.keychain = authn.DefaultKeychain
+		c.keychain = authn.NewMultiKeychain(environment{}, authn.DefaultKeychain)
 	}
 	inner := o.Transport
 	if inner == nil {

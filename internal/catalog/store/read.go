@@ -25,7 +25,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// manifestTypes are what a request for a manifest accepts.
+// manifestTypes are the media types that a request for a manifest accepts.
 var manifestTypes = strings.Join([]string{
 	ocispec.MediaTypeImageManifest, ocispec.MediaTypeImageIndex,
 	string(types.DockerManifestSchema2), string(types.DockerManifestList),
@@ -37,7 +37,7 @@ type login struct {
 	client *http.Client
 }
 
-// reader returns what reads a repository.
+// reader returns the HTTP client that reads a repository.
 func (c *Client) reader(ctx context.Context, repository name.Repository) (*http.Client, error) {
 	is, _ := c.logins.LoadOrStore(repository.Name(), &login{})
 	l := is.(*login) //nolint:forcetypeassert // nothing else is stored

@@ -35,7 +35,7 @@ func repeat(ctx context.Context, do func() error) error {
 	}
 }
 
-// mayBegin reports whether requests may end otherwise when they begin anew: after codes of
+// mayBegin reports whether the same requests may succeed when they are repeated: after codes of
 // distribution 2.8 for a blob that two clients upload at once, and after a body that broke off.
 func mayBegin(err error) bool {
 	if _, isTimeout := errors.AsType[*timeoutError](err); isTimeout {
@@ -50,7 +50,7 @@ func mayBegin(err error) bool {
 	return !unsent && isBroken(err)
 }
 
-// BackOff waits before the next attempt: longer each time, and not as long as others do.
+// BackOff waits before the next attempt: longer each time, and by chance, so that publishers differ.
 func BackOff(ctx context.Context, attempt int) error { return wait.For(ctx, backOff(attempt)) }
 
 func backOff(attempt int) time.Duration {

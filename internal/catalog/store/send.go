@@ -123,7 +123,7 @@ func (w *watch) end() {
 	w.cancel(nil)
 }
 
-// cause returns why a request failed: its time is over, or what the connection says.
+// cause returns why a request failed: a timeout, or the error of the connection.
 func (w *watch) cause(err error) error {
 	if timeout, is := errors.AsType[*timeoutError](context.Cause(w.ctx)); is {
 		return timeout
@@ -131,7 +131,7 @@ func (w *watch) cause(err error) error {
 	return err
 }
 
-// watchedBody is what a request sends or receives.
+// watchedBody is the body of a request or of an answer.
 type watchedBody struct {
 	body  io.ReadCloser
 	watch *watch

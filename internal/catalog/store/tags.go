@@ -20,7 +20,7 @@ import (
 )
 
 // errTorn: a page of a tag list is not there, though the one before names it.
-var errTorn = errors.New("the list is not whole")
+var errTorn = errors.New("incomplete list")
 
 // Tags lists the tags of a repository, each once; none if it does not exist. A list of which a part
 // is missing is an error.
@@ -29,7 +29,7 @@ func (c *Client) Tags(ctx context.Context, repository string) ([]string, error) 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, &timeoutError{"tag list: not whole", listTimeout})
+	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, &timeoutError{"tag list: incomplete", listTimeout})
 	defer cancel()
 	l := &tagList{seen: map[string]bool{}}
 	err = repeat(ctx, func() error { return c.list(ctx, r, l) })
@@ -41,7 +41,7 @@ func (c *Client) Tags(ctx context.Context, repository string) ([]string, error) 
 	return l.tags, nil
 }
 
-// tagList is what was read of a list.
+// tagList is the part of a list that was read.
 type tagList struct {
 	tags  []string
 	seen  map[string]bool

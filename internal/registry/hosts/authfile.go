@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// Errors never have a part of what was read: it may be the secret.
+// Errors never quote the file, because the text may be the secret.
 var (
-	errNoAuthFile = errors.New("no JSON with auths")
+	errNoAuthFile = errors.New("not JSON with auths")
 	errNoAuth     = errors.New("auth is not the base64 of user:password")
-	errHelper     = errors.New("in a credential helper, which is not run")
+	errHelper     = errors.New("in a credential helper, which the agent does not run")
 	errNoSCC      = errors.New("no lines username= and password=")
 )
 
@@ -28,8 +28,8 @@ type authEntry struct {
 	problem error
 }
 
-// find gives the login with the longest key; the zero Login and nil: there is none. An
-// entry that cannot be used does not hide a shorter one.
+// find returns the login with the longest key; the zero Login and nil if there is none. An unusable entry does not hide
+// a shorter one.
 func (f authFile) find(host, repository string) (Login, error) {
 	var problem error
 	key := authKey(host) + "/" + repository
@@ -78,7 +78,7 @@ func parseAuthFile(data []byte) (authFile, error) {
 			e.login, e.problem = decodeAuth(a.Auth)
 		case a.Username == "" || a.Password == "":
 			if e = (authEntry{problem: errHelper}); read.Store == "" {
-				continue // what `docker logout` leaves behind
+				continue // left by `docker logout`
 			}
 		}
 		if _, there := file[key]; !there {
@@ -93,8 +93,8 @@ func parseAuthFile(data []byte) (authFile, error) {
 	return file, nil
 }
 
-// authNames sorts keys so that of two for the same repository the one that needs
-// no rewriting comes first, and any order of the file gives the same login.
+// authNames sorts keys so that of two for the same repository the one in normal form comes first, and the result does
+// not depend on the order of the file.
 func authNames(keys func(func(string) bool)) []string {
 	return slices.SortedFunc(keys, func(a, b string) int {
 		if plainA, plainB := a == authKey(a), b == authKey(b); plainA != plainB {
@@ -107,8 +107,8 @@ func authNames(keys func(func(string) bool)) []string {
 	})
 }
 
-// authKey is a key as podman and docker write it, as host or host/path: docker
-// knows hosts only, and writes them as the URL of an API, too.
+// authKey returns a key of podman or docker as host or host/path: docker supports only hosts, and also writes them as
+// the URL of an API.
 func authKey(name string) string {
 	key := strings.TrimRight(name, "/")
 	for _, scheme := range []string{"https://", "http://"} {
@@ -125,8 +125,8 @@ func authKey(name string) string {
 	return host + "/" + path
 }
 
-// decodeAuth reads user:password, with the padding of base64 or, as kubelet does, without. Old versions of docker
-// filled up with zeros.
+// decodeAuth decodes user:password, with base64 padding or, as in kubelet, without. Old versions of docker padded with
+// zeros.
 func decodeAuth(auth string) (Login, error) {
 	decoded, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(auth), "="))
 	if err != nil {
@@ -139,7 +139,7 @@ func decodeAuth(auth string) (Login, error) {
 	return Login{User: user, Secret: secret}, nil
 }
 
-// parseSCC reads the file of a registered system: lines of name=value.
+// parseSCC parses the credentials file of a registered system: lines of name=value.
 func parseSCC(data []byte) (Login, error) {
 	login := Login{Optional: true}
 	for line := range strings.Lines(string(data)) {

@@ -14,45 +14,52 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
-// maxHostsFile is for a hosts.toml, and maxBundle for each file that it names.
+// maxHostsFile limits a hosts.toml, and maxBundle each file that it names.
 const maxHostsFile = 1 << 20
 
-// checkDir refuses a directory of certs.d that has or names what cannot be
-// read to its end. containerd's parser opens whatever is named there and reads it
-// whole: a FIFO stops it for ever, and /dev/zero takes all memory. What is not there
-// is left to it.
+// checkDir rejects a directory of certs.d with files, or names of files, that cannot be read to their end. containerd's
+// parser opens every file named there and reads it completely: a FIFO blocks it forever, and /dev/zero takes all
+// memory. Missing files and directories are left to the parser.
 func checkDir(dir string) error {
 	file := filepath.Join(dir, "hosts.toml")
 	if err := nodefile.Check(file, maxHostsFile); err != nil {
 		return err
 	}
 	names := filesOf(tables(file))
-	slices.Sort(names) // the same one is reported each time
+	slices.Sort(names) // so that the same one is reported each time
 	for _, name := range names {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(dir, name)
 		}
-		if err := nodefile.Check(name, maxBundle); err != nil {
+		if err := checkNamed(name); err != nil {
 			return fmt.Errorf("hosts.toml: %w", err)
 		}
 	}
-	// Without a hosts.toml, or with one that it cannot parse, it reads Docker's files.
-	for _, pattern := range []string{"*.crt", "*.cert", "*.key"} {
-		found, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err != nil {
-			continue // the pattern is good, but for a dir with [ in its name
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		// Without a hosts.toml, or with an invalid one, it reads Docker's files.
+		if !slices.Contains([]string{".crt", ".cert", ".key"}, filepath.Ext(entry.Name())) {
+			continue
 		}
-		for _, name := range found {
-			if err := nodefile.Check(name, maxBundle); err != nil {
-				return err
-			}
+		if err := checkNamed(filepath.Join(dir, entry.Name())); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// tables parses a hosts.toml; nil: it cannot be read or parsed. containerd logs that,
-// and takes none of it.
+// checkNamed rejects a file that cannot be read to its end.
+func checkNamed(name string) error {
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		return nil // reading ends at once
+	}
+	return nodefile.Check(name, maxBundle)
+}
+
+// tables parses a hosts.toml; nil if it cannot be read or parsed. containerd logs that, and uses none of it.
 func tables(file string) map[string]any {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -65,8 +72,8 @@ func tables(file string) map[string]any {
 	return tables
 }
 
-// filesOf are the paths under ca and client of a table and of the hosts in it. Keys are
-// taken in any letters, as containerd's parser does.
+// filesOf returns the paths under ca and client of a table and of the hosts in it. Keys are case-insensitive, as in
+// containerd's parser.
 func filesOf(table map[string]any) (names []string) {
 	for key, value := range table {
 		switch strings.ToLower(key) {
@@ -83,7 +90,7 @@ func filesOf(table map[string]any) (names []string) {
 	return names
 }
 
-// pathsIn are the texts in a value: one, or lists of them.
+// pathsIn returns the texts in a value: a text, or lists of them.
 func pathsIn(value any) (paths []string) {
 	switch v := value.(type) {
 	case string:

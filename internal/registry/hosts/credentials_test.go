@@ -5,6 +5,7 @@ package hosts
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -20,7 +21,7 @@ import (
 
 const sccPath = "etc/zypp/credentials.d/SCCcredentials"
 
-// Each place wins over all that are below it.
+// Each place overrides all places below it.
 func TestCredentialsInTheirOrder(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -52,6 +53,38 @@ func TestCredentialsInTheirOrder(t *testing.T) {
 	login, err = c.For(sccHost, "app")
 	require.NoError(t, err)
 	assert.Equal(t, "changed", login.User)
+}
+
+// containerd uses its own logins if kubelet has none.
+func TestContainerdsLoginsCountAfterKubelets(t *testing.T) {
+	t.Parallel()
+	root, log := t.TempDir(), &bytes.Buffer{}
+	var problem error
+	c := newCredentials(t, CredentialOptions{
+		Root: root, Getenv: environ(), Log: slog.New(slog.NewTextHandler(log, nil)),
+		Containerd: func(host string) (Login, error) {
+			if host == sccHost && problem == nil {
+				return Login{User: "containerd", Secret: secret}, nil
+			}
+			return Login{}, problem
+		},
+	})
+	put(t, root, sccPath, "username=SCC_1\npassword="+secret+"\n")
+	for _, want := range []string{"containerd", "/var/lib/kubelet/config.json"} {
+		login, err := c.For(sccHost, "app")
+		require.NoError(t, err)
+		assert.Equal(t, want, login.User)
+		put(t, root, "/var/lib/kubelet/config.json", authJSONOf(sccHost, "/var/lib/kubelet/config.json"))
+	}
+	problem = errors.New("config.toml: gone")
+	for range 2 {
+		for _, host := range []string{"a", "b"} {
+			login, err := c.For(host, "app")
+			require.ErrorContains(t, err, "config.toml: gone")
+			assert.Empty(t, login)
+		}
+	}
+	assert.Equal(t, 2, strings.Count(log.String(), "config.toml: gone"), "once for each host: %s", log)
 }
 
 func TestSCCLoginIsForItsHostOnly(t *testing.T) {
@@ -104,7 +137,7 @@ func TestLongestKeyWins(t *testing.T) {
 	}
 }
 
-// What an auth.json can say about the repository reg/app.
+// Entries of an auth.json for the repository reg/app.
 func TestAuthFileEntries(t *testing.T) {
 	t.Parallel()
 	entries := []struct {
@@ -121,7 +154,7 @@ func TestAuthFileEntries(t *testing.T) {
 		{"logged out", `{"auths":{"reg":{}}}`, Login{}, nil},
 		{"no colon", `{"auths":{"reg":{"auth":"` + base64.StdEncoding.EncodeToString([]byte(secret)) + `"}}}`, Login{}, errNoAuth},
 		{"no password", `{"auths":{"reg":{"auth":"` + encodedAuth("u", "") + `"}}}`, Login{}, errNoAuth},
-		{"no base64", `{"auths":{"reg":{"auth":"` + secret + `"}}}`, Login{}, errNoAuth},
+		{"not base64", `{"auths":{"reg":{"auth":"` + secret + `"}}}`, Login{}, errNoAuth},
 		{"store", `{"auths":{"reg":{}},"credsStore":"pass"}`, Login{}, errHelper},
 		{"helper", `{"credHelpers":{"reg":"pass"}}`, Login{}, errHelper},
 		{"helper for another", `{"credHelpers":{"other":"pass"}}`, Login{}, nil},
@@ -144,18 +177,17 @@ func TestAuthFileEntries(t *testing.T) {
 	}
 }
 
-// A file that cannot be used is said once, hides no other, and its content is
-// in no error.
+// An unusable file is logged once, hides no other, and its content is in no error.
 func TestCredentialFilesThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	faults := []struct {
 		title, want string
 		spoil       func(t *testing.T, path string)
 	}{
-		{"no JSON", "no JSON with auths", func(t *testing.T, path string) {
+		{"no JSON", "not JSON with auths", func(t *testing.T, path string) {
 			require.NoError(t, os.WriteFile(path, []byte(`{"auths": `+secret), 0o600))
 		}},
-		{"a number", "no JSON with auths", func(t *testing.T, path string) {
+		{"a number", "not JSON with auths", func(t *testing.T, path string) {
 			require.NoError(t, os.WriteFile(path, []byte(`{"auths":{"reg":{"auth":9999999999999999999999}}}`), 0o600))
 		}},
 		{"over the limit", "too large", func(t *testing.T, path string) {
@@ -182,7 +214,7 @@ func TestCredentialFilesThatCannotBeUsed(t *testing.T) {
 				assert.NotContains(t, err.Error(), secret)
 				assert.NotContains(t, err.Error(), "\n")
 			}
-			assert.Equal(t, 1, strings.Count(logged.String(), "credentials not used"), logged.String())
+			assert.Equal(t, 1, strings.Count(logged.String(), "cannot use credentials"), logged.String())
 			assert.NotContains(t, logged.String(), secret)
 
 			put(t, root, "root/.docker/config.json", authJSONOf("reg", "u"))
@@ -193,8 +225,7 @@ func TestCredentialFilesThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// Who could have written a file could have put a password there that is sent
-// to a host of his.
+// A user who could write a file could add a password that is sent to that user's host.
 func TestOwnersOfCredentials(t *testing.T) {
 	t.Parallel()
 	require.Zero(t, os.Geteuid(), "files are given to others")
@@ -207,7 +238,7 @@ func TestOwnersOfCredentials(t *testing.T) {
 		for _, is := range []struct {
 			mode fs.FileMode
 			uid  int
-			want string // empty: it is used
+			want string // empty if it is used
 		}{
 			{0o600, 0, ""},
 			{0o644, 0, ""},

@@ -4,42 +4,53 @@ package hosts
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/containerd/containerd/v2/core/remotes/docker/config"
 	"github.com/containerd/log"
+	"github.com/pelletier/go-toml/v2/unstable"
 
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// Dir is what containerd makes of one directory of certs.d.
+// Dir is containerd's view of one directory of certs.d.
 type Dir struct {
 	Path string // of the directory
-	// Server is the host that hosts.toml names as its server; empty: none.
+	// Server is the server in hosts.toml; empty if there is none.
 	Server string
-	// HostTable: hosts.toml has a table of hosts, be it empty. containerd 1.6 takes a
-	// file without one for broken.
+	// HostTable: hosts.toml has a table of hosts, even if empty. containerd 1.6 rejects a file without one.
 	HostTable bool
-	// Authorities: a host has a ca of its own.
+	// Unasked is a host that hosts.toml names without its own table. containerd 1.x asks it, 2.x does not.
+	Unasked string
+	// Only2 is a setting that containerd 1.x does not know or interprets differently.
+	Only2 string
+	// Rewritten is a host with other names for images (rewrite): only the containerd of k3s and RKE2 uses those.
+	Rewritten string
+	// Authorities: a host has its own ca.
 	Authorities bool
-	// Unparsed is what is wrong with the syntax of hosts.toml. containerd logs it,
-	// and asks the namespace's own host as if there were no file.
+	// Unparsed is the syntax error of hosts.toml. containerd logs it, and asks the namespace itself as if there were no
+	// file.
 	Unparsed error
-	// Err is what is wrong with the files that it names. containerd pulls nothing
-	// then.
+	// Err is the error of the files that it names. containerd then pulls nothing.
 	Err error
 }
 
-// Dirs reads all directories of hosts below those of certs.d, by containerd's
-// own parser. Those without a hosts.toml are left out.
+// Dirs reads all host directories below those of certs.d, with containerd's parser. It omits directories without a
+// hosts.toml.
 func Dirs(ctx context.Context, certsDirs []string) []Dir {
 	var found []Dir
 	for _, dir := range certsDirs {
 		files, err := filepath.Glob(filepath.Join(dir, "*", "hosts.toml"))
 		if err != nil {
-			continue // the pattern is good, but for a dir with [ in its name
+			continue // the pattern is valid, unless the directory has [ in its name
 		}
 		for _, file := range files {
 			found = append(found, readDir(ctx, filepath.Dir(file)))
@@ -48,27 +59,43 @@ func Dirs(ctx context.Context, certsDirs []string) []Dir {
 	return found
 }
 
-// noServer is the namespace of a file, and so its server where it names none.
+// noServer is the namespace for a file, and so its server if it names none.
 const noServer = "namespace.invalid"
+
+// rewritten returns a host of a file whose table has a rewrite, which only the containerd of k3s and RKE2 supports.
+func rewritten(read map[string]any) string {
+	all, _ := read["host"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		host, _ := all[name].(map[string]any)
+		if rules, _ := host["rewrite"].(map[string]any); len(rules) > 0 {
+			return name
+		}
+	}
+	return ""
+}
 
 func readDir(ctx context.Context, dir string) Dir {
 	found, logged := Dir{Path: dir, Err: outside.Error(checkDir(dir))}, new(errorLog)
 	if found.Err != nil {
 		return found
 	}
-	// The context of the configuration carries the logger.
+	// The context of the configuration has the logger.
 	configure := config.ConfigureHosts(log.WithLogger(ctx, logged.logger()), config.HostOptions{
 		HostDir: func(string) (string, error) { return dir, nil },
 	})
 	hosts, err := configure(noServer)
 	found.Err, found.Unparsed = outside.Error(err), outside.Error(logged.err)
+	file := filepath.Join(dir, "hosts.toml")
+	read := tables(file)
+	found.Unasked, found.Only2 = unasked(file, read), only2(read, 0)
 	if err != nil || logged.err != nil {
 		return found
 	}
 	if server := hosts[len(hosts)-1].Host; server != noServer {
 		found.Server = server
 	}
-	_, found.HostTable = tables(filepath.Join(dir, "hosts.toml"))["host"]
+	_, found.HostTable = read["host"]
+	found.Rewritten = rewritten(read)
 	for _, host := range hosts {
 		if tr, ok := host.Client.Transport.(*http.Transport); ok && tr.TLSClientConfig.RootCAs != nil {
 			found.Authorities = true
@@ -77,11 +104,109 @@ func readDir(ctx context.Context, dir string) Dir {
 	return found
 }
 
-// errorLog keeps the first error that containerd's parser logs: it is reported nowhere
-// else.
+// Otherwise returns why a containerd of that version interprets a hosts.toml differently from the agent, which uses
+// containerd 2's parser; empty if it does not.
+func (d Dir) Otherwise(version string) string {
+	version = strings.TrimPrefix(version, "v")
+	switch {
+	case !strings.HasPrefix(version, "1."):
+		return ""
+	case d.Unasked != "":
+		return fmt.Sprintf("also asks %s, which has no table of its own", d.Unasked)
+	case d.Only2 != "":
+		return fmt.Sprintf("does not know %s", d.Only2)
+	case strings.HasPrefix(version, "1.6.") && !d.HostTable:
+		return "ignores a file without a [host] table"
+	default:
+		return ""
+	}
+}
+
+// unasked returns the first host that a file names without its own table.
+func unasked(file string, read map[string]any) string {
+	table, _ := read["host"].(map[string]any)
+	data, err := os.ReadFile(file)
+	if err != nil || len(table) == 0 {
+		return ""
+	}
+	named := map[string]bool{}
+	p := unstable.Parser{} // as in containerd
+	for p.Reset(data); p.NextExpression(); {
+		e := p.Expression()
+		if e.Kind != unstable.Table {
+			continue
+		}
+		var parts []string
+		for key := e.Key(); key.Next(); {
+			parts = append(parts, string(key.Node().Data))
+		}
+		if len(parts) > 1 && parts[0] == "host" {
+			named[parts[1]] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		if !named[name] {
+			return outside.Text(name)
+		}
+	}
+	return ""
+}
+
+var hostSettings = []string{
+	"capabilities", "ca", "client", "dial_timeout", "header", "host", "override_path", "server", "skip_verify",
+}
+
+// only2 returns the first setting of a file and its hosts that containerd 1.x does not know, so that it ignores the
+// whole file, or that makes 2.x ignore it.
+func only2(table map[string]any, depth int) string {
+	for _, key := range slices.Sorted(maps.Keys(table)) {
+		value, known := table[key], strings.ToLower(key)
+		if key != known && slices.Contains(hostSettings, known) {
+			return outside.Text(key) + ", which 2.x takes in any letters"
+		}
+		switch known {
+		case "capabilities":
+			if list, _ := value.([]any); slices.ContainsFunc(list, isReferrers) {
+				return "the capability referrers"
+			}
+		case "dial_timeout":
+			text, is := value.(string)
+			if _, err := time.ParseDuration(text); !is || text != "" && err != nil {
+				return "dial_timeout: its value makes 2.x ignore the whole file"
+			}
+		case "host":
+			hosts, _ := value.(map[string]any)
+			if why := only2OfHosts(hosts, depth); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+func isReferrers(capability any) bool {
+	text, is := capability.(string)
+	return is && strings.EqualFold(text, "referrers")
+}
+
+// only2OfHosts is only2 for the tables of hosts.
+func only2OfHosts(hosts map[string]any, depth int) string {
+	for _, name := range slices.Sorted(maps.Keys(hosts)) {
+		if strings.Contains(name, "]") {
+			return "a host with brackets in its name, and ignores the whole file"
+		}
+		of, _ := hosts[name].(map[string]any)
+		if why := only2(of, depth+1); depth == 0 && why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// errorLog keeps the first error that containerd's parser logs, because it returns none.
 type errorLog struct{ err error }
 
-// Format is logrus' Formatter; the line itself goes nowhere.
+// Format implements logrus' Formatter; it writes nothing.
 func (l *errorLog) Format(e *log.Entry) ([]byte, error) {
 	if err, ok := e.Data["error"].(error); ok && l.err == nil {
 		l.err = err
@@ -89,20 +214,20 @@ func (l *errorLog) Format(e *log.Entry) ([]byte, error) {
 	return nil, nil
 }
 
-// maskedFormat hides secrets in what containerd's parser logs: it quotes URLs.
+// maskedFormat masks secrets in the log of containerd's parser, which quotes URLs.
 type maskedFormat struct {
 	of interface {
 		Format(*log.Entry) ([]byte, error)
 	}
 }
 
-// Format is logrus' Formatter.
+// Format implements logrus' Formatter.
 func (m maskedFormat) Format(e *log.Entry) ([]byte, error) {
 	line, err := m.of.Format(e)
 	return []byte(outside.Mask(string(line))), err
 }
 
-// masked has the context's logger, which is containerd's own unless another was set, hide secrets.
+// masked makes the context's logger, containerd's own unless another was set, mask secrets.
 func masked(ctx context.Context) context.Context {
 	of := log.G(ctx).Logger
 	logger := another(of)
@@ -120,5 +245,5 @@ func (l *errorLog) logger() *log.Entry {
 	return logger.WithFields(nil)
 }
 
-// another makes a zero value of a type whose package is containerd's business.
+// another returns a zero value of a type whose package only containerd imports.
 func another[T any](*T) *T { return new(T) }

@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// hostsFiles are files below a directory of certs.d, and what becomes of them.
-// CA is replaced by the path of a certificate.
+// hostsFiles are files below a directory of certs.d, and their results. CA is replaced by the path of a certificate.
 var hostsFiles = map[string]struct {
 	toml        string
 	server      string
@@ -66,7 +65,37 @@ func TestDirs(t *testing.T) {
 	}
 }
 
-// said wants an error with that text; none for an empty one.
+// e2e/neighbours compares the hosts with those from the code of each containerd version.
+func TestFilesInOtherContainerdVersions(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][3]string{ // 1.6, 1.7, and the host that 2.x does not ask
+		"server = 's.example'\n":                                                    {"[host] table", "", ""},
+		"[host.'https://m']\ncapabilities = ['pull']\n":                             {"", "", ""},
+		"[host.'https://m']\ncapabilities = ['Referrers']\n":                        {"capability referrers", "capability referrers", ""},
+		"capabilities = ['referrers']\n[host]\n":                                    {"capability referrers", "capability referrers", ""},
+		"[host.'https://m']\ndial_timeout = '3s'\n":                                 {"", "", ""},
+		"[host.'https://m']\ndial_timeout = 'soon'\n":                               {"dial_timeout", "dial_timeout", ""},
+		"[host]\n'https://m' = { capabilities = ['pull'] }\n":                       {"also asks https://m", "also asks https://m", "https://m"},
+		"host.'https://m'.skip_verify = true\n[host.n]\n":                           {"also asks https://m", "also asks https://m", "https://m"},
+		"[host.'https://m'.header]\nx = 'y'\n":                                      {"", "", ""},
+		"[host.'https://[fd00::1]:5000']\n":                                         {"brackets in its name", "brackets in its name", ""},
+		"[host.m]\nCapabilities = ['pull']\n":                                       {"Capabilities, which", "Capabilities, which", ""},
+		"[host]\n'https://m'.client = [['a']]\n":                                    {"also asks https://m", "also asks https://m", "https://m"},
+		"[host.n]\nheader = { host = 'x' }\n[host.n.more]\ncapabilities = [1, 2]\n": {"", "", ""},
+	} {
+		dir := t.TempDir()
+		put(t, dir, "m.example/hosts.toml", text)
+		d := Dirs(t.Context(), []string{dir})[0]
+		assert.Equal(t, want[2], d.Unasked, text)
+		assert.Empty(t, d.Otherwise("v2.4.2"), text)
+		for n, version := range []string{"1.6.20~ds1", "v1.7.24"} {
+			assert.Equal(t, want[n] == "", d.Otherwise(version) == "", text)
+			assert.Contains(t, d.Otherwise(version), want[n], text)
+		}
+	}
+}
+
+// said asserts an error with that text; none for an empty one.
 func said(t *testing.T, name, want string, err error) {
 	t.Helper()
 	if want == "" {
@@ -74,4 +103,19 @@ func said(t *testing.T, name, want string, err error) {
 		return
 	}
 	assert.ErrorContains(t, err, want, name)
+}
+
+// As k3s and RKE2 write the rewrites of registries.yaml (HostsTomlTemplate in pkg/agent/templates of k3s).
+func TestARewriteOfK3sIsSeen(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"[host.\"https://m.example/v2\"]\n  capabilities = [\"pull\", \"resolve\"]\n" +
+			"  [host.\"https://m.example/v2\".rewrite]\n    \"^rancher/(.*)\" = \"mirrored/$1\"\n": "https://m.example/v2",
+		"[host.\"https://m.example/v2\"]\n  [host.\"https://m.example/v2\".rewrite]\n": "",
+		"[host.\"https://m.example/v2\"]\n":                                            "",
+	} {
+		dir := t.TempDir()
+		put(t, dir, "docker.io/hosts.toml", text)
+		assert.Equal(t, want, Dirs(t.Context(), []string{dir})[0].Rewritten, text)
+	}
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// keyring has the logins of a file that kubelet reads, by kubelet's own rules
-// (k8s.io/kubernetes/pkg/credentialprovider, keyring.go): a key is a host, in which * stands for a part of one name
-// between dots, and the beginning of a path. All keys that match are in force, in reverse order of their text.
+// keyring has the logins of a file that kubelet reads, by kubelet's rules (k8s.io/kubernetes/pkg/credentialprovider,
+// keyring.go): a key is a host, in which * matches part of one name between dots, and a path prefix. All matching keys
+// are used, in reverse order of their text.
 type keyring []keyringEntry
 
 type keyringEntry struct {
@@ -27,16 +27,16 @@ type keyringEntry struct {
 	login Login
 }
 
-// dockerHub is the key that docker and kubelet use for Docker Hub.
+// dockerHub is docker's and kubelet's key for Docker Hub.
 const dockerHub = "index.docker.io"
 
-// find returns the first login of a key that matches, for Docker Hub also that of its old key where no other does. A
-// login without a user is skipped: kubelet asks anonymously with it, and then with the next. The zero Login means
-// that there is none.
+// find returns the first login with a matching key, for Docker Hub also with its old key if no other matches. It skips
+// a login without a user: kubelet asks anonymously with it, and then with the next. The zero Login means that there is
+// none.
 func (k keyring) find(host, repository string) Login {
 	image, err := url.Parse("https://" + imageHost(host) + "/" + repository)
 	if err != nil {
-		return Login{} // a name that is no URL has no login in this file
+		return Login{} // a name that is not a URL has no login in this file
 	}
 	var found, hub []Login
 	for _, e := range k {
@@ -56,7 +56,7 @@ func (k keyring) find(host, repository string) Login {
 	return Login{}
 }
 
-// imageHost is the host in the name of an image.
+// imageHost returns the host in the name of an image.
 func imageHost(host string) string {
 	switch host = strings.ToLower(host); host {
 	case dockerHub, "registry-1.docker.io":
@@ -66,7 +66,7 @@ func imageHost(host string) string {
 	}
 }
 
-// matches is URLsMatch of kubelet.
+// matches is kubelet's URLsMatch.
 func matches(glob, image *url.URL) bool {
 	globParts, globPort := splitHost(glob)
 	parts, port := splitHost(image)
@@ -89,8 +89,8 @@ func splitHost(u *url.URL) (parts []string, port string) {
 	return strings.Split(host, "."), port
 }
 
-// keyringLogin is an entry of a file, in the fields that kubelet decodes. With one field of a wrong type, or one auth
-// that is none, kubelet reads nothing of the file (credentialprovider, config.go).
+// keyringLogin is an entry of a file, with the fields that kubelet decodes. If one field has a wrong type, or one auth
+// is invalid, kubelet uses nothing of the file (credentialprovider, config.go).
 type keyringLogin struct {
 	Username string `json:"username"`
 	Password string `json:"password"`
@@ -98,7 +98,7 @@ type keyringLogin struct {
 	Auth     string `json:"auth"`
 }
 
-// parseConfigJSON reads docker's config.json as kubelet does.
+// parseConfigJSON parses docker's config.json as kubelet does.
 func parseConfigJSON(data []byte) (keyring, error) {
 	var file struct {
 		Auths   map[string]keyringLogin `json:"auths"`
@@ -110,7 +110,7 @@ func parseConfigJSON(data []byte) (keyring, error) {
 	return newKeyring(file.Auths)
 }
 
-// parseDockercfg reads the older .dockercfg as kubelet does: it is the map alone.
+// parseDockercfg parses the older .dockercfg as kubelet does: only the map.
 func parseDockercfg(data []byte) (keyring, error) {
 	var entries map[string]keyringLogin
 	if json.Unmarshal(data, &entries) != nil {
@@ -119,13 +119,13 @@ func parseDockercfg(data []byte) (keyring, error) {
 	return newKeyring(entries)
 }
 
-// newKeyring is not nil without an error.
+// newKeyring returns a non-nil keyring or an error.
 func newKeyring(entries map[string]keyringLogin) (keyring, error) {
 	k := keyring{}
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		login, err := entries[name].login()
 		if err != nil {
-			return nil, fmt.Errorf("kubelet reads nothing of it: %s: %w", outside.Text(name), err)
+			return nil, fmt.Errorf("kubelet ignores the file: %s: %w", outside.Text(name), err)
 		}
 		if key, at, ok := keyringKey(name); ok {
 			k = append(k, keyringEntry{key: key, at: at, login: login})
@@ -135,7 +135,7 @@ func newKeyring(entries map[string]keyringLogin) (keyring, error) {
 	return k, nil
 }
 
-// login decodes auth, which counts before user and password, as kubelet does (decodeDockerConfigFieldAuth).
+// login decodes auth, which takes precedence over user and password, as in kubelet (decodeDockerConfigFieldAuth).
 func (l keyringLogin) login() (Login, error) {
 	if l.Auth == "" {
 		return Login{User: l.Username, Secret: l.Password}, nil
@@ -152,7 +152,7 @@ func (l keyringLogin) login() (Login, error) {
 	return Login{User: user, Secret: secret}, nil
 }
 
-// keyringKey is what kubelet makes of a key: without scheme, and without the version of an API before a path.
+// keyringKey returns kubelet's form of a key: without scheme, and without the version of an API before a path.
 func keyringKey(name string) (key string, at *url.URL, ok bool) {
 	if !strings.HasPrefix(name, "https://") && !strings.HasPrefix(name, "http://") {
 		name = "https://" + name

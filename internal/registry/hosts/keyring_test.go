@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestKeyringIsReadAsKubeletReadsIt has the verdicts of k8s.io/kubernetes v1.34.4, pkg/credentialprovider: Add, URLsMatch
-// and Lookup of keyring.go.
-func TestKeyringIsReadAsKubeletReadsIt(t *testing.T) {
+// TestKeyringIsReadAsByKubelet has the results of k8s.io/kubernetes v1.34.4, pkg/credentialprovider: Add,
+// URLsMatch and Lookup of keyring.go.
+func TestKeyringIsReadAsByKubelet(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		key, host, repository string
@@ -74,13 +74,13 @@ func TestKeyringTakesTheLongestPath(t *testing.T) {
 	}
 }
 
-// kubelet takes the first file that it can read, and no other; of one with a single entry that it cannot decode it reads
-// nothing (k8s.io/kubernetes v1.34.4, ReadDockerConfigFile; e2e/neighbours asks it about many more).
+// kubelet uses only the first readable file; if one entry cannot be decoded, it uses nothing of the file
+// (k8s.io/kubernetes v1.34.4, ReadDockerConfigFile; e2e/neighbours compares many more).
 func TestKubeletUsesOneFile(t *testing.T) {
 	t.Parallel()
 	const a, b = `{"auths": {"a.io": {"auth": "dXNlci1hOnNlY3JldC1vZi1h"}}}`, `{"auths": {"b.io": {"auth": "dXNlci1iOnNlY3JldC1vZi1i"}}}`
 	for name, c := range map[string]struct {
-		files []string // in kubelet's order; "-": none
+		files []string // in kubelet's order; "-": missing
 		mode  os.FileMode
 		want  string // hosts with a login
 		err   string
@@ -90,10 +90,10 @@ func TestKubeletUsesOneFile(t *testing.T) {
 		"the older form":          {files: []string{"-", "-", `{"a.io": {"auth": "dXNlci1hOnNlY3JldC1vZi1h"}}`}, want: "a.io"},
 		"config.json in the older form has no login": {files: []string{`{"a.io": {"auth": "dXNlci1hOnNlY3JldC1vZi1h"}}`, b}},
 		"an empty one":            {files: []string{"{}", b}},
-		"no JSON":                 {files: []string{"{", b}, want: "b.io", err: "no JSON with auths"},
-		"one bad entry":           {files: []string{`{"auths": {"a.io": {"auth": "dXNlci1hOnNlY3JldC1vZi1h"}, "c.io": {"auth": "YQ=="}}}`, b}, want: "b.io", err: "kubelet reads nothing of it: c.io"},
+		"no JSON":                 {files: []string{"{", b}, want: "b.io", err: "not JSON with auths"},
+		"one bad entry":           {files: []string{`{"auths": {"a.io": {"auth": "dXNlci1hOnNlY3JldC1vZi1h"}, "c.io": {"auth": "YQ=="}}}`, b}, want: "b.io", err: "kubelet ignores the file: c.io"},
 		"base64 of another kind":  {files: []string{`{"auths": {"a.io": {"auth": "YTo_Pz8-Pj4="}}}`}, err: "a.io: auth is not the base64"},
-		"an entry that is a text": {files: []string{`{"auths": {"a.io": "x"}}`}, err: "no JSON with auths"},
+		"an entry that is a text": {files: []string{`{"auths": {"a.io": "x"}}`}, err: "not JSON with auths"},
 		"written by others":       {files: []string{a, b}, mode: 0o666, err: "others may write"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Files of the node: what they may have is read, one byte more is not.
+// Files of the node are read up to their maximum size, and rejected with one byte more.
 func TestLimitsOfFiles(t *testing.T) {
 	t.Parallel()
 	far := &http.Request{URL: &url.URL{Scheme: "https", Host: "registry.suse.com"}}

@@ -32,7 +32,7 @@ var (
 	certificate = registrytest.Certificate
 )
 
-// kubeletFiles are where kubelet looks for logins.
+// kubeletFiles are kubelet's files with logins.
 var kubeletFiles = platform.Detect("").Logins
 
 // guardedCredentials are logins with their guard.
@@ -57,7 +57,7 @@ func (c guardedCredentials) For(host, repository string) (Login, error) {
 	return login, err
 }
 
-// untouched is a Client that leaves the hosts as containerd's parser makes them.
+// untouched is a Client that keeps the hosts as containerd's parser returns them.
 type untouched struct{}
 
 func (untouched) UpdateClient(*http.Client) error { return nil }

@@ -15,13 +15,13 @@ import (
 	"github.com/containerd/log"
 )
 
-// Host is what containerd makes of one host of a namespace.
+// Host is containerd's view of one host of a namespace.
 type Host struct {
 	URL  string // its scheme and its name with its port: https://registry.suse.com
 	made docker.RegistryHost
 }
 
-// FindDir returns the directory that containerd takes for a namespace, of its registry directories; empty: none.
+// FindDir returns the registry directory that containerd uses for a namespace; empty if there is none.
 func FindDir(certsDirs []string, namespace string) (string, error) {
 	dir, err := firstDir(certsDirs)(namespace)
 	if errdefs.IsNotFound(err) {
@@ -30,8 +30,8 @@ func FindDir(certsDirs []string, namespace string) (string, error) {
 	return dir, err
 }
 
-// Order returns the hosts of a namespace in the order in which containerd asks them, as its parser reads them in a
-// directory of certs.d; empty: without one. It is an error if containerd would take nothing of its hosts.toml.
+// Order returns the hosts of a namespace in containerd's order, as its parser reads them from a directory of certs.d;
+// an empty directory has none. It returns an error if containerd would use nothing of its hosts.toml.
 func Order(ctx context.Context, dir, namespace string) ([]Host, error) {
 	if dir != "" {
 		if err := checkDir(dir); err != nil {
@@ -60,15 +60,15 @@ func Order(ctx context.Context, dir, namespace string) ([]Host, error) {
 	return order, nil
 }
 
-// Same returns whether containerd would ask both in the same way. It cannot see their dial_timeout.
+// Same reports whether containerd would ask both in the same way. It cannot compare their dial_timeout.
 func (h Host) Same(o Host) bool {
 	a, b := h.made, o.made
 	return a.Scheme == b.Scheme && a.Host == b.Host && a.Path == b.Path && a.Capabilities == b.Capabilities &&
 		reflect.DeepEqual(a.Header, b.Header) && sameTransport(a.Client.Transport, b.Client.Transport)
 }
 
-// sameTransport compares what TLS proves and checks; containerd wraps the transport of a host that may be asked without
-// TLS.
+// sameTransport compares the client certificates and the verification of TLS; containerd wraps the transport of a host
+// that may be asked without TLS.
 func sameTransport(a, b http.RoundTripper) bool {
 	x, plain := a.(*http.Transport)
 	y, alsoPlain := b.(*http.Transport)
@@ -88,7 +88,7 @@ func sameTransport(a, b http.RoundTripper) bool {
 	return p.RootCAs == nil || p.RootCAs.Equal(q.RootCAs)
 }
 
-// Files are the files that a hosts.toml names: certificates and authorities, as they are written there.
+// Files returns the files that a hosts.toml names: certificates and authorities, as written.
 func Files(file string) []string {
 	names := filesOf(tables(file))
 	slices.Sort(names)

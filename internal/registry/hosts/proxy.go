@@ -16,23 +16,22 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
-// maxProxyFile is for a file of settings: SUSE's has 3 kB, most of it comments.
+// maxProxyFile limits a settings file: SUSE's has 3 kB, most of it comments.
 const maxProxyFile = 64 << 10
 
 var errNoProxyURL = errors.New("want the URL of a proxy: http://proxy.example.com:3128")
 
-// Proxies choose the proxy for a request as a login shell of SUSE does: by the
-// environment, else by /etc/sysconfig/proxy, which is read again when it
-// changes. In both, a PROXY_ENABLED that is not "yes" turns the rest off.
+// Proxies choose the proxy for a request as SUSE's login shell does: by the environment, else by /etc/sysconfig/proxy,
+// which is read again when it changes. In both, a PROXY_ENABLED other than "yes" disables the rest.
 type Proxies struct {
 	environment chooseProxy
 	file        *nodefile.Cached[chooseProxy]
 }
 
-// chooseProxy is the choice that one place makes; nil: none.
+// chooseProxy is the choice of one source; nil: none.
 type chooseProxy func(*url.URL) (*url.URL, error)
 
-// NewProxies reads the environment now, and the file below root when it is needed.
+// NewProxies reads the environment now, and the file below root when needed.
 func NewProxies(root string, getenv func(string) string) *Proxies {
 	either := func(name string) string {
 		if value := getenv(name); value != "" {
@@ -53,8 +52,8 @@ func NewProxies(root string, getenv func(string) string) *Proxies {
 	return p
 }
 
-// For is the Proxy of an http.Transport. A request is refused
-// where the setting cannot be read: without the proxy it might leak, or wait for long.
+// For is the Proxy function of an http.Transport. It returns an error if the setting cannot be read: without the proxy
+// the request might leak, or hang.
 func (p *Proxies) For(req *http.Request) (*url.URL, error) {
 	choose := p.environment
 	if choose == nil {
@@ -69,14 +68,13 @@ func (p *Proxies) For(req *http.Request) (*url.URL, error) {
 	return choose(req.URL)
 }
 
-// proxiesOf makes the choice from variables. Their values stay out of errors: a
-// proxy may want a password.
+// proxiesOf returns the choice by variables. Errors do not contain their values, because a proxy may need a password.
 func proxiesOf(value func(string) string) (chooseProxy, error) {
 	c := httpproxy.Config{HTTPProxy: value("HTTP_PROXY"), HTTPSProxy: value("HTTPS_PROXY"), NoProxy: value("NO_PROXY")}
 	if c.HTTPProxy == "" && c.HTTPSProxy == "" {
 		return nil, nil
 	}
-	// httpproxy takes one that it cannot read for none.
+	// httpproxy ignores one that it cannot parse.
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY"} {
 		if text := value(name); text != "" && !isProxy(text) {
 			return nil, fmt.Errorf("%s: %w", name, errNoProxyURL)
@@ -85,7 +83,7 @@ func proxiesOf(value func(string) string) (chooseProxy, error) {
 	return c.ProxyFunc(), nil
 }
 
-// isProxy is what httpproxy and http.Transport understand: a URL, or host:port.
+// isProxy reports whether httpproxy and http.Transport accept a text: a URL, or host:port.
 func isProxy(text string) bool {
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
@@ -96,8 +94,7 @@ func isProxy(text string) bool {
 
 func isYes(text string) bool { return strings.EqualFold(strings.TrimSpace(text), "yes") }
 
-// parseProxyFile reads NAME="value" as a shell would, without anything that a
-// shell would run or replace.
+// parseProxyFile parses NAME="value" as a shell would, rejecting anything that a shell would run or expand.
 func parseProxyFile(data []byte) (chooseProxy, error) {
 	values := map[string]string{}
 	for line := range strings.Lines(string(data)) {
@@ -113,7 +110,7 @@ func parseProxyFile(data []byte) (chooseProxy, error) {
 	return proxiesOf(func(name string) string { return values[name] })
 }
 
-// unquote takes the first word of a value, out of its quotes.
+// unquote returns the first word of a value, without quotes.
 func unquote(value string) string {
 	value = strings.TrimSpace(value)
 	if value != "" && strings.ContainsRune(`"'`, rune(value[0])) {

@@ -17,7 +17,7 @@ import (
 
 const sysconfig = "etc/sysconfig/proxy"
 
-// Where the settings stand, and which proxy a request then takes.
+// The sources of the settings, and the proxy of a request.
 func TestProxyOfARequest(t *testing.T) {
 	t.Parallel()
 	const file = "# a comment\nPROXY_ENABLED=\"yes\"\nHTTP_PROXY='http://plain:1'\nexport HTTPS_PROXY=tls:2 # why\n" +
@@ -65,8 +65,7 @@ func TestProxyOfARequest(t *testing.T) {
 	}
 }
 
-// Where nobody can make out the proxy, nothing is asked past it, and no error
-// has its password.
+// If the proxy is unknown, no request bypasses it, and no error contains its password.
 func TestProxyThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"http://u:" + secret + "@%zz", "ftp://u:" + secret + "@proxy", "http://", "http://u:" + secret + "@proxy:x"} {

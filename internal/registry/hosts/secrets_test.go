@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// filesWithSecrets are hosts.toml files that containerd's parser refuses, and each has a password where its error, or
-// the file system's, quotes it.
+// filesWithSecrets are hosts.toml files that containerd's parser rejects, with a password where its error, or the
+// filesystem's, quotes it.
 var filesWithSecrets = map[string]string{
 	"a URL with an escape":     "[host.\"https://u:s3cr3tpassw0rd%zz@m1\"]\n",
 	"a URL with a space":       "[host.\"https://u:s3cr3tpassw0rd x@m1\"]\n",

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package hosts reads how the node reaches registries: the hosts of containerd's certs.d, logins, certificate
-// authorities and the proxy. All of it is read again when it changes.
+// authorities and the proxy. Everything is read again when it changes.
 //
-// A namespace is the host that a repository names: registry.suse.com in registry.suse.com/caasp/v4/velum. A host is a
-// server that may answer for it: the namespace itself (upstream) or a mirror, as hosts.toml says.
+// A namespace is the host in a repository's name: registry.suse.com in registry.suse.com/caasp/v4/velum. A host is a
+// server that may answer for it: the namespace itself (upstream) or a mirror from hosts.toml.
 package hosts
 
 import (
@@ -27,30 +27,29 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
-// KeptFor is how long the hosts of a namespace are kept although nothing in their
-// directory changed: a ca or client certificate may lie elsewhere. It is long
-// for one cycle, which keeps its tokens, and short for an admin.
+// KeptFor is how long the hosts of a namespace are cached while nothing in their directory changes: a ca or client
+// certificate may be elsewhere. It is long enough for one cycle, which keeps its tokens, and short for an admin.
 const KeptFor = 10 * time.Minute
 
-// CheckEvery is how often the files of a namespace are checked for changes: a poll of
-// many images asks within a second, and checking each time was 40 % of its CPU.
+// CheckEvery is how often the files of a namespace are checked for changes: a poll of many images takes a second, and
+// checking for each image was 40 % of its CPU.
 const CheckEvery = time.Second
 
 // Client connects to the hosts.
 type Client interface {
 	// UpdateClient changes the client that containerd's parser makes for a host.
 	UpdateClient(client *http.Client) error
-	// Authorize gives the hosts of one namespace their clients and authorizers.
+	// Authorize sets the clients and authorizers of the hosts of one namespace.
 	Authorize(hosts []docker.RegistryHost)
-	// Roots are the authorities for hosts without a ca of their own, another pool when they change.
+	// Roots returns the authorities for hosts without their own ca, another pool when they change.
 	Roots() *x509.CertPool
 }
 
-// Set is the hosts of all namespaces, kept with their tokens until the directory
-// of certs.d that they come from changes. It is safe for concurrent use.
+// Set has the hosts of all namespaces, cached with their tokens until their directory of certs.d changes. It is safe
+// for concurrent use.
 type Set struct {
-	CheckEvery time.Duration // New: CheckEvery; tests that change files set another
-	// Ignored returns why containerd follows no hosts.toml now; empty: it does. nil: it always does.
+	CheckEvery time.Duration // New sets CheckEvery; tests that change files set another
+	// Ignored returns why containerd currently ignores hosts.toml; empty if it does not. nil: never.
 	Ignored func() (why string, err error)
 
 	find   func(namespace string) (string, error)
@@ -64,18 +63,17 @@ type Set struct {
 type namespace struct {
 	hosts   []docker.RegistryHost
 	stamp   string
-	ignored string // the directory that containerd does not follow, and why; empty: there is none
+	ignored string // the directory that containerd ignores, and why; empty if there is none
 	roots   *x509.CertPool
-	until   time.Time // when it is read again in any case
+	until   time.Time // time of the next read in any case
 	checked time.Time
 }
 
-// New makes a set of the hosts that containerd's registry directories describe (its
-// config_path, split at the colons). The first that knows a namespace, or has
-// _default, wins. Nothing is read yet.
+// New returns a set of the hosts in containerd's registry directories (its config_path, split at the colons). The first
+// one with the namespace, or with _default, wins. It reads nothing yet.
 func New(certsDirs []string, client Client) *Set {
 	s := &Set{CheckEvery: CheckEvery, find: firstDir(certsDirs), client: client, kept: map[string]namespace{}}
-	// The context only carries containerd's logger; the hosts outlive any request.
+	// The context only carries containerd's logger; the hosts live longer than any request.
 	s.parse = config.ConfigureHosts(masked(context.Background()), config.HostOptions{
 		HostDir: func(name string) (string, error) {
 			dir, _, err := s.dir(name)
@@ -86,14 +84,13 @@ func New(certsDirs []string, client Client) *Set {
 	return s
 }
 
-// Of returns the hosts of a namespace in their order; it is containerd's
-// docker.RegistryHosts.
+// Of returns the hosts of a namespace in order; it is a docker.RegistryHosts of containerd.
 func (s *Set) Of(name string) ([]docker.RegistryHost, error) { return s.checked(name, s.CheckEvery) }
 
-// Now is Of, and sees a change at once.
+// Now is like Of, and detects a change at once.
 func (s *Set) Now(name string) ([]docker.RegistryHost, error) { return s.checked(name, 0) }
 
-// checked returns the hosts of a namespace, whose files were checked at most so long ago.
+// checked returns the hosts of a namespace whose files were checked at most ago before.
 func (s *Set) checked(name string, ago time.Duration) ([]docker.RegistryHost, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,15 +115,15 @@ func (s *Set) checked(name string, ago time.Duration) ([]docker.RegistryHost, er
 	return known.hosts, nil
 }
 
-// IgnoredFor returns the directory of a namespace that containerd did not follow when Of read it last, and why; empty:
-// there is none, or it follows it.
+// IgnoredFor returns the directory of a namespace that containerd ignored when Of last read it, and why; empty if there
+// is none, or if containerd follows it.
 func (s *Set) IgnoredFor(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.kept[name].ignored
 }
 
-// dir finds the directory of a namespace that containerd follows, and the one that it ignores.
+// dir returns the directory of a namespace that containerd follows, and the one that it ignores.
 func (s *Set) dir(name string) (dir, ignored string, err error) {
 	dir, err = s.find(name)
 	if err != nil || s.Ignored == nil {
@@ -139,7 +136,7 @@ func (s *Set) dir(name string) (dir, ignored string, err error) {
 	return dir, ignored, err
 }
 
-// read has containerd's parser read the directory of a namespace, if it can be read.
+// read reads the directory of a namespace with containerd's parser, if the files can be read.
 func (s *Set) read(name string) ([]docker.RegistryHost, error) {
 	dir, _, err := s.dir(name)
 	if err == nil {
@@ -156,8 +153,8 @@ func (s *Set) read(name string) ([]docker.RegistryHost, error) {
 	return hosts, nil
 }
 
-// firstDir finds the directory of a namespace in several directories as containerd's CRI
-// plugin does with its config_path.
+// firstDir finds the directory of a namespace in several directories as containerd's CRI plugin does with its
+// config_path.
 func firstDir(dirs []string) func(string) (string, error) {
 	return func(namespace string) (string, error) {
 		for _, dir := range dirs {
@@ -170,8 +167,8 @@ func firstDir(dirs []string) func(string) (string, error) {
 	}
 }
 
-// stamp changes when the directory for a namespace is another one, or a file in
-// it changed, or containerd ignores it.
+// stamp returns a text that changes when the directory for a namespace is another one, or a file in it changes, or
+// containerd ignores it.
 func (s *Set) stamp(name string) (text, ignored string, err error) {
 	dir, ignored, err := s.dir(name)
 	if errdefs.IsNotFound(err) {
@@ -189,7 +186,7 @@ func (s *Set) stamp(name string) (text, ignored string, err error) {
 	for _, entry := range entries {
 		info, err := os.Stat(filepath.Join(dir, entry.Name()))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // a dangling link is no file for containerd either
+			continue // containerd does not count a dangling link as a file either
 		}
 		if err != nil {
 			return "", "", err

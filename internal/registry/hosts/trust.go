@@ -12,35 +12,33 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
-// maxBundle is for the authorities of a system. SUSE's bundle has 230 kB.
+// maxBundle limits a system's authorities. SUSE's bundle has 230 kB.
 const maxBundle = 16 << 20
 
 var errNoCertificates = errors.New("no certificates")
 
-// Trust are the system's certificate authorities, read again when an admin adds
-// or removes one. Go reads them once for the life of a process, and this one
-// lives for months.
+// Trust has the system's certificate authorities, read again when an admin adds or removes one. Go reads them once per
+// process, and the daemon runs for months.
 type Trust struct {
 	bundles []*nodefile.Cached[*x509.CertPool]
 	log     *slog.Logger
 
 	mu   sync.Mutex
-	last *x509.CertPool // nil: none was ever found
+	last *x509.CertPool // nil: none found so far
 }
 
-// NewTrust knows the places below root; nothing is read yet. Getenv reads the
-// environment: SSL_CERT_FILE is the only place where it is set, as for Go
-// itself. The log, which may be nil, gets a line for what cannot be used.
+// NewTrust returns the authorities below root without reading anything yet. With SSL_CERT_FILE in the environment, read
+// through getenv, only that file is used, as in Go. log, which may be nil, receives a line for each unusable file.
 func NewTrust(root string, getenv func(string) string, log *slog.Logger) *Trust {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	places := []string{
-		// What update-ca-certificates of SUSE writes, and where it is written: a link
-		// of /etc may be absolute, and so lead out of another root.
+		// The output of SUSE's update-ca-certificates, and its original place: a link in /etc may be absolute, and so
+		// leave another root.
 		"/etc/ssl/ca-bundle.pem",
 		"/var/lib/ca-certificates/ca-bundle.pem",
-		// Debian's, Fedora's.
+		// Debian's and Fedora's.
 		"/etc/ssl/certs/ca-certificates.crt",
 		"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
 	}
@@ -56,17 +54,16 @@ func NewTrust(root string, getenv func(string) string, log *slog.Logger) *Trust 
 	return t
 }
 
-// Roots gives the authorities of the first bundle that can be used; the pointer
-// changes when they do. Where none can, the last that could stay in force: a
-// bundle that is just being written must not end all polling. nil: there never
-// was one, and Go's own rules hold.
+// Roots returns the authorities of the first usable bundle; the pointer changes when they do. If none is usable, the
+// last usable ones stay in use, because a bundle that is just being written must not end all polling. nil: none so far,
+// and Go's rules apply.
 func (t *Trust) Roots() *x509.CertPool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, bundle := range t.bundles {
 		pool, changed, err := bundle.Get()
 		if changed && err != nil {
-			t.log.Warn("certificate authorities not used", "err", err)
+			t.log.Warn("cannot use certificate authorities", "err", err)
 		}
 		if pool != nil {
 			t.last = pool

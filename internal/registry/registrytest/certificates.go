@@ -19,9 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Certificate makes a CA and a certificate for 127.0.0.1 from it, and for
-// 0.0.0.0, which Linux takes for the same and a proxy is used for, and for names
-// below example.com; edit may change it.
+// Certificate creates a CA and a certificate for 127.0.0.1, for 0.0.0.0, which Linux treats the same and for which a
+// proxy is used, and for names below example.com; edit may change it.
 func Certificate(t testing.TB, edit ...func(*x509.Certificate)) (ca, cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,7 +33,7 @@ func Certificate(t testing.TB, edit ...func(*x509.Certificate)) (ca, cert, key s
 		WritePEM(t, filepath.Join(dir, "leaf.key"), "EC PRIVATE KEY", der)
 }
 
-// Issue makes a key and a certificate that parent has signed; nil: a CA.
+// Issue creates a key and a certificate signed by parent; nil: a CA.
 func Issue(
 	t testing.TB, parent *x509.Certificate, signer *ecdsa.PrivateKey, edit ...func(*x509.Certificate),
 ) (*ecdsa.PrivateKey, *x509.Certificate) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package registrytest is what the tests of registries share: files of a node, certificates, and a guard that reads
-// along for secrets.
+// Package registrytest is shared by the tests of registries: files of a node, certificates, and a guard that checks for
+// leaked secrets.
 package registrytest
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Environ is a Getenv.
+// Environ returns a Getenv.
 func Environ(pairs ...string) func(string) string {
 	return func(name string) string {
 		for i := 0; i < len(pairs); i += 2 {
@@ -27,7 +27,7 @@ func Environ(pairs ...string) func(string) string {
 	}
 }
 
-// Put writes a file below root, as only its owner may read it.
+// Put writes a file below root, readable only by its owner.
 func Put(t testing.TB, root, path, content string) {
 	t.Helper()
 	path = filepath.Join(root, path)
@@ -35,7 +35,7 @@ func Put(t testing.TB, root, path, content string) {
 	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
-// AuthJSON is an auth.json with users by key, all with the secret.
+// AuthJSON returns an auth.json with users by key, all with the secret.
 func AuthJSON(users ...string) string {
 	var entries []string
 	for i := 0; i < len(users); i += 2 {
@@ -44,12 +44,12 @@ func AuthJSON(users ...string) string {
 	return `{"auths": {` + strings.Join(entries, ", ") + `}}`
 }
 
-// EncodedAuth is the auth of an auth.json.
+// EncodedAuth returns the auth of an auth.json.
 func EncodedAuth(user, password string) string {
 	return base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
 }
 
-// Text is the content of a file.
+// Text returns the content of a file.
 func Text(t testing.TB, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)

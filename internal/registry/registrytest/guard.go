@@ -16,24 +16,22 @@ import (
 	"testing"
 )
 
-// What is secret in the tests. Whatever else a registry is shown, is learnt from
-// what goes over the wire.
+// The secrets of the tests. Other credentials for a registry are learned from the network traffic.
 const (
 	Secret      = "s3cr3t-of-the-test"
-	SecretToken = "t0k3n-of-the-test" //nolint:gosec // it opens nothing
+	SecretToken = "t0k3n-of-the-test" //nolint:gosec // not a real token
 )
 
-// Guard reads along in a test: what went over the wire as a secret may be in no
-// log line, no error and no answer. Each test has one, which fails
-// the test at its end.
+// Guard checks a test for leaks: secrets seen in the network traffic must not be in any log line, error or answer. It
+// fails the test at its end.
 type Guard struct {
 	mu      sync.Mutex
 	secrets map[string]string // with the place where it was seen
 	said    bytes.Buffer
-	Log     *slog.Logger // hears all that is logged
+	Log     *slog.Logger // records the log
 }
 
-// NewGuard makes a guard whose log also writes to log, unless that is nil.
+// NewGuard returns a guard whose log also writes to log, unless that is nil.
 func NewGuard(t testing.TB, log *slog.Logger) *Guard {
 	t.Helper()
 	g := &Guard{secrets: map[string]string{}}
@@ -60,14 +58,14 @@ func (w writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Hear takes note of what a person could read.
+// Hear records a text that a person could read.
 func (g *Guard) Hear(text string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.said.WriteString(text + "\n")
 }
 
-// Answered takes note of an answer and its error.
+// Answered records an answer and its error.
 func (g *Guard) Answered(value any, err error) {
 	g.Hear(fmt.Sprintf("%+v", value))
 	if err != nil {
@@ -75,17 +73,16 @@ func (g *Guard) Answered(value any, err error) {
 	}
 }
 
-// Learn takes note of a secret and of the place where it was seen.
+// Learn records a secret and the place where it was seen.
 func (g *Guard) Learn(place, text string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if strings.Trim(text, "0123456789") != "" { // a port is one where a host poses as a user
+	if strings.Trim(text, "0123456789") != "" { // a port appears where a host poses as a user
 		g.secrets[text] = place
 	}
 }
 
-// problems are the secrets that were said, in the forms in which they travel,
-// and those that no search could find in a text.
+// problems returns the leaked secrets, in the forms in which they are sent, and those that are too short to search for.
 func (g *Guard) problems() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -108,13 +105,13 @@ func (g *Guard) problems() []string {
 	return problems
 }
 
-// open are the headers and the parts of a query that anybody may read.
+// open are the headers and query parameters that are not secret.
 var (
 	openHeaders = []string{"Accept", "Accept-Encoding", "Content-Length", "Content-Type", "Range", "User-Agent"}
 	openQuery   = []string{"client_id", "last", "n", "ns", "scope", "service"}
 )
 
-// LearnQuery learns the values of a query that are not for anybody, and a password.
+// LearnQuery learns the secret values of a query, and a password.
 func (g *Guard) LearnQuery(place string, u *url.URL) {
 	for key, values := range u.Query() {
 		for _, value := range values {
@@ -159,7 +156,7 @@ func (g *Guard) learnRequest(req *http.Request) {
 	}
 }
 
-// Around is a Wrap around another.
+// Around returns a Wrap around another.
 func (g *Guard) Around(wrap func(http.RoundTripper) http.RoundTripper) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		next = wrap(next)
@@ -175,7 +172,7 @@ func (g *Guard) Around(wrap func(http.RoundTripper) http.RoundTripper) func(http
 	}
 }
 
-// SecretIn looks for the secret in the forms in which it travels.
+// SecretIn searches the secret in the forms in which it is sent.
 func SecretIn(text string) bool {
 	return slices.ContainsFunc([]string{Secret, EncodedAuth("u", Secret), SecretToken}, func(form string) bool {
 		return strings.Contains(text, form)

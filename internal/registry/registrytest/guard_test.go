@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// A guard that hears nothing guards nothing.
+// A guard that records nothing fails.
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	leaks := []struct {

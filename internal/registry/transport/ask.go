@@ -25,8 +25,8 @@ type Question struct {
 	Repository string // for the scope of its token: the path in the registry
 	Accept     string
 	Limit      int64 // bytes of the answer's body
-	Offset     int64 // where the body is to begin
-	// Read reads the body as it comes, of which the answer then has nothing; nil: it is kept.
+	Offset     int64 // start of the body
+	// Read reads the body as it arrives, and the answer has none; nil: the answer has the body.
 	Read func(http.Header, io.Reader) error
 }
 
@@ -34,18 +34,18 @@ type Question struct {
 type Answer struct {
 	Header   http.Header
 	Body     []byte // empty for HEAD
-	Insecure bool   // no certificate proves that it is from that host
+	Insecure bool   // no certificate verifies that it is from that host
 	Private  bool   // the request had a login of the node
 }
 
-// Refused is the error for an answer with another status than 200.
+// Refused is the error for an answer with a status other than 200.
 type Refused struct {
 	Status  int
-	RetryAt time.Time // zero, or when the host wants to be asked again
+	RetryAt time.Time // from Retry-After; zero: none
 	Err     error     // why no login helped; nil: the status is the reason
 }
 
-// Error words the status by its code alone: the reason phrase is the host's.
+// Error names the status by its code only: the reason phrase is the host's text.
 func (r *Refused) Error() string {
 	if r.Err != nil {
 		return fmt.Sprintf("%s: %v", statusText(r.Status), r.Err)
@@ -53,15 +53,14 @@ func (r *Refused) Error() string {
 	return statusText(r.Status)
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (r *Refused) Unwrap() error { return r.Err }
 
 func statusText(code int) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code)))
 }
 
-// Ask puts a question to a host and reads the answer. The error is Refused, Held, or
-// what kept the answer from coming whole.
+// Ask sends a question to a host and reads the answer. The error is Refused, Held, or why the answer is incomplete.
 func (c *Client) Ask(ctx context.Context, host docker.RegistryHost, q Question) (Answer, error) {
 	ctx, cancel := context.WithTimeout(forQuestion(ctx), askTimeout)
 	defer cancel()
@@ -81,9 +80,8 @@ func (c *Client) Ask(ctx context.Context, host docker.RegistryHost, q Question) 
 	return Answer{Header: resp.Header, Body: body, Insecure: insecure(resp), Private: IsPrivate(resp)}, nil
 }
 
-// Send puts a question to a host: once, and once more where a 401 names what the
-// host wants to see, or a host that it redirected to. The status is 200, or 206 from
-// an offset; the caller closes the body. Errors are as Ask's.
+// Send sends a question to a host: once, and once more if a 401 names the required credentials, or comes from the
+// target of a redirect. The status is 200, or 206 from an offset; the caller closes the body. Errors are as in Ask.
 func (c *Client) Send(ctx context.Context, host docker.RegistryHost, q Question) (*http.Response, error) {
 	ctx = docker.WithScope(ctx, "repository:"+q.Repository+":pull")
 	challenges := map[string][]*http.Response{} // by the origin of the host
@@ -136,8 +134,8 @@ func send(ctx context.Context, host docker.RegistryHost, q Question) (*http.Resp
 	return resp, nil
 }
 
-// plain takes the URL out of an error of the HTTP client or the authorizer: the
-// query of a redirect's or a realm's URL may be a secret.
+// plain removes the URL from an error of the HTTP client or the authorizer, because the query in the URL of a redirect
+// or a realm may be secret.
 func plain(err error) error {
 	if status, ok := errors.AsType[remoteerrors.ErrUnexpectedStatus](err); ok {
 		return fmt.Errorf("token server: %s", statusText(status.StatusCode))
@@ -148,8 +146,7 @@ func plain(err error) error {
 	return err
 }
 
-// readBody reads and closes the body. What is over the limit is not drained:
-// closing ends the connection.
+// readBody reads and closes the body. A body over the limit is not drained: closing it closes the connection.
 func readBody(resp *http.Response, limit int64) ([]byte, error) {
 	if resp.Body == http.NoBody {
 		return nil, nil
@@ -161,7 +158,7 @@ func readBody(resp *http.Response, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// limited is a body of which at most so many bytes are read.
+// limited limits the bytes read from a body.
 type limited struct {
 	body        io.Reader
 	left, limit int64
@@ -178,15 +175,13 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// discard reads the short body of a refusal, so that the connection
-// can be used again; a longer one is closed.
+// discard reads the short body of a refusal, so that the connection can be reused; a longer one is closed.
 func discard(resp *http.Response) {
 	_, _ = io.CopyN(io.Discard, resp.Body, maxToken)
 	_ = resp.Body.Close()
 }
 
-// insecure is true where one hop, redirects included, had no TLS or skip_verify:
-// then there is no verified chain.
+// insecure reports whether one hop, redirects included, had no TLS or skip_verify: then there is no verified chain.
 func insecure(resp *http.Response) bool {
 	for ; resp != nil; resp = resp.Request.Response {
 		if resp.TLS == nil || len(resp.TLS.VerifiedChains) == 0 {

@@ -20,17 +20,15 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
-// authorizer is containerd's, made fit for a process that lives for months:
-// containerd's keeps a failed token request for ever, and a token without an
-// expiry, too, unless the host calls it invalid in so many words. It is started
-// anew after a failure, and when a host refuses what it was sent; and there is
-// one for each login, as two repositories may have two, and a login may change.
+// authorizer adapts containerd's to a process that runs for months: containerd's keeps a failed token request forever,
+// and also a token without an expiry, unless the host explicitly calls it invalid. It is recreated after a failure, and
+// when a host refuses its credentials; and there is one per login, because two repositories may have different ones,
+// and a login may change.
 //
-// One request at a time is authorized: containerd v2.4.2 reads the expiry of a
-// token while another request writes it. Waiting is short, as a token request
-// has its own time limit.
+// Requests are authorized one at a time: containerd v2.4.2 reads the expiry of a token while another request writes it.
+// The wait is short, because a token request has its own time limit.
 type authorizer struct {
-	home  *url.URL // scheme and host that the logins belong to
+	home  *url.URL // scheme and host of the logins
 	login func(host, repository string) (hosts.Login, error)
 	may   func(realm *url.URL) bool
 	fresh func(hosts.Login) docker.Authorizer
@@ -41,26 +39,26 @@ type authorizer struct {
 	sessions map[hosts.Login]*session
 }
 
-// session is what is known with one login.
+// session is the state for one login.
 type session struct {
-	current   docker.Authorizer // nil: nothing is known yet
-	used      hosts.Login       // the login, or none where it may not be shown
+	current   docker.Authorizer // nil if nothing is known yet
+	used      hosts.Login       // the login, or none if it must not be sent
 	withheld  error             // why used is not the login
-	challenge *http.Response    // what current was started with
+	challenge *http.Response    // the start of current
 }
 
-// maxSessions bounds what logins that change every hour leave behind.
+// maxSessions limits the sessions left by logins that change every hour.
 const maxSessions = 32
 
 var (
 	errRefused     = errors.New("credentials refused")
 	errForeign     = errors.New("401 from another host")
 	errPlainRealm  = errors.New("realm with plain http")
-	errForeignHost = errors.New("credentials are for the registry only: its realm is on another host")
+	errForeignHost = errors.New("credentials are for the registry only, but its token server is on another host")
 )
 
-// Authorize adds what the host is known to want: nothing before its first 401, and nothing for another host, as
-// containerd's keeps by host what it has learnt.
+// Authorize adds the credentials that the host is known to require: none before its first 401, and none for another
+// host, as containerd's authorizer also keeps its state by host.
 func (a *authorizer) Authorize(ctx context.Context, req *http.Request) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -83,21 +81,20 @@ func (a *authorizer) Authorize(ctx context.Context, req *http.Request) error {
 
 type loginKey struct{}
 
-// IsPrivate reports whether a host gave an answer to a request with a login, or with a token that
-// one has bought. Headers in hosts.toml are no login: containerd sends them for every pod.
+// IsPrivate reports whether a host answered a request with a login, or with a token obtained with one. Headers in
+// hosts.toml are not a login: containerd sends them for every pod.
 func IsPrivate(resp *http.Response) bool { return resp.Request.Context().Value(loginKey{}) != nil }
 
-// showsLogin reports whether a request carries a password, or a token that one has
-// bought. Only a password is ever posted: a token without one is asked for with
-// GET.
+// showsLogin reports whether a request contains a password, or a token obtained with one. Only passwords are sent with
+// POST: a token without one is requested with GET.
 func showsLogin(req *http.Request) bool {
 	return req.Context().Value(loginKey{}) != nil || req.Method == http.MethodPost ||
 		strings.HasPrefix(strings.ToLower(req.Header.Get("Authorization")), "basic ")
 }
 
-// AddResponses learns from a 401 what the host wants. A token that was refused
-// is renewed once, a password never: it would be wrong again, and count twice.
-// A host that home redirected to gets an anonymous token, and never a login.
+// AddResponses learns from a 401 what the host requires. A refused token is renewed once, a password never: it would be
+// refused again, and count as two failed logins. A target of home's redirect gets an anonymous token, and never a
+// login.
 func (a *authorizer) AddResponses(ctx context.Context, responses []*http.Response) error {
 	last := responses[len(responses)-1]
 	if !strings.EqualFold(last.Request.URL.Host, a.home.Host) || isLedAway(last) {
@@ -117,7 +114,7 @@ func (a *authorizer) AddResponses(ctx context.Context, responses []*http.Respons
 		if s.withheld = a.withheld(last); s.withheld != nil {
 			use = hosts.Login{}
 			problem = s.withheld
-			a.log.WarnContext(ctx, "credentials not shown", "host", a.home.Host, "err", problem)
+			a.log.WarnContext(ctx, "credentials not sent", "host", a.home.Host, "err", problem)
 		}
 	}
 	if sent == "" && s.current != nil && s.used == use {
@@ -131,7 +128,7 @@ func (s *session) start(ctx context.Context, fresh docker.Authorizer, use hosts.
 	return fresh.AddResponses(ctx, []*http.Response{challenge})
 }
 
-// ended forgets what failed. problem is why there was no login.
+// ended drops failed state. problem is why there was no login.
 func (s *session) ended(err, problem error) error {
 	if err == nil {
 		return nil
@@ -143,8 +140,7 @@ func (s *session) ended(err, problem error) error {
 	return err
 }
 
-// find gives the login for the repository that the request is for, which
-// Send names in the scope.
+// find returns the login for the request's repository, which Send names in the scope.
 func (a *authorizer) find(ctx context.Context) (hosts.Login, error) {
 	if a.login == nil || a.home.Scheme != "https" {
 		return hosts.Login{}, nil
@@ -170,8 +166,7 @@ func (a *authorizer) session(login hosts.Login) *session {
 	return s
 }
 
-// withheld is why a login must not answer a 401: the 401 came over plain http,
-// or wants a token from elsewhere.
+// withheld returns why a login must not answer a 401: the 401 came over plain http, or requires a token from elsewhere.
 func (a *authorizer) withheld(challenge *http.Response) error {
 	if challenge.Request.URL.Scheme != "https" {
 		return ErrPlainCredentials
@@ -191,15 +186,15 @@ func (a *authorizer) withheld(challenge *http.Response) error {
 	return nil
 }
 
-// ForeignRealmError tells that a registry wants its login shown to a token server on another host, which no setting
-// names for it (credentials.tokenServers).
+// ForeignRealmError says that a registry requests its login for a token server on another host, which no setting names
+// for it (credentials.tokenServers).
 type ForeignRealmError struct{ Registry, Realm string }
 
 func (e *ForeignRealmError) Error() string { return fmt.Sprintf("%v: %q", errForeignHost, e.Realm) }
 
 func (e *ForeignRealmError) Unwrap() error { return errForeignHost }
 
-// refusedByServer is true where a token server did not like the login.
+// refusedByServer reports whether a token server refused the login.
 func refusedByServer(err error) bool {
 	status, ok := errors.AsType[remoteerrors.ErrUnexpectedStatus](err)
 	return ok && status.StatusCode >= 400 && status.StatusCode < 500 && status.StatusCode != http.StatusTooManyRequests

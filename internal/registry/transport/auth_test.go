@@ -25,12 +25,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// made is a client as containerd's parser makes it for a host.
+// made returns a client as containerd's parser makes it for a host.
 func made(config *tls.Config) *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, DialContext: new(net.Dialer).DialContext}}
 }
 
-// authorized is a host as hosts.Set makes it.
+// authorized returns a host as hosts.Set makes it.
 func authorized(t testing.TB, c *Client, base string) docker.RegistryHost {
 	t.Helper()
 	u := parsed(t, base)
@@ -41,8 +41,7 @@ func authorized(t testing.TB, c *Client, base string) docker.RegistryHost {
 	return all[0]
 }
 
-// Logins that change for ever leave no more than maxSessions behind, and the one
-// in use works on.
+// Logins that keep changing leave at most maxSessions behind, and the current one keeps working.
 func TestLimitOfSessions(t *testing.T) {
 	t.Parallel()
 	sessions := map[int]int{maxSessions - 1: maxSessions - 1, maxSessions: maxSessions, maxSessions + 1: 1}
@@ -77,7 +76,7 @@ func TestLimitOfSessions(t *testing.T) {
 	}
 }
 
-// Hosts with the same TLS share connections, others do not.
+// Hosts with the same TLS configuration share connections, others do not.
 func TestHostsShareATransport(t *testing.T) {
 	t.Parallel()
 	c, ca := New(Options{}), x509.NewCertPool()
@@ -93,7 +92,7 @@ func TestHostsShareATransport(t *testing.T) {
 	assert.Len(t, c.shared, 4)
 }
 
-// Whatever an error of a host is made of, it is bounded.
+// Every error of a host is shortened.
 func TestErrorsOfAHostAreOneLine(t *testing.T) {
 	t.Parallel()
 	long := errors.New(strings.Repeat("x\n", 1<<10))

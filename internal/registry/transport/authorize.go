@@ -12,7 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
-// Authorize gives the hosts of a namespace our rules for redirects and tokens.
+// Authorize applies the agent's rules for redirects and tokens to the hosts of a namespace.
 func (c *Client) Authorize(all []docker.RegistryHost) {
 	named := map[string]bool{}
 	for _, host := range all {
@@ -27,8 +27,7 @@ func keyOf(host docker.RegistryHost) string {
 	return hostKey(&url.URL{Scheme: host.Scheme, Host: host.Host})
 }
 
-// authorize gives a host its client and authorizer. named are the hosts that the
-// namespace's hosts.toml names.
+// authorize sets the client and authorizer of a host. named are the hosts in the namespace's hosts.toml.
 func (c *Client) authorize(host *docker.RegistryHost, named map[string]bool) {
 	asked := &askedHost{name: keyOf(*host), named: named}
 	if server := c.options.TokenServers[host.Host]; server != "" {
@@ -58,9 +57,8 @@ func (c *Client) authorize(host *docker.RegistryHost, named map[string]bool) {
 	}
 }
 
-// canonical gives headers the names that Go knows them by; containerd leaves them
-// as they stand in hosts.toml, where a second "user-agent" would go out beside
-// ours, and an "authorization" would be overlooked.
+// canonical converts header names to Go's canonical form; containerd leaves them as in hosts.toml, where a second
+// "user-agent" would be sent in addition to the agent's, and an "authorization" would be overlooked.
 func canonical(header http.Header) http.Header {
 	if header == nil {
 		return nil

@@ -11,16 +11,15 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/record"
 )
 
-// Pace is what hosts asked for and what is left of the budget. That a host brings no
-// answers is not in it: after a restart, three more requests find out.
+// Pace returns the waits that hosts asked for and the rest of the budget. It does not include hosts that do not answer:
+// after a restart, three more requests detect them.
 func (c *Client) Pace() record.Pace { return c.pace.kept() }
 
-// Resume takes up what was kept. What the hosts asked for since, and what was
-// spent since, stays.
+// Resume restores a saved state. Later waits and requests stay.
 func (c *Client) Resume(kept record.Pace) { c.pace.resume(kept) }
 
-// TryAgain serves a person's check: each host that is left alone because it did not answer may be asked once. The next
-// failure leaves it alone again. What a host asked for stays.
+// TryAgain serves a check request: each host in back-off because it did not answer may be asked once. The next failure
+// starts the back-off again. Waits that a host asked for stay.
 func (c *Client) TryAgain() { c.pace.tryAgain() }
 
 func (p *pace) tryAgain() {
@@ -68,15 +67,13 @@ func (p *pace) resume(kept record.Pace) {
 	}
 }
 
-// newBudget is full, and refills evenly.
+// newBudget returns a full budget, which refills evenly.
 func newBudget(perHour int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(float64(perHour)/time.Hour.Seconds()), perHour)
 }
 
-// left is the budget as it is kept. Requests are whole there, so the part of one
-// that has refilled already goes into the time: At is when there were just so
-// many left. It is zero for a full budget, so that the record of a node with
-// nothing to ask does not change.
+// left returns the budget for saving. It has whole requests, so the refilled part of one goes into the time: At is when
+// exactly that many were left. It is zero for a full budget, so that the record of an idle node does not change.
 func left(budget *rate.Limiter, now time.Time) record.Budget {
 	tokens := budget.TokensAt(now)
 	if tokens >= float64(budget.Burst()) {
@@ -89,7 +86,7 @@ func left(budget *rate.Limiter, now time.Time) record.Budget {
 	}
 }
 
-// restored is a budget as it was kept; a clock that was set back refills nothing.
+// restored returns a saved budget; a clock that was set back refills nothing.
 func restored(perHour int, kept record.Budget, now time.Time) *rate.Limiter {
 	at := kept.At
 	if at.After(now) {
@@ -100,7 +97,7 @@ func restored(perHour int, kept record.Budget, now time.Time) *rate.Limiter {
 	return budget
 }
 
-// refill is how long so many requests take to come back.
+// refill returns the time to refill a number of requests.
 func refill(budget *rate.Limiter, requests float64) time.Duration {
 	return time.Duration(math.Round(requests / float64(budget.Limit()) * float64(time.Second)))
 }

@@ -5,22 +5,23 @@
 //
 // # Words
 //
-// A host is a server that answers for a registry. The asked host is the one that hosts.toml or a namespace names; its
-// answers (redirects, realms of tokens) may lead to other hosts. A question asks for metadata, a pull for an image.
+// A host is a server that answers for a registry. The asked host is named by hosts.toml or a namespace; its answers
+// (redirects, realms of tokens) may lead to other hosts. A question requests metadata, a pull an image.
 //
 // # Promises
 //
-//   - A host that asks to wait (429, 5xx with Retry-After) is sent nothing before that second, by whatever way:
-//     questions, pulls, tokens, the hops of redirects. One that failed three requests in a row is sent nothing for a
-//     minute; one that a redirect or realm led to, only for those who are led there. What was not sent is Held.
-//   - Questions keep to a budget of requests an hour, which all requests count against. At most so many connections
-//     to a host are open at once.
-//   - A redirect or realm leads to no address that is nearer to the node than the asked host's own, unless hosts.toml
+//   - A host that asks to wait (429, 5xx with Retry-After) gets no request before that second, of any kind:
+//     questions, pulls, tokens, the hops of redirects. After three consecutive failures a host gets no request for a
+//     minute; if it is the target of a redirect or realm, this applies only to the hosts that led there. A request
+//     that is not sent is Held.
+//   - Questions keep to a budget of requests per hour, to which all requests count. The number of open connections
+//     to a host is limited.
+//   - A redirect or realm cannot lead to an address that is nearer to the node than the asked host's, unless hosts.toml
 //     names the host.
-//   - Credentials go to the host they belong to, and to the token server that is named for it: never to a realm
-//     elsewhere, over a redirect to another host or over plain http. A host that a redirect leads to gets an
-//     anonymous token at most. No error has the query of a URL, because redirects are signed there.
-//   - All that is read is bounded in size and time (limits.go).
+//   - Credentials are sent to the host they belong to, and to the token server configured for it: never to a realm
+//     elsewhere, over a redirect to another host or over plain http. The target of a redirect gets at most an
+//     anonymous token. No error contains the query of a URL, because redirects are signed there.
+//   - Size and time of all input are limited (limits.go).
 package transport
 
 import (
@@ -37,39 +38,32 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
-// Options say how hosts are spoken to. The zero value has no budget and no logins.
+// Options configure the requests. The zero value has no budget and no logins.
 type Options struct {
-	// Version of the product, for the User-Agent. SUSE's sample nginx answers 404
-	// to Go's own.
+	// Version of the product, for the User-Agent. SUSE's sample nginx answers 404 to Go's default.
 	Version string
-	// Credentials gives the login for a repository on a host, zero for none, and
-	// then why there is none where that is a problem; nil: none. It is not asked for
-	// hosts with plain http.
+	// Credentials returns the login for a repository on a host, zero if there is none, with an error if that is a
+	// problem; nil: none. It is not called for hosts with plain http.
 	Credentials func(host, repository string) (hosts.Login, error)
-	// TokenServers are hosts that see the logins of a registry although they are
-	// another host, by the registry's host.
+	// TokenServers are other hosts that receive the logins of a registry, by the registry's host.
 	TokenServers map[string]string
-	// Roots are the authorities for hosts that have no ca of their own in hosts.toml,
-	// another pool when they change; nil, or a nil pool: those that Go finds when it
-	// first needs them.
+	// Roots returns the authorities for hosts without a ca in hosts.toml, another pool when they change; nil, or a nil
+	// pool: Go's default.
 	Roots func() *x509.CertPool
 	// Proxy as in http.Transport; nil: http.ProxyFromEnvironment.
 	Proxy func(*http.Request) (*url.URL, error)
-	// Wrap puts a recorder around what goes on the wire, token requests included. It
-	// is called once for each TLS configuration, so state over hosts lives outside of
-	// it. nil: nothing.
+	// Wrap wraps the transport below everything else, for a recorder; token requests are included. It is called once
+	// per TLS configuration, so state about hosts must be outside of it. nil: none.
 	Wrap func(http.RoundTripper) http.RoundTripper
-	// RequestsPerHour is the budget of this node: what it may send to all hosts
-	// together, at once or over the hour. Questions wait for it; pulls take from it
-	// and never wait. 0: no budget.
+	// RequestsPerHour is the budget of this node: the requests to all hosts together, at once or over the hour.
+	// Questions wait for it; pulls use it and never wait. 0: no budget.
 	RequestsPerHour int
-	// ConnectionsPerHost bounds the connections that are open to one host at once;
-	// 0: 4, what a pull of three layers needs beside a question. A connection that a
-	// layer comes through is taken until its end.
+	// ConnectionsPerHost limits the open connections to one host; 0: 4, enough for a pull of three layers and a
+	// question. A layer occupies its connection until its end.
 	ConnectionsPerHost int
 	// Now is the clock for waits and for the budget; nil: time.Now.
 	Now func() time.Time
-	// Log gets a line for what is left out; nil: none.
+	// Log receives a line for everything that is left out; nil: none.
 	Log *slog.Logger
 }
 
@@ -77,8 +71,7 @@ const connectionsPerHost = 4
 
 // Client sends the requests of a node. It is safe for concurrent use.
 type Client struct {
-	// Dial connects instead of the dialers that hosts.toml describes; nil: those do.
-	// Tests set it before the first request.
+	// Dial replaces the dialers from hosts.toml; nil: these are used. Tests set it before the first request.
 	Dial DialFunc
 
 	options     Options
@@ -91,15 +84,14 @@ type Client struct {
 	shared []*sharedTransport
 }
 
-// sharedTransport is used by all hosts with one TLS configuration, so that a mirror
-// of several namespaces keeps one connection. None is ever removed: a new one comes
-// with a new CA, and an idle one holds nothing.
+// sharedTransport is used by all hosts with one TLS configuration, so that a mirror of several namespaces uses one
+// connection. It is never removed: a new one is needed only for a new CA, and an idle one holds no resources.
 type sharedTransport struct {
 	http *http.Transport
 	next http.RoundTripper // http, wrapped
 }
 
-// New makes a client; nothing is sent yet.
+// New returns a client; it sends nothing yet.
 func New(o Options) *Client {
 	if o.Version == "" {
 		o.Version = "unknown"
@@ -125,10 +117,10 @@ func New(o Options) *Client {
 	}
 }
 
-// Roots are the authorities for hosts that have no ca of their own.
+// Roots returns the authorities for hosts without their own ca.
 func (c *Client) Roots() *x509.CertPool { return c.options.Roots() }
 
-// Close ends the idle connections. The client can still be used.
+// Close closes idle connections. The client can still be used.
 func (c *Client) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,9 +129,9 @@ func (c *Client) Close() {
 	}
 }
 
-// UpdateClient replaces the transport that containerd's host configuration made by
-// ours with the same TLS and dialer; it is a config.UpdateClientFunc. A client
-// that has ours already is the copy for a host with headers only.
+// UpdateClient replaces the transport from containerd's host configuration by the agent's with the same TLS and dialer;
+// it is a config.UpdateClientFunc. A client that already has the agent's transport is the copy for a host with headers
+// only.
 func (c *Client) UpdateClient(client *http.Client) error {
 	made, ok := client.Transport.(*http.Transport)
 	if !ok {
@@ -153,7 +145,7 @@ func (c *Client) UpdateClient(client *http.Client) error {
 	return nil
 }
 
-// share finds or makes the transport for the TLS configuration of made.
+// share returns the transport for the TLS configuration of made.
 func (c *Client) share(made *http.Transport) *sharedTransport {
 	config := made.TLSClientConfig.Clone()
 	config.MinVersion = tls.VersionTLS12
@@ -183,7 +175,7 @@ func (c *Client) share(made *http.Transport) *sharedTransport {
 	return s
 }
 
-// sameTLS compares what containerd's host configuration can set.
+// sameTLS compares the fields that containerd's host configuration can set.
 func sameTLS(a, b *tls.Config) bool {
 	if a.InsecureSkipVerify != b.InsecureSkipVerify {
 		return false

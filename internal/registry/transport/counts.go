@@ -7,11 +7,11 @@ import (
 	"sync/atomic"
 )
 
-// Counts is what went over the wire, headers and TLS included.
+// Counts counts network traffic, headers and TLS included.
 type Counts struct {
-	Requests    uint64 // all that were sent
-	Tokens      uint64 // of these, those to token servers
-	Pulls       uint64 // of these, those of pulls, without their tokens
+	Requests    uint64 // all sent requests
+	Tokens      uint64 // requests to token servers, included in Requests
+	Pulls       uint64 // requests of pulls without their tokens, included in Requests
 	Connections uint64 // opened
 	Received    uint64 // bytes
 	Sent        uint64 // bytes
@@ -22,8 +22,7 @@ type counters struct {
 	connections, received, sent atomic.Uint64
 }
 
-// Kinds splits the requests by what they were for: "metadata" (questions),
-// "token" and "pull". The sum is Requests.
+// Kinds splits the requests by purpose: "metadata" (questions), "token" and "pull". The sum is Requests.
 func (c Counts) Kinds() map[string]uint64 {
 	return map[string]uint64{"metadata": c.Requests - c.Tokens - c.Pulls, "token": c.Tokens, "pull": c.Pulls}
 }
@@ -36,7 +35,7 @@ func (c Counts) Plus(d Counts) Counts {
 	}
 }
 
-// Counts is what went over the wire since New.
+// Counts returns the network traffic since New.
 func (c *Client) Counts() Counts {
 	n := &c.counters
 	counts := Counts{
@@ -47,7 +46,7 @@ func (c *Client) Counts() Counts {
 	return counts
 }
 
-// countedConn counts bytes where they are real: below TLS and HTTP.
+// countedConn counts bytes below TLS and HTTP.
 type countedConn struct {
 	net.Conn
 	counters *counters

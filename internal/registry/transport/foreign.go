@@ -17,23 +17,23 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// foreignTokens are the anonymous tokens of the hosts that one host redirects to: lscr.io, say, leads to ghcr.io,
-// which wants a token, and gives it to everybody. A token is asked for without a login and without a header of
-// hosts.toml, and is sent to the host that wanted it, and for the repository that it is for.
+// foreignTokens are the anonymous tokens of the hosts that one host redirects to: lscr.io, for example, redirects to
+// ghcr.io, which requires a token, and issues it to every client. A token is requested without a login and without
+// headers of hosts.toml, and is sent only to the host that required it, for its repository.
 //
-// It is asked for after the redirect has ended in a 401, and never during one, which has a connection to a host.
+// It is requested after the redirect has ended in a 401, and never during one, which holds a connection.
 type foreignTokens struct {
-	client func(scheme string) *http.Client // asks the token servers of hosts with this scheme
-	asking *keylock.Locks                   // one request for a token at a time
+	client func(scheme string) *http.Client // returns the client for token servers of hosts with this scheme
+	asking *keylock.Locks                   // one token request at a time
 
 	mu     sync.Mutex
 	tokens map[foreignToken]string // the header Authorization
 }
 
-// foreignToken is what a token is for.
+// foreignToken is the purpose of a token.
 type foreignToken struct{ origin, scopes string }
 
-// maxForeignTokens bounds what redirects to ever other hosts leave behind.
+// maxForeignTokens limits the tokens left by redirects to ever new hosts.
 const maxForeignTokens = 256
 
 func newForeignTokens(client func(scheme string) *http.Client) *foreignTokens {
@@ -44,7 +44,7 @@ func keyOfToken(ctx context.Context, u *url.URL) foreignToken {
 	return foreignToken{originOf(u), strings.Join(docker.GetTokenScopes(ctx, nil), " ")}
 }
 
-// authorize adds to the hop of a redirect the token that its host gave out before, if any.
+// authorize adds to the hop of a redirect the earlier token of its host, if any.
 func (f *foreignTokens) authorize(req *http.Request) {
 	if token := f.get(keyOfToken(req.Context(), req.URL)); token != "" {
 		req.Header.Set("Authorization", token)
@@ -66,7 +66,7 @@ func (f *foreignTokens) put(key foreignToken, token string) {
 	f.tokens[key] = token
 }
 
-// renew gets a token for what a host answered with 401. Another question may have got one since.
+// renew gets a token after a 401 of a host. Another question may have got one since.
 func (f *foreignTokens) renew(ctx context.Context, refused *http.Response) error {
 	if !wantsToken(refused) {
 		return foreignError(refused, "wants a login")
@@ -87,7 +87,7 @@ func (f *foreignTokens) renew(ctx context.Context, refused *http.Response) error
 	return nil
 }
 
-// ask asks for a token as containerd does for a host without a login.
+// ask requests a token as containerd does for a host without a login.
 func (f *foreignTokens) ask(ctx context.Context, refused *http.Response) (string, error) {
 	asks := docker.NewDockerAuthorizer(docker.WithAuthClient(f.client(refused.Request.URL.Scheme)))
 	if err := asks.AddResponses(ctx, []*http.Response{refused}); err != nil {
@@ -109,12 +109,12 @@ func wantsToken(refused *http.Response) bool {
 	return false
 }
 
-// foreignError names the host that a redirect led to.
+// foreignError names the target of the redirect.
 func foreignError(refused *http.Response, why string) error {
 	return fmt.Errorf("%w: %s %s", errForeign, outside.Line(refused.Request.URL.Host, maxHostName), outside.Text(why))
 }
 
-// tokenError is the error of a token for a host that did not come. It says nothing about what the token is for.
+// tokenError is the error of a token request. It says nothing about the requested object.
 type tokenError struct {
 	host string
 	err  error

@@ -12,25 +12,23 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/distspec"
 )
 
-// Held is the error for a request that was not sent, or for the very answer after which
-// none is.
+// Held is the error for a request that was not sent, or for the answer that starts a wait.
 type Held struct {
-	// Host is the host[:port] that waits or failed; empty: the budget is spent, and no
-	// host is asked.
+	// Host is the host[:port] that waits or failed; empty if the budget is spent, and no host is asked.
 	Host   string
-	Led    bool      // Host is another one than the asked host
-	Status int       // of the host's answer; 0: it gave none
+	Led    bool      // Host is not the asked host
+	Status int       // of the host's answer; 0 if there was none
 	Until  time.Time // zero: unknown
 	Unsent bool
-	Silent bool // the host's last failure was a Silent
+	Silent bool // the host's last failure was Silent
 	Inward bool // the host's last failure was ErrInward
 	text   string
 }
 
-// Error names until when nothing is sent, and why.
+// Error has the end of the wait, and the reason.
 func (h *Held) Error() string { return h.text }
 
-// waiting is the error for a host that asked to wait.
+// waiting returns the error for a host that asked to wait.
 func waiting(to route, s *hostState) *Held {
 	return &Held{
 		Host: to.host, Led: to.isLed(), Status: s.wait.Status, Until: s.wait.Until.UTC(), Unsent: true,
@@ -38,24 +36,24 @@ func waiting(to route, s *hostState) *Held {
 	}
 }
 
-// failing is the error for a host that failed too often in a row.
+// failing returns the error for a host with too many consecutive failures.
 func failing(to route, s *hostState) *Held {
 	return &Held{
 		Host: to.host, Led: to.isLed(), Status: s.status, Unsent: true, Silent: s.silent, Inward: s.inward,
-		text: fmt.Sprintf("left alone until %s: %s", roundUp(s.open).Format(time.RFC3339), s.cause),
+		text: fmt.Sprintf("not asked until %s: %s", roundUp(s.open).Format(time.RFC3339), s.cause),
 	}
 }
 
-// overBudget is the error for a question that is not put.
+// overBudget returns the error for a question without budget.
 func overBudget(budget *rate.Limiter, now time.Time) *Held {
 	again := roundUp(now.Add(refill(budget, 1-budget.TokensAt(now))))
 	return &Held{
 		Unsent: true, Until: again,
-		text: fmt.Sprintf("budget of %d requests an hour is spent until %s", budget.Burst(), again.Format(time.RFC3339)),
+		text: fmt.Sprintf("budget of %d requests an hour is used up until %s", budget.Burst(), again.Format(time.RFC3339)),
 	}
 }
 
-// roundUp is a time for people, never before the time itself.
+// roundUp returns a time for people, never before the exact time.
 func roundUp(t time.Time) time.Time {
 	t = t.UTC()
 	if second := t.Truncate(time.Second); !second.Equal(t) {
@@ -64,7 +62,7 @@ func roundUp(t time.Time) time.Time {
 	return t
 }
 
-// RetryAt reads Retry-After. It is zero where there is none, or none that can be read.
+// RetryAt parses Retry-After. It is zero if there is none, or if it is invalid.
 func RetryAt(h http.Header, now time.Time) time.Time {
 	return distspec.RetryAfter(h.Get("Retry-After"), now, maxRetryAfter)
 }

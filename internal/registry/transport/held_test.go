@@ -38,7 +38,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// A host may silence the agent for a day, and never reaches into the past.
+// A host may block the agent for a day at most, and never sets a time in the past.
 func FuzzRetryAfter(f *testing.F) {
 	for _, seed := range []string{
 		"", "0", "86400", "86401", "-1", "1e3", " 5 ", "99999999999999999999", "Sun, 01 Mar 2026 12:30:00 GMT",

@@ -15,43 +15,40 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// When a host that brings no answers is left alone, and for how long. Three are
-// no accident any more; a minute is longer than one round of questions waits for
-// a dead host, and shorter than any back-off.
+// When a host that does not answer is left alone, and for how long. Three failures are not an accident; a minute is
+// longer than one round of questions waits for a dead host, and shorter than any back-off.
 const (
 	openAfter = 3
 	openFor   = time.Minute
 )
 
-// maxPaced bounds the hosts that are kept, and maxHostName a name among them:
-// redirects and realms can name any. A name in the DNS has at most 253 bytes. An
-// account has the names of two.
+// maxPaced limits the known hosts, and maxHostName the length of a name: redirects and realms can name any. A DNS name
+// has at most 253 bytes. An account consists of two names.
 const (
 	maxPaced    = 256
 	maxHostName = 260
 	maxAccount  = 2*maxHostName + 3
 )
 
-// pace decides whether a request may be sent now, by the answers of the hosts so
-// far. It sits below everything that sends, so polls, pulls, token requests and
-// the hops of redirects all obey. Safe for concurrent use.
+// pace decides whether a request may be sent now, by the earlier answers of the hosts. It is below everything that
+// sends, so polls, pulls, token requests and the hops of redirects all obey it. Safe for concurrent use.
 type pace struct {
 	now func() time.Time
 
 	mu     sync.Mutex
-	hosts  map[string]*hostState // by route.account; those that may be asked have none
+	hosts  map[string]*hostState // by route.account; hosts without a wait have no entry
 	budget *rate.Limiter         // nil: there is none
 }
 
 // hostState is why a host may have to wait.
 type hostState struct {
-	wait record.Wait // it asked for that
+	wait record.Wait // requested by the host
 
-	failures int       // in a row: the circuit
-	open     time.Time // it is left alone until then
-	status   int       // HTTP status of the last failure; 0: no answer
+	failures int       // consecutive ones: the circuit breaker
+	open     time.Time // no requests until then
+	status   int       // HTTP status of the last failure; 0 if there was no answer
 	cause    string    // of the last failure
-	silent   bool      // the last failure was a Silent
+	silent   bool      // the last failure was Silent
 	inward   bool      // the last failure was ErrInward
 }
 
@@ -63,8 +60,8 @@ func newPace(now func() time.Time, perHour int) *pace {
 	return p
 }
 
-// admit returns why a request must not be sent now; nil: it may, and is taken from
-// the budget. Only the first request of a question is ever refused for that.
+// admit returns why a request must not be sent now; nil if it may, and then it is taken from the budget. Only the first
+// request of a question is ever refused for lack of budget.
 func (p *pace) admit(ctx context.Context, to route) *Held {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,14 +78,14 @@ func (p *pace) admit(ctx context.Context, to route) *Held {
 	return nil
 }
 
-// blocked is admit without the budget.
+// blocked is like admit, without the budget.
 func (p *pace) blocked(to route) *Held {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.held(to)
 }
 
-// held needs the lock.
+// held is blocked; the caller holds the lock.
 func (p *pace) held(to route) *Held {
 	now := p.now()
 	for _, name := range []string{to.host, to.account()} {
@@ -104,13 +101,12 @@ func (p *pace) held(to route) *Held {
 	return nil
 }
 
-// isWait reports a wait that is under way. One beyond what a host may ask for was
-// written down before the clock was set.
+// isWait reports whether a wait has not ended. One longer than a host may ask for was recorded under another clock.
 func isWait(w record.Wait, now time.Time) bool {
 	return now.Before(w.Until) && w.Until.Sub(now) <= maxRetryAfter
 }
 
-// failed notes that a host brought no answer at all.
+// failed records that a host did not answer.
 func (p *pace) failed(to route, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,9 +116,8 @@ func (p *pace) failed(to route, err error) {
 	s.silent, s.inward = silent, errors.Is(err, ErrInward)
 }
 
-// count notes a failure of a host; of one that another host led to, for requests
-// that come from there alone: a registry that names a host must not keep others from it. It
-// needs the lock.
+// count records a failure of a host; a failure of a redirect's target counts only for requests from the host that
+// redirected, because a registry that names a host must not block it for others. The caller holds the lock.
 func (p *pace) count(to route, status int, cause string) {
 	s := p.state(to.account())
 	s.failures++
@@ -132,8 +127,8 @@ func (p *pace) count(to route, status int, cause string) {
 	}
 }
 
-// answered notes an answer; Held: nothing more is sent to the host for now. A wait is
-// the host's own, whichever host led to it.
+// answered records an answer; Held: no more requests to the host for now. A wait counts for the host itself, whichever
+// host led to it.
 func (p *pace) answered(to route, resp *http.Response) *Held {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,8 +156,8 @@ func (p *pace) answered(to route, resp *http.Response) *Held {
 	return &Held{Host: to.host, Led: to.isLed(), Status: status, text: cause}
 }
 
-// recovered notes that a host answers. What it asked for before still counts: the
-// answer may belong to an earlier request. It needs the lock.
+// recovered records that a host answers. Its earlier wait still counts, because the answer may belong to an earlier
+// request. The caller holds the lock.
 func (p *pace) recovered(host string) {
 	s := p.hosts[host]
 	switch {
@@ -174,17 +169,15 @@ func (p *pace) recovered(host string) {
 	}
 }
 
-// wait keeps the later of what a host asks for and what it asked for before. It
-// needs the lock.
+// wait keeps the later one of a host's waits. The caller holds the lock.
 func (p *pace) wait(host string, wait record.Wait, now time.Time) {
 	if s := p.state(host); wait.Until.After(s.wait.Until) || !isWait(s.wait, now) {
 		s.wait = wait
 	}
 }
 
-// state finds or makes the entry of a host. Where there are too many, the new
-// one is forgotten at once: the hosts that are asked every day come first, what
-// redirects invent comes later. It needs the lock.
+// state returns the entry of a host, and creates it if needed. If there are too many, a new one is dropped at once: the
+// regular hosts come first, invented ones of redirects later. The caller holds the lock.
 func (p *pace) state(host string) *hostState {
 	if s := p.hosts[host]; s != nil {
 		return s
@@ -199,7 +192,7 @@ func (p *pace) state(host string) *hostState {
 	return s
 }
 
-// forget drops the hosts that may be asked again. It needs the lock.
+// forget drops the hosts whose wait is over. The caller holds the lock.
 func (p *pace) forget() {
 	now := p.now()
 	for host, s := range p.hosts {

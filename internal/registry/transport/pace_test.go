@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestTheLaterWaitOfAHostCounts(t *testing.T) {
+func TestLaterWaitOfAHostCounts(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	p := newPace(func() time.Time { return now }, 0)
@@ -29,7 +29,7 @@ func TestTheLaterWaitOfAHostCounts(t *testing.T) {
 	assert.NotNil(t, p.blocked(route{host: "host"}), "the answer to an earlier request takes no wait back")
 }
 
-func TestAHostHasOneName(t *testing.T) {
+func TestHostHasOneName(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"https://registry.suse.com/v2/":     "registry.suse.com",
@@ -49,9 +49,8 @@ func TestAHostHasOneName(t *testing.T) {
 	}
 }
 
-// However questions, pulls and restarts follow one another: in no hour are more
-// questions sent than twice the budget (what was saved, and what came), and what
-// is refused may be sent when it is said.
+// For any sequence of questions, pulls and restarts: no hour has more questions than twice the budget (the saved part
+// and the refill), and a refused question is sent at the announced time.
 func TestBudgetHolds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// kind is what a request is for.
+// kind is the purpose of a request.
 type kind int
 
 // The kinds; the zero value is a question.
@@ -17,13 +17,12 @@ const (
 	kindPull
 )
 
-// purpose is what a request belongs to.
+// purpose says what a request belongs to.
 type purpose struct {
 	kind kind
-	// begun is set when the first request of a question was admitted: only that one is
-	// refused for the budget. What the question needs then (a token, the hop of a
-	// redirect) is not, or the question would have been for nothing. nil: no request is
-	// refused.
+	// begun is set when the first request of a question is admitted: only that one can be refused for the budget. Its
+	// further requests (a token, the hop of a redirect) are not, because otherwise the first one would be wasted. nil:
+	// no request is refused.
 	begun *atomic.Bool
 }
 
@@ -38,8 +37,7 @@ func with(ctx context.Context, p purpose) context.Context {
 	return context.WithValue(ctx, purposeKey{}, p)
 }
 
-// ForPull marks the requests of a pull: they are counted as such and never wait for the
-// budget.
+// ForPull marks the requests of a pull: they are counted as such and never wait for the budget.
 func ForPull(ctx context.Context) context.Context { return with(ctx, purpose{kind: kindPull}) }
 
 // forQuestion begins a question, unless ctx is a pull's.
@@ -50,7 +48,7 @@ func forQuestion(ctx context.Context) context.Context {
 	return with(ctx, purpose{begun: new(atomic.Bool)})
 }
 
-// forToken marks the request for a token that a question or pull needs.
+// forToken marks the token request of a question or pull.
 func forToken(ctx context.Context) context.Context {
 	p := purposeOf(ctx)
 	p.kind = kindToken

@@ -10,26 +10,25 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// askedHost is a host that hosts.toml or a namespace names, and what is known of
-// it for the requests that its answers lead to: redirects, and realms of tokens.
+// askedHost is a host named by hosts.toml or a namespace, with its state for the requests that its answers lead to:
+// redirects, and realms of tokens.
 type askedHost struct {
 	name  string          // by hostKey
-	named map[string]bool // by hostKey: hosts that the configuration names beside it, wherever they are
-	reach atomic.Int32    // of the address that it was last reached at; behind a proxy it is unknown
+	named map[string]bool // by hostKey: other hosts in the configuration, at any address
+	reach atomic.Int32    // of its last address; unknown behind a proxy
 }
 
 type askedKey struct{}
 
-// route is the host that a request is for, and the host that was asked in the
-// first place.
+// route is the host of a request, and the host that was asked first.
 type route struct {
 	host  string     // by hostKey
 	asked *askedHost // nil: the same
@@ -40,11 +39,10 @@ func routeOf(req *http.Request) route {
 	return route{hostKey(req.URL), asked}
 }
 
-// isLed reports that an answer of the asked host chose where the request goes.
+// isLed reports whether an answer of the asked host chose the host of the request.
 func (r route) isLed() bool { return r.asked != nil && r.asked.name != r.host }
 
-// account is the name under which failures count: never that of a host which
-// only another one has led to.
+// account returns the name under which failures count: never only that of a redirect's target.
 func (r route) account() string {
 	if r.isLed() {
 		return r.asked.name + " > " + r.host
@@ -52,14 +50,14 @@ func (r route) account() string {
 	return r.host
 }
 
-// reach is from where an address is reached. The larger, the nearer to the
-// node, and the less a stranger has to say about it.
+// reach says from where an address can be reached. A larger one is nearer to the node, and less acceptable from a
+// stranger.
 type reach int32
 
 const (
 	reachPublic reach = iota
 	reachPrivate
-	reachLinkLocal // where clouds serve the secrets of a machine
+	reachLinkLocal // where clouds serve a machine's secrets
 	reachLoopback
 )
 
@@ -67,15 +65,15 @@ func (r reach) String() string {
 	return [...]string{"a public", "a private", "a link-local", "a loopback"}[r]
 }
 
-// privateRanges are those of a site that netip does not call private: shared
-// address space (RFC 6598), benchmarks (RFC 2544), protocol assignments, where a
-// cloud has its metadata (RFC 6890), site-local (RFC 3879), a site's own NAT64 (RFC 8215).
+// privateRanges are a site's ranges that netip does not call private: shared address space (RFC 6598), benchmarks (RFC
+// 2544), protocol assignments, including a cloud's metadata (RFC 6890), site-local (RFC 3879), a site's own NAT64 (RFC
+// 8215).
 var privateRanges = []netip.Prefix{
 	netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("fec0::/10"), netip.MustParsePrefix("64:ff9b:1::/48"),
 }
 
-// translated is where NAT64 has IPv4 addresses, in the last four bytes (RFC 6052).
+// translated is the range in which NAT64 has IPv4 addresses, in the last four bytes (RFC 6052).
 var translated = netip.MustParsePrefix("64:ff9b::/96")
 
 func reachOf(address netip.Addr) reach {
@@ -85,7 +83,7 @@ func reachOf(address netip.Addr) reach {
 		address = netip.AddrFrom4([4]byte(all[12:]))
 	}
 	switch {
-	// Linux takes the unspecified address, and the rest of 0.0.0.0/8, for this host.
+	// Linux treats the unspecified address, and the rest of 0.0.0.0/8, as this host.
 	case !address.IsValid(), address.IsLoopback(), address.IsUnspecified(), address.Is4() && address.As4()[0] == 0:
 		return reachLoopback
 	case address.IsLinkLocalUnicast(), address.IsMulticast():
@@ -102,7 +100,7 @@ func reachOf(address netip.Addr) reach {
 }
 
 // ErrInward ends a request that an answer led towards the node.
-var ErrInward = errors.New("a redirect or a realm may lead there only if hosts.toml names the host")
+var ErrInward = errors.New("a redirect or a token server may be there only if hosts.toml names the host")
 
 // inwardError is a request that was not sent.
 type inwardError struct {
@@ -115,9 +113,8 @@ func (e *inwardError) Error() string {
 }
 func (e *inwardError) Unwrap() error { return ErrInward }
 
-// check refuses an address that is nearer to the node than that of the asked
-// host. A mirror on a private address may lead to a store on another one; no
-// public host may, and only the node itself to its loopback addresses.
+// check rejects an address that is nearer to the node than that of the asked host. A mirror on a private address may
+// lead to a store on another one; a public host may not, and only the node itself may lead to its loopback addresses.
 func (r route) check(address netip.Addr) error {
 	at := reachOf(address)
 	if !r.isLed() || at <= reach(r.asked.reach.Load()) || r.asked.named[r.host] {
@@ -126,8 +123,7 @@ func (r route) check(address netip.Addr) error {
 	return &inwardError{r.host, at}
 }
 
-// checkLiteral is for a host that is written as an address: with a proxy, no
-// dialer here would connect to it.
+// checkLiteral checks a host that is written as an address: with a proxy, no dialer here would connect to it.
 func (r route) checkLiteral(u *url.URL) error {
 	if address, err := netip.ParseAddr(u.Hostname()); err == nil {
 		return r.check(address)
@@ -135,21 +131,21 @@ func (r route) checkLiteral(u *url.URL) error {
 	return nil
 }
 
-// checkProxied is for a name that a proxy will resolve. Where it is none in the DNS, the
-// proxy would find what only it takes for an address. That is trusted least.
+// checkProxied checks a name that a proxy will resolve. If it is not a DNS name, the proxy could parse it as an
+// address. Such a name is trusted least.
 func (r route) checkProxied(u *url.URL) error {
-	if noDNSName.MatchString(u.Hostname()) {
+	if noDNSName().MatchString(u.Hostname()) {
 		return r.check(netip.Addr{})
 	}
 	return nil
 }
 
-// noDNSName is the end of a name that is none in the DNS: of a.localhost, and of the
-// addresses that only inet_aton(3) reads, as 2130706433, 127.1, 0x7f.1.
-var noDNSName = regexp.MustCompile(`(?i)(^|\.)([0-9]+|0x[0-9a-f]*|localhost)\.?$`)
+// noDNSName matches the end of a name that is not in the DNS: of a.localhost, and of addresses that only inet_aton(3)
+// parses, such as 2130706433, 127.1, 0x7f.1.
+var noDNSName = lazyregexp.New(`(?i)(^|\.)([0-9]+|0x[0-9a-f]*|localhost)\.?$`)
 
-// checkDial is the ControlContext of the dialer for hosts that others led to: it
-// sees what a name resolved to, before anything is sent there.
+// checkDial is the ControlContext of the dialer for hosts that others led to: it checks the resolved address before
+// anything is sent.
 func checkDial(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	s, ok := ctx.Value(sendingKey{}).(*sending)
 	if !ok || s.proxied {
@@ -158,14 +154,12 @@ func checkDial(ctx context.Context, _, address string, _ syscall.RawConn) error 
 	return s.to.check(addressOf(address))
 }
 
-// ledDialer has containerd's times. A dial_timeout of hosts.toml is the asked
-// host's own.
+// ledDialer has containerd's timeouts. A dial_timeout of hosts.toml applies only to the asked host.
 var ledDialer = net.Dialer{
 	Timeout: dialTimeout, KeepAlive: 30 * time.Second, FallbackDelay: 300 * time.Millisecond, ControlContext: checkDial,
 }
 
-// connected checks the connection that a request will go through, a new one or one
-// that another request has left.
+// connected checks the connection for a request, a new one or a reused one.
 func (s *sending) connected(remote net.Addr) error {
 	address := addressOf(remote.String())
 	switch {
@@ -179,8 +173,7 @@ func (s *sending) connected(remote net.Addr) error {
 	return nil
 }
 
-// addressOf is the address before a port; the zero one, which is trusted least,
-// where there is none.
+// addressOf returns the address before a port; the zero one, which is trusted least, if there is none.
 func addressOf(hostPort string) netip.Addr {
 	at, _ := netip.ParseAddrPort(hostPort)
 	return at.Addr()

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A proxy resolves names of its own, and those are asked for.
+// A proxy resolves names itself, so names are allowed.
 func TestNamesLeadThroughAProxy(t *testing.T) {
 	t.Parallel()
 	for _, to := range []string{"blobs.example.com", "0x.example.com", "1.2.3.4.example.com.", "localhost.example.com", "xn--p1ai", "7f"} {
@@ -36,9 +36,8 @@ func TestReachOfAnAddress(t *testing.T) {
 	assert.Equal(t, reachLoopback, reachOf(addressOf("pipe")), "what nobody knows is trusted least")
 }
 
-// What may be led to follows from where the asked host is: outwards, and never
-// nearer to the node.
-func TestAHostLeadsOutwardsOnly(t *testing.T) {
+// The allowed targets depend on the asked host's address: only outwards, never nearer to the node.
+func TestHostLeadsOnlyOutwards(t *testing.T) {
 	t.Parallel()
 	addresses := []string{"93.184.216.34", "10.0.0.9", "169.254.169.254", "127.0.0.1"}
 	for from := range addresses {
@@ -57,8 +56,8 @@ func TestAHostLeadsOutwardsOnly(t *testing.T) {
 	}
 }
 
-// A token server that the configuration names is where it is.
-func TestATokenServerMayBeInward(t *testing.T) {
+// A configured token server may be at any address.
+func TestTokenServerMayBeInward(t *testing.T) {
 	t.Parallel()
 	c := New(Options{TokenServers: map[string]string{"mirror.example.com": "tokens.example.com:443"}})
 	asked := authorized(t, c, "https://mirror.example.com").Client.Transport.(*follower).asked

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestARealmOnAnotherHostIsNamed checks the kind from which doctor makes its remedy.
-func TestARealmOnAnotherHostIsNamed(t *testing.T) {
+// TestRealmOnAnotherHostIsNamed checks the error from which doctor derives its remedy.
+func TestRealmOnAnotherHostIsNamed(t *testing.T) {
 	t.Parallel()
 	home := &url.URL{Scheme: "https", Host: "registry.example.com"}
 	challenge := &http.Response{

@@ -13,16 +13,14 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// following makes a client for what asked answers or leads to, which follows
-// redirects by our rules. own are the host's headers of hosts.toml; led are the tokens
-// for other hosts, nil for none.
+// following returns a client for answers of asked, which follows redirects by the agent's rules. own are the host's
+// headers of hosts.toml; led are the tokens for other hosts, nil for none.
 func following(next http.RoundTripper, own http.Header, asked *askedHost, led *foreignTokens) *http.Client {
 	return &http.Client{Transport: &follower{http.Client{Transport: next, CheckRedirect: redirects(own, led)}, asked}}
 }
 
-// follower follows redirects below the client that asks, which so never learns
-// where they lead to: net/http puts the URL of a request into its errors, and blob
-// stores have their signature in it.
+// follower follows redirects below the HTTP client, which so does not see their targets: net/http puts the URL of a
+// request into its errors, and URLs of blob stores contain their signature.
 type follower struct {
 	client http.Client
 	asked  *askedHost
@@ -42,17 +40,22 @@ func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// Unfollowed is the error of a redirect that is not followed. containerd may have followed it.
+// Unfollowed is the error of a redirect that containerd follows and the agent does not.
 type Unfollowed string
 
 func (u Unfollowed) Error() string { return "redirected " + string(u) }
 
-// quotable takes out of an error what net/http quotes there from a header: the
-// query or the user of a Location may be secret.
+// The errors of redirects that containerd does not follow either: it asks the next host.
+var (
+	errNoLocation = errors.New("redirected to an invalid URL")
+	errRedirects  = fmt.Errorf("redirected more than %d times", maxRedirects)
+)
+
+// quotable removes header values quoted by net/http from an error: the query or the user of a Location may be secret.
 func quotable(err error) error {
 	switch text := err.Error(); {
 	case strings.HasPrefix(text, "failed to parse Location header"):
-		return Unfollowed("to what is no URL")
+		return errNoLocation
 	case strings.Contains(text, "malformed MIME header"):
 		return errors.New("malformed header")
 	default: // it may quote a status line, or all names of a certificate
@@ -60,13 +63,12 @@ func quotable(err error) error {
 	}
 }
 
-// redirects follows up to five redirects as containerd does, but never from
-// https to http, and takes what may be secret along to no other host. Go itself
-// would keep Authorization for a subdomain, and any other header for any host.
+// redirects follows as many redirects as containerd does, but never from https to http, and sends no possible secrets
+// to another host. Go itself would keep Authorization for a subdomain, and any other header for any host.
 func redirects(own http.Header, led *foreignTokens) func(*http.Request, []*http.Request) error {
 	return func(req *http.Request, via []*http.Request) error {
 		if len(via) > maxRedirects {
-			return Unfollowed(fmt.Sprintf("more than %d times", maxRedirects))
+			return errRedirects
 		}
 		if via[len(via)-1].URL.Scheme == "https" && req.URL.Scheme != "https" {
 			return Unfollowed("from https to http")
@@ -81,7 +83,7 @@ func redirects(own http.Header, led *foreignTokens) func(*http.Request, []*http.
 	}
 }
 
-// hostKey is the host[:port] of a URL, in one spelling only.
+// hostKey returns the host[:port] of a URL in canonical form.
 func hostKey(u *url.URL) string {
 	standard := ":443"
 	if u.Scheme == "http" {
@@ -90,10 +92,10 @@ func hostKey(u *url.URL) string {
 	return strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(u.Host), ":"), standard)
 }
 
-// originOf is the scheme, host and port of a URL, in one spelling only.
+// originOf returns the scheme, host and port of a URL in canonical form.
 func originOf(u *url.URL) string { return u.Scheme + "://" + hostKey(u) }
 
-// isLedAway reports that an answer came over redirects from another origin than the one that was asked.
+// isLedAway reports whether an answer came from another origin than the asked one.
 func isLedAway(resp *http.Response) bool {
 	first := resp.Request
 	for first.Response != nil {

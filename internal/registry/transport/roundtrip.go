@@ -19,19 +19,19 @@ type DialFunc func(ctx context.Context, network, address string) (net.Conn, erro
 
 type sendingKey struct{}
 
-// sending is a request under way.
+// sending is a running request.
 type sending struct {
 	to      route
-	dial    DialFunc // of the host that it is for
-	tried   bool     // a connection to it was wanted: what went wrong since, went wrong there
+	dial    DialFunc // of its host
+	tried   bool     // connecting was tried: later errors are the host's
 	proxied bool     // the connection is to a proxy
 	sent    bool     // the host, or its proxy, has accepted a connection
 }
 
-// Silent is the error of a host that took a request and sent no answer in time.
+// Silent is the error of a host that accepted a request and sent no answer in time.
 type Silent struct{ error }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (s *Silent) Unwrap() error { return s.error }
 
 // proxyOf chooses the proxy for a request.
@@ -43,8 +43,7 @@ func (c *Client) proxyOf(req *http.Request) (*url.URL, error) {
 	return proxy, err
 }
 
-// dialAsAsked dials with the dialer of the host that the request is for: its
-// dial_timeout is hidden in there.
+// dialAsAsked dials with the dialer of the request's host, which contains its dial_timeout.
 func (c *Client) dialAsAsked(ctx context.Context, network, address string) (net.Conn, error) {
 	s, ok := ctx.Value(sendingKey{}).(*sending)
 	if !ok {
@@ -60,25 +59,22 @@ func (c *Client) dialAsAsked(ctx context.Context, network, address string) (net.
 	return &countedConn{Conn: conn, counters: &c.counters}, nil
 }
 
-// ErrPlainCredentials ends a request that would show a login without TLS.
+// ErrPlainCredentials ends a request that would send a login without TLS.
 var ErrPlainCredentials = errors.New("credentials are not sent over plain http")
 
-// transport is what a host's requests pass through on their way to the shared
-// one.
+// transport wraps the shared transport for the requests of a host.
 type transport struct {
 	client  *Client
 	next    http.RoundTripper
 	dial    DialFunc
-	dialLed DialFunc // of hosts that an answer led to
+	dialLed DialFunc // for hosts that an answer led to
 }
 
-// RoundTrip holds a connection of the host until the body is read. http.Transport bounds
-// connections, too, but gives one that is free to the next request before the
-// answer that came through it was read: a whole queue would be sent after the
-// first 429.
+// RoundTrip occupies a connection of the host until the body is read. http.Transport also limits connections, but gives
+// a free one to the next request before the answer on it was read: a whole queue would be sent after the first 429.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	// The fallback to http that containerd has for localhost, and for http hosts with
-	// settings for TLS, comes after the authorizer: this is the last place to check.
+	// containerd's fallback to http for localhost, and for http hosts with TLS settings, comes after the authorizer:
+	// this is the last place to check.
 	if req.URL.Scheme == "http" && showsLogin(req) {
 		return nil, errors.Join(ErrPlainCredentials, closeBody(req))
 	}
@@ -102,14 +98,13 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	context.AfterFunc(ctx, leave)
-	resp.Request = req // what the caller sent, as RoundTripper wants it
+	resp.Request = req // the caller's request, as RoundTripper requires
 	watch(resp, cancel, func() bool { return errors.Is(context.Cause(ctx), errStalled) })
 	return resp, nil
 }
 
-// send sends a request and notes whether the host asks to wait. Against the letter
-// of RoundTripper, an answer that asks to wait is an error, so that it is one on
-// every way: for a question, a token, the hop of a redirect.
+// send sends a request and records whether the host asks to wait. Contrary to RoundTripper's contract, an answer that
+// asks to wait is an error, so that every kind of request handles it: a question, a token, the hop of a redirect.
 func (t *transport) send(
 	ctx context.Context, req *http.Request, to route, cancel context.CancelCauseFunc,
 ) (*http.Response, error) {
@@ -132,7 +127,7 @@ func (t *transport) send(
 		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && s.sent && ctx.Err() == nil {
 			err = &Silent{err}
 		}
-		if s.tried && ctx.Err() == nil { // else it did not get that far, or the caller gave up
+		if s.tried && ctx.Err() == nil { // otherwise connecting was not tried, or the caller canceled
 			t.client.pace.failed(to, err)
 		}
 		return nil, err
@@ -144,10 +139,9 @@ func (t *transport) send(
 	return resp, nil
 }
 
-// checkedAgain checks again whether a request may be sent, right before it is:
-// dialling takes seconds, in which another one may have been asked to wait, and the
-// connection may be one that was dialled for a request that may go there. The
-// connection is closed because nothing else keeps http.Transport from writing.
+// checkedAgain repeats the check right before a request is sent: dialling takes seconds, in which another request may
+// have been asked to wait, and the connection may have been dialled for another request. It closes the connection
+// because nothing else keeps http.Transport from writing.
 func (t *transport) checkedAgain(ctx context.Context, s *sending, cancel context.CancelCauseFunc) context.Context {
 	ctx = context.WithValue(ctx, sendingKey{}, s)
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -168,11 +162,10 @@ func (t *transport) checkedAgain(ctx context.Context, s *sending, cancel context
 	})
 }
 
-// endTimeout is for the body of a refusal.
+// endTimeout limits the body of a refusal.
 const endTimeout = time.Second
 
-// end reads the short body of a refusal, so that the connection can be
-// used again, and does not wait for it.
+// end reads the short body of a refusal, so that the connection can be reused, without waiting for it.
 func end(resp *http.Response, cancel context.CancelCauseFunc) {
 	timer := time.AfterFunc(endTimeout, func() { cancel(nil) })
 	defer timer.Stop()
@@ -180,7 +173,7 @@ func end(resp *http.Response, cancel context.CancelCauseFunc) {
 	cancel(nil)
 }
 
-// closeBody is a RoundTripper's duty where it sends nothing.
+// closeBody closes the request's body, as RoundTripper requires, when nothing is sent.
 func closeBody(req *http.Request) error {
 	if req.Body == nil {
 		return nil

@@ -21,12 +21,11 @@ func (Timeout) Timeout() bool { return true }
 // Temporary is false.
 func (Timeout) Temporary() bool { return false }
 
-// errStalled ends a body that brings nothing any more. A pull has no time limit
-// of its own, because a layer may take long; one that never ends would
-// keep the agent from every later poll and apply.
-var errStalled = Timeout("body: nothing came for " + stallTimeout.String())
+// errStalled ends a body without further data. A pull has no time limit of its own, because a layer may take long; an
+// endless one would keep the agent from every later poll and apply.
+var errStalled = Timeout("body: no data for " + stallTimeout.String())
 
-// watch lets a response's body end the request when it stalls.
+// watch makes a response's body end the request when it stalls.
 func watch(resp *http.Response, cancel context.CancelCauseFunc, stalled func() bool) {
 	if resp.Body == http.NoBody {
 		cancel(nil)
@@ -38,8 +37,7 @@ func watch(resp *http.Response, cancel context.CancelCauseFunc, stalled func() b
 	resp.Body = b
 }
 
-// watchedBody counts the time in which the reader waits, not that in which
-// it is busy with a slow disk.
+// watchedBody counts the time in which the reader waits, not that in which it is busy with a slow disk.
 type watchedBody struct {
 	io.ReadCloser
 	timer   *time.Timer
@@ -47,7 +45,7 @@ type watchedBody struct {
 	stalled func() bool
 }
 
-// Read is bounded by stallTimeout.
+// Read is limited by stallTimeout.
 func (b *watchedBody) Read(p []byte) (int, error) {
 	b.timer.Reset(stallTimeout)
 	n, err := b.ReadCloser.Read(p)

@@ -13,16 +13,15 @@ import (
 	"strings"
 )
 
-// tokenServers are those that a registry is known to have beside itself, and that may
-// see its logins.
+// tokenServers are the known token servers of registries on other hosts, which may receive their logins.
 var tokenServers = map[string]string{
 	"registry-1.docker.io": "auth.docker.io",
 	"registry.suse.com":    "scc.suse.com",
 	"registry.gitlab.com":  "gitlab.com",
 }
 
-// mayShow returns whether logins for the host home may be shown to a realm: it is
-// the host itself, or its token server, and has TLS.
+// mayShow returns whether logins for the host home may be sent to a realm: it is the host itself, or its token server,
+// and uses TLS.
 func mayShow(home *url.URL, servers map[string]string) func(*url.URL) bool {
 	own := cmp.Or(servers[home.Host], tokenServers[strings.ToLower(home.Host)])
 	return func(realm *url.URL) bool {
@@ -33,14 +32,13 @@ func mayShow(home *url.URL, servers map[string]string) func(*url.URL) bool {
 	}
 }
 
-// tokenTransport asks token servers: never over plain http where the host
-// itself is not, with no secret for a foreign one, and with a bound on what they
-// answer and on the time they take.
+// tokenTransport sends requests to token servers: never over plain http unless the host itself uses it, without secrets
+// for a foreign one, and with limits for answers and time.
 type tokenTransport struct {
 	next  http.RoundTripper
-	plain bool // the host itself is plain http, and has no credentials
+	plain bool // the host itself uses plain http, and has no credentials
 	may   func(*url.URL) bool
-	own   http.Header // the host's, of hosts.toml: may be secret as well
+	own   http.Header // the host's headers of hosts.toml, which may be secret as well
 }
 
 func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -51,8 +49,7 @@ func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	defer cancel()
 	req = req.Clone(ctx)
 	if !t.may(req.URL) {
-		// A POST has the password in its body, which a redirect with 307 or 308 takes
-		// along.
+		// A POST has the password in its body, which a redirect with 307 or 308 sends again.
 		if req.Method == http.MethodPost {
 			return nil, errors.Join(errForeignHost, closeBody(req))
 		}
@@ -70,9 +67,8 @@ func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// withoutSecrets takes out of a header what another host must not see: what may
-// be secret, the host's own of hosts.toml, and where the request comes from,
-// for redirects are signed in their query.
+// withoutSecrets removes from a header what another host must not see: possible secrets, the host's headers of
+// hosts.toml, and the Referer, because redirects are signed in their query.
 func withoutSecrets(header, own http.Header) {
 	for _, name := range []string{"Authorization", "Cookie", "Referer"} {
 		header.Del(name)

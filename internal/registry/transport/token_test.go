@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTokenServersThatAreKnown(t *testing.T) {
+func TestKnownTokenServers(t *testing.T) {
 	t.Parallel()
 	realms := []struct {
 		registry, realm string

@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# For the master: apply.sls on every node that offers an update, one node at a time, the admin node first. The first
-# node that fails, or does not answer any more, ends it. docs/salt.md tells how to use it.
+# For the master: run apply.sls on every node with an update, one node at a time, the admin node first. It stops at the
+# first node that fails or does not answer. See docs/salt.md.
 #
 #   salt-run state.orchestrate image-update.orch [test=True] [pillar='{"image_update": {...}}']
 #
-# image_update:order        compound targets, one group after the other; a node in none of them is left alone.
-# image_update:past_failed  begin although a node of these groups has failed before.
-# image_update:past_held    go on to the next node after one that is held.
-# image_update:expect       the digests that are approved; see apply.sls. A node of these groups that does not have one of
-#                           these images fails: give the groups that have it.
-# image_update:lock_wait    how many seconds each node may wait for the lock of its fleet; see apply.sls.
+# image_update:order        compound targets, one group after the other; nodes in no group are left alone.
+# image_update:past_failed  start although a node of these groups failed before.
+# image_update:past_held    continue after a held node.
+# image_update:expect       the approved digests; see apply.sls. A node of these groups that does not run one of these
+#                           images fails: choose groups that run them.
+# image_update:lock_wait    how many seconds each node waits for the lock of its fleet; see apply.sls.
 #
-# Before each node the event image-update/node says which one is waited for now, the how manieth, and of how many:
+# Before each node, the event image-update/node has the current node, its position and the total:
 #   salt-run state.event 'image-update/*' pretty=True
-# The runner event.send came with 2016.11.0. An event that cannot be sent holds nothing up.
+# The runner event.send came with 2016.11.0. If the event cannot be sent, the orchestration continues.
 #
-# Why there is a state for each node, and not one with `batch: 1`: before Salt 2019.2.2 an orchestration's batch went on
-# after a node that failed, whatever `failhard` said (github.com/saltstack/salt, issue 54521 and pull request 54806).
-# `require` holds in all versions; `failhard` spares the list of those that were not reached.
+# There is one state per node instead of one with `batch: 1`, because before Salt 2019.2.2 the batch of an orchestration
+# continued after a failed node in spite of `failhard` (github.com/saltstack/salt, issue 54521 and pull request 54806).
+# `require` works in all versions; `failhard` shortens the output by the nodes that were not reached.
 #
-# saltutil.cmd takes its arguments by place: the fifth is expr_form in 2016.11 and tgt_type since 2017.7.
+# saltutil.cmd has positional arguments: the fifth is expr_form in 2016.11 and tgt_type since 2017.7.
 {%- set order = salt['pillar.get']('image_update:order', ['G@roles:admin', '*']) %}
 {%- set past_failed = salt['pillar.get']('image_update:past_failed', False) %}
 {%- set past_held = salt['pillar.get']('image_update:past_held', False) %}
@@ -31,14 +31,14 @@
 
 {%- set everyone = '( ' ~ order|join(' ) or ( ') ~ ' )' %}
 
-{#- Nodes answer at once and refresh afterwards: the sleep is for what they and the master need. #}
+{#- Minions answer at once and refresh afterwards: sleep until the master has their new grains. #}
 {%- do ask(everyone, 'saltutil.refresh_grains', [], seconds, 'compound') %}
 {%- do ask(everyone, 'test.sleep', [10], seconds, 'compound') %}
 
 {%- set failed = [] %}
 {%- set nodes = [] %}
 {%- for group in order %}
-  {#- Who does not answer is away, or offers nothing any more: the master only knows what it was told last. #}
+  {#- The master only knows the grains that were reported last. A minion that does not answer is left out. #}
   {%- set found = ask('G@image_update_state:failed and ( ' ~ group ~ ' )', 'test.ping', [], seconds, 'compound') %}
   {%- for id in found|sort if found[id].get('ret') and id not in failed %}
     {%- do failed.append(id) %}
@@ -51,12 +51,16 @@
 
 {%- if failed and not past_failed %}
 nothing is begun:
-  test.fail_without_changes:
-    - name: {{ ('failed before: ' ~ failed|join(', '))|json }}
+  test.configurable_test_state: # the others take a comment only since Salt 3001
+    - changes: False
+    - result: False
+    - comment: {{ ('failed before: ' ~ failed|join(', '))|json }}
 {%- elif not nodes %}
 nothing is to be done:
-  test.succeed_without_changes:
-    - name: no node offers an update
+  test.configurable_test_state:
+    - changes: False
+    - result: True
+    - comment: no node offers an update
 {%- else %}
 {%- for id in nodes %}
 {{ ('image update: ' ~ id ~ ' is next')|json }}:
@@ -75,9 +79,9 @@ nothing is to be done:
     - tgt_type: list
     - sls: image-update.apply
     - pillar: {image_update: {past_held: {{ 'True' if past_held else 'False' }}, lock_wait: {{ lock_wait|int }}, expect: {{ expect|json }}}}
-    # A node that is lost meanwhile has failed; without this, no answer would be a success.
+    # A minion that does not answer has failed. Without this, no answer would be a success.
     - expect_minions: True
-    # A highstate that is under way is waited for.
+    # Wait for a running highstate.
     - queue: True
     - failhard: True
   {%- if not loop.first %}

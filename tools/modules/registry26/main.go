@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command registry26 is a registry as air-gapped sites have run it since 2017: the HTTP application of distribution
-// 2.6.2, which is all that answers requests. The main package of that release would bring the drivers of every cloud
-// and two error reporters along, in versions that are hard to find.
+// Command registry26 is the registry that air-gapped sites have run since 2017: the HTTP application of distribution
+// 2.6.2, which answers all requests. The main package of that release would add the drivers of every cloud and two
+// error reporters, in versions that are hard to find.
 //
 //	registry26 serve CONFIG
 package main

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command reads says how kubelet's own code reads what an admin writes. The tests in e2e/neighbours compare the agent
+// Command reads reports how kubelet's own code reads files of admins. The tests in e2e/neighbours compare the agent
 // with it. It answers each line of standard input, a JSON request, with a line of JSON.
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -14,24 +15,42 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/spf13/pflag"
 	apitypes "k8s.io/apimachinery/pkg/types"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/klog/v2"
+	_ "k8s.io/kubernetes/cmd/kubelet/app" // loadConfigFile
+	"k8s.io/kubernetes/cmd/kubelet/app/options"
 	"k8s.io/kubernetes/pkg/credentialprovider"
+	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
+	"k8s.io/kubernetes/pkg/kubelet/apis/config/validation"
 	_ "k8s.io/kubernetes/pkg/kubelet/config" // newSourceFile
 	"k8s.io/kubernetes/pkg/kubelet/types"
 )
 
-// request asks one thing.
+// request is one request.
 type request struct {
 	Pods   string   `json:"pods,omitempty"`   // a directory of static pod files
-	Logins []string `json:"logins,omitempty"` // directories with config.json or .dockercfg, in the order of the search
-	Images []string `json:"images,omitempty"` // those whose logins are wanted: HOST/REPOSITORY
+	Logins []string `json:"logins,omitempty"` // directories with config.json or .dockercfg, in search order
+	Images []string `json:"images,omitempty"` // images whose logins are requested: HOST/REPOSITORY
+	Args   []string `json:"args,omitempty"`   // the command line of a kubelet whose configuration is requested
 }
 
-// answer has what was asked for.
+// answer has the requested data.
 type answer struct {
 	Pods   []pod     `json:"pods"`
-	Logins [][]login `json:"logins"` // for each image, in the order in which kubelet tries them
+	Logins [][]login `json:"logins"` // for each image, in kubelet's order
+	Config config    `json:"config"`
+}
+
+// config is the effective configuration of kubelet, or why it would not start.
+type config struct {
+	Refused       string `json:"refused,omitempty"`
+	StaticPodPath string `json:"staticPodPath"`
+	ImageGCHigh   int32  `json:"imageGCHigh"`
+	ReadOnlyPort  int32  `json:"readOnlyPort"`
+	Address       string `json:"address"`
 }
 
 type pod struct {
@@ -81,14 +100,17 @@ func serve(in io.Reader, out io.Writer) error {
 		if len(r.Logins) > 0 {
 			a.Logins = logins(r.Logins, r.Images)
 		}
+		if len(r.Args) > 0 {
+			a.Config = configOf(r.Args[1:])
+		}
 		if err := answers.Encode(a); err != nil {
 			return err
 		}
 	}
 }
 
-// newSourceFile and listConfig are what config.NewSourceFile begins with. It goes on watching the directory and cannot be
-// ended, and a user has few instances of inotify.
+// newSourceFile and listConfig are the first steps of config.NewSourceFile, which then watches the directory and cannot
+// be stopped; the number of inotify instances per user is limited.
 //
 //go:linkname newSourceFile k8s.io/kubernetes/pkg/kubelet/config.newSourceFile
 func newSourceFile(path string, node apitypes.NodeName, period time.Duration, updates chan<- any) unsafe.Pointer
@@ -96,7 +118,7 @@ func newSourceFile(path string, node apitypes.NodeName, period time.Duration, up
 //go:linkname listConfig k8s.io/kubernetes/pkg/kubelet/config.(*sourceFile).listConfig
 func listConfig(source unsafe.Pointer) error
 
-// pods are those that kubelet would run.
+// pods returns the pods that kubelet would run.
 func pods(dir string) ([]pod, error) {
 	updates := make(chan any, 1)
 	if err := listConfig(newSourceFile(dir, "node", time.Hour, updates)); err != nil {
@@ -113,11 +135,11 @@ func pods(dir string) ([]pod, error) {
 	return found, nil
 }
 
-// logins are those of the first file that kubelet can read, as its provider does (ReadDockerConfigFile).
+// logins returns those of the first file that kubelet can read, as its provider does (ReadDockerConfigFile).
 func logins(dirs, images []string) [][]login {
 	files, err := credentialprovider.ReadDockerConfigJSONFile(dirs)
 	if err != nil {
-		files, _ = credentialprovider.ReadDockercfgFile(dirs) // neither: no login
+		files, _ = credentialprovider.ReadDockercfgFile(dirs) // without either there is no login
 	}
 	keyring := &credentialprovider.BasicDockerKeyring{}
 	keyring.Add(nil, files)
@@ -131,4 +153,72 @@ func logins(dirs, images []string) [][]login {
 		all = append(all, one)
 	}
 	return all
+}
+
+// These are steps of NewKubeletCommand, which would then run a kubelet.
+//
+//go:linkname loadConfigFile k8s.io/kubernetes/cmd/kubelet/app.loadConfigFile
+func loadConfigFile(ctx context.Context, name string) (*kubeletconfig.KubeletConfiguration, error)
+
+//go:linkname mergeKubeletConfigurations k8s.io/kubernetes/cmd/kubelet/app.mergeKubeletConfigurations
+func mergeKubeletConfigurations(config *kubeletconfig.KubeletConfiguration, dir string) error
+
+//go:linkname kubeletConfigFlagPrecedence k8s.io/kubernetes/cmd/kubelet/app.kubeletConfigFlagPrecedence
+func kubeletConfigFlagPrecedence(config *kubeletconfig.KubeletConfiguration, args []string) error
+
+func configOf(args []string) (c config) {
+	defer func() { // kubelet panics for an empty --address followed by a second one
+		if fault := recover(); fault != nil {
+			c = config{Refused: fmt.Sprint(fault)}
+		}
+	}()
+	is, err := kubeletsConfiguration(args)
+	if err != nil {
+		return config{Refused: err.Error()}
+	}
+	return config{
+		StaticPodPath: is.StaticPodPath, ImageGCHigh: is.ImageGCHighThresholdPercent,
+		ReadOnlyPort: is.ReadOnlyPort, Address: is.Address,
+	}
+}
+
+// kubeletsConfiguration follows NewKubeletCommand (cmd/kubelet/app/server.go) up to the final configuration.
+func kubeletsConfiguration(args []string) (*kubeletconfig.KubeletConfiguration, error) {
+	set := pflag.NewFlagSet("kubelet", pflag.ContinueOnError)
+	set.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
+	set.SetOutput(io.Discard)
+	flags := options.NewKubeletFlags()
+	is, err := options.NewKubeletConfiguration()
+	if err != nil {
+		return nil, err
+	}
+	flags.AddFlags(set)
+	options.AddKubeletConfigFlags(set, is)
+	options.AddGlobalFlags(set)
+	if err := set.Parse(args); err != nil {
+		return nil, err
+	}
+	if set.NArg() > 0 {
+		return nil, fmt.Errorf("unknown command %s", set.Arg(0))
+	}
+	if err := options.ValidateKubeletFlags(flags); err != nil {
+		return nil, err
+	}
+	file, dir := flags.KubeletConfigFile, flags.KubeletDropinConfigDirectory
+	if file != "" {
+		if is, err = loadConfigFile(context.Background(), file); err != nil {
+			return nil, err
+		}
+	}
+	if dir != "" {
+		if err := mergeKubeletConfigurations(is, dir); err != nil {
+			return nil, err
+		}
+	}
+	if file != "" || dir != "" {
+		if err := kubeletConfigFlagPrecedence(is, args); err != nil {
+			return nil, err
+		}
+	}
+	return is, validation.ValidateKubeletConfiguration(is, utilfeature.DefaultFeatureGate)
 }

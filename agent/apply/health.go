@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/outside"
+)
+
+// healthInterval is the time between two observations of a pod. kubelet relists each second.
+const healthInterval = 500 * time.Millisecond
+
+// crashLoopEnds is the number of ends of a container after which its health check fails. kubelet restarts it at once,
+// then after 10, 20 and 40 s, so the container had more than a minute for its dependencies. Waiting for the deadline
+// would only prolong the downtime.
+const crashLoopEnds = 5
+
+// awaitHealthy waits until CRI shows each container on its digest for the settle time without a
+// restart. A restart begins the settle time again.
+func (a *attempt) awaitHealthy(ctx context.Context) error {
+	pod := a.step.Apply
+	limit := a.Policy.ApplyTimeout + a.Policy.Settle
+	tick := time.NewTicker(healthInterval)
+	defer tick.Stop()
+	p := healthCheck{began: time.Now(), since: time.Now()}
+	for {
+		// The deadline must not interrupt an observation: the last one gives the reason.
+		o, err := a.observe(ctx, pod)
+		if ctx.Err() != nil {
+			return fmt.Errorf("pod %s: %w", pod.Pod, ctx.Err())
+		}
+		p.add(o, err)
+		switch {
+		case err != nil:
+		case o.tagMoved != "" && (!o.ranWell || a.step.Do == plan.StepVerify): // StepVerify writes no pod manifest
+			return a.tagMoved("%s", o.tagMoved)
+		case o.mismatch == "" && time.Since(p.since) >= a.Policy.Settle:
+			for _, c := range o.unchecked {
+				a.Log.Warn("readiness not checked", "file", a.step.File, "container", c)
+			}
+			a.result.Unchecked, a.up = o.unchecked, p.since
+			return nil
+		case p.crashLoop() != "":
+			return &release.UnhealthyError{Reason: fmt.Sprintf("pod %s: %s", pod.Pod, p.crashLoop())}
+		default:
+			if expect := a.tryRescue(ctx, o, p.began); expect != nil {
+				pod.Expect = expect
+			}
+		}
+		a.phase = o.phase()
+		report := status.Progress{
+			Reference: pod.Pod, Phase: a.phase, PodManifest: a.step.File, Since: p.began.UTC(),
+			Deadline: p.began.Add(limit).UTC(), Reason: outside.Text(o.mismatch),
+		}
+		if a.phase == status.PhaseVerifying {
+			report.HealthyAt = p.since.Add(a.Policy.Settle).UTC()
+		}
+		a.Progress.Report(report)
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+		switch {
+		case time.Since(p.began) < limit:
+		case o.tagMoved != "":
+			return a.tagMoved("%s", o.tagMoved)
+		default:
+			return p.timeout(pod.Pod, a.Policy.ApplyTimeout, err)
+		}
+	}
+}
+
+// healthCheck is the result of the observations so far.
+type healthCheck struct {
+	began    time.Time
+	since    time.Time // the pod is unchanged
+	last     podObservation
+	restarts int // how often the pod stopped running as expected
+	ended    []endedContainer
+}
+
+// add adds an observation, or the error of a failed one, which restarts the settle time.
+func (p *healthCheck) add(o podObservation, err error) {
+	if err != nil {
+		p.since = time.Now()
+		return
+	}
+	for _, e := range o.ended {
+		if !slices.Contains(p.ended, e) {
+			p.ended = append(p.ended, e)
+		}
+	}
+	if o.mismatch != "" || o.starts != p.last.starts {
+		p.since = time.Now()
+		if p.last.starts != "" && p.last.mismatch == "" {
+			p.restarts++
+		}
+	}
+	p.last = o
+}
+
+// crashLoop returns the name of a container that has ended too often; "" if there is none.
+func (p *healthCheck) crashLoop() string {
+	count := map[string]int{}
+	for _, e := range p.ended {
+		if count[e.name]++; count[e.name] == crashLoopEnds {
+			return fmt.Sprintf("%s exited %d times: %s", e.name, crashLoopEnds, e.mismatch)
+		}
+	}
+	return ""
+}
+
+// timeout returns the error of a health check that timed out. err is the error of the last observation.
+func (p *healthCheck) timeout(pod string, after time.Duration, err error) error {
+	why := p.last.mismatch
+	switch {
+	case err != nil:
+		why = err.Error()
+	case why == "" && p.restarts == 0:
+		why = "it started too late for the health check"
+	case why == "":
+		why = fmt.Sprintf("it does not stay up (it stopped %d times)", p.restarts)
+	}
+	reason := fmt.Sprintf("pod %s: not running after %s: %s", pod, after, why)
+	return &release.UnhealthyError{Reason: reason, Unobserved: err != nil}
+}
+
+func (o podObservation) phase() string {
+	if o.mismatch == "" && o.starts != "" {
+		return status.PhaseVerifying
+	}
+	return status.PhaseWaiting
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package localregistry
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
+)
+
+// Keeper keeps the table up to date and knows the local registry's answers from it. A nil Keeper has no local registry.
+type Keeper struct {
+	Store Store
+	Hosts Hosts
+	// Load reads the last saved table, possibly of an earlier process; nil: there is none.
+	Load func() (Table, error)
+	// Memory knows for which registries the local registry was enabled; nil: unknown.
+	Memory Memory
+	// Files enables and disables the local registry; nil: it cannot be changed.
+	Files Files
+	// Journal reads the statistics of the local registry's answers; nil: unknown.
+	Journal func() (Journal, error)
+	// Ask sends a request to the local registry as containerd does; it returns an error if the answer differs from the
+	// entry. nil: it is assumed to answer.
+	Ask func(ctx context.Context, e Entry) error
+
+	table   Table // the saved one
+	omitted []Omitted
+	loaded  bool
+	err     error // of the last save
+	down    error // of the last probe
+	asked   time.Time
+}
+
+// Each observation of the node probes, so a host that hangs delays it.
+const (
+	probeEvery = 10 * time.Second
+	probeFor   = 2 * time.Second
+	// probeNowFor is systemd's time limit for a process of the local registry.
+	probeNowFor = 5 * time.Second
+)
+
+// Keep makes the table and saves it, even after cancellation. It sets Last and IsPrivate of f. If it fails, the local
+// registry still answers from the previous table.
+func (k *Keeper) Keep(ctx context.Context, f Facts) error {
+	if k == nil {
+		return nil
+	}
+	last := context.WithoutCancel(ctx)
+	k.load()
+	f.Last, f.IsPrivate = k.table, k.Hosts.Private
+	next, omitted := Make(f)
+	if k.err == nil && k.loaded && slices.Equal(next.Entries, k.table.Entries) {
+		k.omitted = omitted
+		return nil
+	}
+	if k.err = k.Store.Save(last, next); k.err != nil {
+		k.err = fmt.Errorf("table of the local registry: %w", k.err)
+		return k.err
+	}
+	k.table, k.omitted, k.loaded = next, omitted, true
+	return nil
+}
+
+// Probe is like ProbeNow, but at most once in 10 seconds, and for at most 2 seconds.
+func (k *Keeper) Probe(ctx context.Context) {
+	if k != nil && (k.asked.IsZero() || time.Since(k.asked) >= probeEvery) {
+		k.probe(ctx, probeFor)
+	}
+}
+
+// ProbeNow asks the local registry for a tag of its table, if hosts.toml names it for one. While it does not answer,
+// Answers, AnswersDigest and Gated return nothing.
+func (k *Keeper) ProbeNow(ctx context.Context) { k.probe(ctx, probeNowFor) }
+
+func (k *Keeper) probe(ctx context.Context, limit time.Duration) {
+	if k == nil || k.Ask == nil {
+		return
+	}
+	k.load()
+	asked := slices.IndexFunc(k.table.Entries, func(e Entry) bool { return k.Hosts.Position(e.Registry) != Off })
+	if asked < 0 {
+		k.down = nil
+		return
+	}
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err := k.Ask(bounded, k.table.Entries[asked]); ctx.Err() == nil {
+		k.down, k.asked = err, time.Now()
+	}
+}
+
+// load reads the table once. If it cannot be read it is written again.
+func (k *Keeper) load() {
+	if k.loaded || k.Load == nil {
+		return
+	}
+	if t, err := k.Load(); err == nil {
+		k.table, k.loaded = t, true
+	}
+}
+
+// digestIn returns the digest of a tag in a table; empty if the table does not have it.
+func digestIn(t Table, ref release.Reference) digest.Digest {
+	registry, repository, _ := strings.Cut(ref.Repository, "/")
+	e, _ := t.Tag(registry, repository, ref.Tag)
+	return digest.Digest(e.Digest)
+}
+
+// Err returns the error of the last save; nil if the saved table is up to date.
+func (k *Keeper) Err() error {
+	if k == nil {
+		return nil
+	}
+	return k.err
+}
+
+// Position returns the local registry's position among the hosts of a repository's registry.
+func (k *Keeper) Position(repository string) Position {
+	if k == nil || k.Hosts == nil {
+		return Off
+	}
+	return k.Hosts.Position(RegistryOf(repository))
+}
+
+// IsAsked reports whether hosts.toml names the local registry for a followed tag, or for one of the table, which may be
+// missing or torn.
+func (k *Keeper) IsAsked(followed []Followed) bool {
+	if k == nil {
+		return false
+	}
+	k.load()
+	isAsked := func(at Followed) bool { return k.Position(at.Repository) != Off }
+	if slices.ContainsFunc(followed, isAsked) {
+		return true
+	}
+	for _, p := range k.positions() {
+		if p != Off {
+			return true
+		}
+	}
+	return false
+}
+
+// positions returns the position for each registry of the table.
+func (k *Keeper) positions() map[string]Position {
+	out := map[string]Position{}
+	for _, e := range k.table.Entries {
+		if _, known := out[e.Registry]; !known {
+			out[e.Registry] = k.Hosts.Position(e.Registry)
+		}
+	}
+	return out
+}
+
+// Answers returns the position at which the local registry answers kubelet's pull of a tag with a digest; Off if it
+// does not.
+func (k *Keeper) Answers(ref release.Reference, d digest.Digest) Position {
+	if d == "" || k == nil || k.down != nil || digestIn(k.table, ref.Tagged()) != d {
+		return Off
+	}
+	return k.Position(ref.Repository)
+}
+
+// AnswersDigest is like Answers, for a pull by digest.
+func (k *Keeper) AnswersDigest(pin release.Pin) Position {
+	if k == nil || k.down != nil {
+		return Off
+	}
+	registry, repository, _ := strings.Cut(pin.Repository, "/")
+	if _, ok := k.table.Digest(registry, repository, pin.Digest.String()); !ok {
+		return Off
+	}
+	return k.Position(pin.Repository)
+}
+
+// Gated returns the digest that kubelet gets for each tag of the table whose registry asks the local registry first.
+func (k *Keeper) Gated() map[release.Reference]digest.Digest {
+	if k == nil || k.Hosts == nil || k.down != nil {
+		return nil
+	}
+	k.load()
+	out, positions := map[release.Reference]digest.Digest{}, k.positions()
+	for _, e := range k.table.Entries {
+		if positions[e.Registry] == Gate {
+			out[ReferenceOf(e)] = digest.Digest(e.Digest)
+		}
+	}
+	return out
+}

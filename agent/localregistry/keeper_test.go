@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package localregistry_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
+	"github.com/kubic-project/image-update-agent/agent/release"
+)
+
+func keeper(store *agenttest.LocalRegistry, at localregistry.Position) *localregistry.Keeper {
+	hosts := &agenttest.Hosts{}
+	hosts.SetPosition("registry.suse.com", at)
+	return &localregistry.Keeper{
+		Store: store, Hosts: hosts, Load: func() (localregistry.Table, error) { return store.Table(), nil },
+	}
+}
+
+func TestKeeperAnswersByTheSavedTable(t *testing.T) {
+	t.Parallel()
+	store := &agenttest.LocalRegistry{}
+	k := keeper(store, localregistry.Gate)
+	f := facts("one")
+	f.pins("one", "two")
+	require.NoError(t, k.Keep(t.Context(), f.Facts))
+	assert.Equal(t, localregistry.Gate, k.Answers(tag, sum("one")))
+	assert.Equal(t, localregistry.Off, k.Answers(tag, sum("two")))
+	assert.Equal(t, localregistry.Off, k.Answers(release.Reference{Repository: velum, Tag: "5"}, sum("one")))
+	assert.Equal(t, localregistry.Gate, k.AnswersDigest(release.Pin{Repository: velum, Digest: sum("one")}))
+	assert.Equal(t, localregistry.Off, k.AnswersDigest(release.Pin{Repository: velum + "/other", Digest: sum("one")}))
+	assert.Equal(t, map[release.Reference]digest.Digest{tag: sum("one")}, k.Gated())
+
+	// A table that could not be saved is not used.
+	full := errors.New("no space left on device")
+	store.OnSave = func(localregistry.Table) error { return full }
+	f.UnderWay = []localregistry.Named{named("two")}
+	require.ErrorIs(t, k.Keep(t.Context(), f.Facts), full)
+	require.ErrorIs(t, k.Err(), full)
+	assert.Equal(t, localregistry.Gate, k.Answers(tag, sum("one")))
+	assert.Equal(t, localregistry.Off, k.Answers(tag, sum("two")))
+	store.OnSave = nil
+	require.NoError(t, k.Keep(t.Context(), f.Facts))
+	require.NoError(t, k.Err())
+	assert.Equal(t, localregistry.Gate, k.Answers(tag, sum("two")))
+}
+
+func TestKeeperSavesChangesOnly(t *testing.T) {
+	t.Parallel()
+	store := &agenttest.LocalRegistry{}
+	saves := 0
+	store.OnSave = func(localregistry.Table) error { saves++; return nil }
+	f := facts("one")
+	f.pins("one")
+	k := keeper(store, localregistry.Fallback)
+	for range 3 {
+		require.NoError(t, k.Keep(t.Context(), f.Facts))
+	}
+	assert.Equal(t, 1, saves)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	f.Followed = nil
+	require.NoError(t, k.Keep(ended, f.Facts), "a cancelled cycle saves its table")
+	assert.Empty(t, store.Table().Entries)
+}
+
+// After a restart the previous table is loaded, and the registry answers at once.
+func TestKeeperLoadsThePreviousTable(t *testing.T) {
+	t.Parallel()
+	store := &agenttest.LocalRegistry{}
+	f := facts("")
+	f.pins("one")
+	f.UnderWay = []localregistry.Named{named("one")}
+	require.NoError(t, keeper(store, localregistry.Fallback).Keep(t.Context(), f.Facts))
+
+	f.UnderWay = nil
+	next := keeper(store, localregistry.Fallback)
+	assert.True(t, next.IsAsked(nil))
+	require.NoError(t, next.Keep(t.Context(), f.Facts))
+	assert.Equal(t, localregistry.Fallback, next.Answers(tag, sum("one")))
+	assert.False(t, keeper(store, localregistry.Off).IsAsked(nil))
+}
+
+func TestNilKeeper(t *testing.T) {
+	t.Parallel()
+	var k *localregistry.Keeper
+	require.NoError(t, k.Keep(t.Context(), localregistry.Facts{}))
+	require.NoError(t, k.Err())
+	assert.Equal(t, localregistry.Off, k.Position(velum))
+	assert.Equal(t, localregistry.Off, k.Answers(tag, sum("one")))
+	assert.Equal(t, localregistry.Off, k.AnswersDigest(release.Pin{Repository: velum, Digest: sum("one")}))
+	assert.Empty(t, k.Gated())
+	assert.False(t, k.IsAsked(nil))
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package table is the format of the local registry's table, which the daemon writes and the program that answers
+// containerd reads. That program has no other code of the agent, so this package imports only the standard library.
+package table
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// File is the name of the table in the state directory.
+const File = "local-registry.json"
+
+// MaxFile is the maximum size of the file, in bytes: JSON writes some characters as six bytes.
+const MaxFile = 9 << 20
+
+// version is the version of the file's format. A program that finds a newer one answers nothing.
+const version = 1
+
+// Entry is a floating tag and the manifest for its HEAD.
+type Entry struct {
+	Registry   string `json:"registry"`   // registry.suse.com; the namespace in hosts.toml
+	Repository string `json:"repository"` // caasp/v4/velum
+	Tag        string `json:"tag"`        // 4.0.0-rev1
+	Digest     string `json:"digest"`     // sha256:...
+	MediaType  string `json:"mediaType"`
+	Size       int64  `json:"size"` // of the manifest, in bytes
+}
+
+// Table is the local registry's table, sorted by registry, repository and tag, without duplicate tags.
+type Table struct {
+	Entries []Entry `json:"entries"`
+}
+
+// file is the content of the file.
+type file struct {
+	SchemaVersion int `json:"schemaVersion"`
+	Table
+}
+
+// Format returns the content of the file, or why the table cannot be used.
+func Format(t Table) ([]byte, error) {
+	if err := t.Check(); err != nil {
+		return nil, err
+	}
+	if t.Entries == nil {
+		t.Entries = []Entry{}
+	}
+	data, err := json.MarshalIndent(file{version, t}, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return append(data, '\n'), nil
+}
+
+// Parse returns the table in a file's content.
+func Parse(data []byte) (Table, error) {
+	var f file
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	if err := decoder.Decode(&f); err != nil {
+		return Table{}, errors.New("not a table in JSON") // the cause quotes the file
+	}
+	if decoder.More() {
+		return Table{}, errors.New("more than a table")
+	}
+	if f.SchemaVersion != version {
+		return Table{}, fmt.Errorf("version %d, want %d", f.SchemaVersion, version)
+	}
+	if err := f.Check(); err != nil {
+		return Table{}, err
+	}
+	return f.Table, nil
+}
+
+// Image returns REGISTRY/REPOSITORY:TAG.
+func (e Entry) Image() string { return e.Registry + "/" + e.Repository + ":" + e.Tag }
+
+// Tag returns the entry of a floating tag.
+func (t Table) Tag(registry, repository, tag string) (Entry, bool) {
+	n, is := slices.BinarySearchFunc(t.Entries, Entry{Registry: registry, Repository: repository, Tag: tag}, compare)
+	if !is {
+		return Entry{}, false
+	}
+	return t.Entries[n], true
+}
+
+// Digest returns an entry of a repository that names the digest.
+func (t Table) Digest(registry, repository, digest string) (Entry, bool) {
+	for _, e := range t.Entries {
+		if e.Digest == digest && e.Repository == repository && e.Registry == registry {
+			return e, true
+		}
+	}
+	return Entry{}, false
+}

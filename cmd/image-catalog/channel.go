@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
+	"github.com/kubic-project/image-update-agent/internal/cli"
+)
+
+// read returns the version that CHANNEL or CHANNEL@VERSION names.
+func read(ctx context.Context, p *publish.Publisher, word string) (publish.Version, error) {
+	channel, number, isOld := strings.Cut(word, "@")
+	if !isOld {
+		return p.Current(ctx, channel)
+	}
+	version, err := strconv.ParseUint(number, 10, 53)
+	if err != nil || version == 0 {
+		return publish.Version{}, cli.Usage(fmt.Errorf("%s: want CHANNEL or CHANNEL@VERSION, as in prod@30", word))
+	}
+	return p.ReadVersion(ctx, channel, version)
+}

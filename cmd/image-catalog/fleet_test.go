@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/catalog/fleet"
+)
+
+// nodes are what a Prometheus knows of ten nodes.
+type nodes struct {
+	image, digest         string
+	running, failed, lost int
+}
+
+// answer returns the API's answer to a query of package fleet.
+func (n nodes) answer(query string) string {
+	var result []string
+	add := func(value int, labels string, args ...any) {
+		result = append(result, fmt.Sprintf(`{"metric": {"repository": %q, "digest": %q, %s}, "value": [1, "%d"]}`,
+			n.image, n.digest, fmt.Sprintf(labels, args...), value))
+	}
+	switch {
+	case strings.HasPrefix(query, "count by (repository, digest, state)"):
+		add(n.running, `"state": "running"`)
+		add(10-n.running-n.failed-n.lost, `"state": "staged"`)
+	case strings.HasPrefix(query, "count by (repository)"):
+		add(10-n.lost, `"x": ""`)
+	case strings.HasPrefix(query, "group by (instance, repository, digest)"):
+		for i := range n.failed {
+			add(1, `"instance": "failed-%d"`, i)
+		}
+	default:
+		for i := range n.lost {
+			add(1, `"instance": "lost-%d"`, i)
+		}
+	}
+	return `{"status": "success", "data": {"resultType": "vector", "result": [` + strings.Join(result, ",") + `]}}`
+}
+
+// serves starts a Prometheus that knows what is returns.
+func serves(t *testing.T, is func(asked int) *nodes) string {
+	t.Helper()
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := is(int(asked.Add(1)))
+		if n == nil {
+			http.Error(w, "overloaded", http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte(n.answer(r.PostFormValue("query"))))
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// rollsOut returns a shop with a rollout of velum in prod, and its nodes.
+func rollsOut(t *testing.T, hours string) (*shop, nodes) {
+	t.Helper()
+	s := newShop(t)
+	s.push("caasp/velum", "4.0.0-rev1-build1.1")
+	s.does("init", "stage", "prod", "--expires", "30d", "--unsigned")
+	s.does("add", "stage", "HOST/caasp/velum:4.0.0-rev1-build1.1")
+	s.does("promote", "stage", "prod", "velum", "--rollout", hours)
+	var is inspected
+	require.NoError(t, json.Unmarshal([]byte(s.does("inspect", "prod", "velum", "--output", "json")), &is))
+	return s, nodes{image: s.host + "/caasp/velum", digest: is.Images[0].Releases[0].Digest.String()}
+}
+
+func TestFleet(t *testing.T) {
+	t.Parallel()
+	s, is := rollsOut(t, "48h")
+	_, errs, code := s.run("fleet", "prod")
+	assert.Equal(t, exitUsage, code)
+	assert.Contains(t, errs, "--prometheus URL or the variable IMAGE_CATALOG_PROMETHEUS is missing")
+	_, errs, code = s.run("fleet", "prod", "--prometheus", "prometheus:9090")
+	assert.Equal(t, exitUsage, code)
+	assert.Contains(t, errs, "want a URL")
+
+	is.running = 4
+	assert.Equal(t, "HOST/caasp/velum:4.0.0-rev1-build1.1: 4 of 10 nodes run it, 6 staged\n",
+		s.does("fleet", "prod", "--prometheus", serves(t, func(int) *nodes { return &is })))
+	is.failed, is.lost = 2, 1
+	url := serves(t, func(int) *nodes { return &is })
+	out, _, code := s.run("fleet", "prod", "velum:4.0.0-rev1-build1.1", "--prometheus", url)
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, out, "4 of 10 nodes run it, 2 failed (failed-0, failed-1), 1 lost (lost-0), 3 staged")
+	out, _, code = s.run("fleet", "prod", "velum", "--prometheus", url, "--output", "json")
+	assert.Equal(t, exitFailed, code)
+	var list []fleet.Standing
+	require.NoError(t, json.Unmarshal([]byte(out), &list))
+	assert.Equal(t, []string{"failed-0", "failed-1"}, list[0].FailedNodes)
+
+	_, errs, code = s.run("fleet", "prod", "velum:9.9", "--prometheus", url)
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, errs, "channel prod lists no such release")
+	_, errs, code = s.run("fleet", "prod", "--prometheus", serves(t, func(int) *nodes { return nil }))
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, errs, "prometheus: status 503")
+}
+
+func TestWatchPausesARolloutThatFails(t *testing.T) {
+	t.Parallel()
+	s, is := rollsOut(t, "48h")
+	is.running = 4
+	url := serves(t, func(asked int) *nodes {
+		now := is
+		if asked > 20 { // four rounds
+			now.failed = 2
+		}
+		return &now
+	})
+	_, errs, code := s.run("rollout", "prod", "velum", "--watch", "--every", "1ms", "--max-failed", "1", "--prometheus", url)
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, errs, "Z HOST/caasp/velum:4.0.0-rev1-build1.1: 4 of 10 nodes run it, 6 staged\n")
+	assert.Contains(t, errs, "error: paused: HOST/caasp/velum:4.0.0-rev1-build1.1: 4 of 10 nodes run it, 2 failed (failed-0, failed-1)")
+	assert.Contains(t, s.does("rollout", "prod"), "paused")
+	assert.Contains(t, s.does("log", "prod"), "2 failed (failed-0, failed-1)")
+
+	// Who watches a rollout that is paused already is told that there is nothing to pause.
+	_, errs, code = s.run("rollout", "prod", "velum", "--watch", "--every", "1ms", "--prometheus", url)
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, errs, "its rollout is over or paused already")
+}
+
+func TestWatchEndsWithTheRollout(t *testing.T) {
+	t.Parallel()
+	s, is := rollsOut(t, "48h")
+	url := serves(t, func(asked int) *nodes {
+		now := is
+		now.running = min((asked-1)/5, 10) // five queries a round
+		if asked == 11 {
+			s.does("rollout", "prod", "velum", "--now")
+		}
+		return &now
+	})
+	out := s.does("rollout", "prod", "--watch", "--every", "1ms", "--nodes", "90", "--prometheus", url)
+	assert.Contains(t, out, ": 9 of 10 nodes run it")
+	_, _, code := s.run("rollout", "prod", "--watch", "--prometheus", url)
+	assert.Equal(t, exitNothing, code)
+}
+
+func TestWatchEndsWithAWithdrawal(t *testing.T) {
+	t.Parallel()
+	s, is := rollsOut(t, "48h")
+	is.running = 1
+	url := serves(t, func(asked int) *nodes {
+		if asked == 11 {
+			s.does("withdraw", "prod", "velum:4.0.0-rev1-build1.1", "--reason", "bsc#1")
+		}
+		return &is
+	})
+	_, errs, code := s.run("rollout", "prod", "--watch", "--every", "1ms", "--nodes", "90", "--prometheus", url)
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, errs, "was withdrawn: bsc#1; its rollout is over or paused already")
+}
+
+// An interrupted watch would leave a rollout that nobody watches.
+func TestInterruptedWatchPauses(t *testing.T) {
+	t.Parallel()
+	s, is := rollsOut(t, "48h")
+	is.running = 1
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	url := serves(t, func(asked int) *nodes {
+		if asked == 11 {
+			interrupt()
+		}
+		return &is
+	})
+	var o, e bytes.Buffer
+	code := execute(ctx, []string{
+		"rollout", "prod", "--watch", "--every", "1ms", "--prometheus", url, "--catalog", s.host + "/catalog",
+	}, streams{in: strings.NewReader(""), out: &o, err: &e})
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, e.String(), "paused: the watch was stopped")
+	assert.Contains(t, s.does("rollout", "prod"), "paused")
+}
+
+func TestWatchHasItsFlags(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	for args, want := range map[string]string{
+		"--every 1m":                 "--every: --watch is missing",
+		"--prometheus https://p":     "--prometheus: --watch is missing",
+		"--watch --pause":            "--watch: want no --pause",
+		"--watch --out x":            "--watch: want no --pause",
+		"--watch --nodes 101":        "--nodes from 0 to 100",
+		"--watch --every 0s":         "want --every",
+		"--watch --max-failed -1":    "want --every and --max-failed",
+		"--watch":                    "IMAGE_CATALOG_PROMETHEUS is missing",
+		"--watch --prometheus p:909": "want a URL",
+	} {
+		_, errs, code := s.run(append([]string{"rollout", "prod"}, strings.Fields(args)...)...)
+		assert.Equal(t, exitUsage, code, args)
+		assert.Contains(t, errs, want, args)
+	}
+}
+
+// A rollout goes on without an answer only for a short time.
+func TestWatchJudges(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	var log bytes.Buffer
+	a := newApp(streams{in: strings.NewReader(""), out: &log, err: &log})
+	a.now = func() time.Time { return at }
+	w := watch{app: a, answered: at}
+	away := errors.New("prometheus: status 503")
+	well := []fleet.Standing{{Image: "velum", Tag: "1", Nodes: 10, Running: 3}}
+	assert.Empty(t, w.judge(well, nil))
+	at = at.Add(patience)
+	assert.Empty(t, w.judge(nil, away))
+	assert.Empty(t, w.judge(nil, away))
+	at = at.Add(time.Second)
+	assert.Equal(t, "no answer for 5m0s: prometheus: status 503", w.judge(nil, away))
+	assert.Empty(t, w.judge(well, nil))
+	at = at.Add(patience)
+	assert.Empty(t, w.judge(nil, away), "it has answered since")
+	at = at.Add(1)
+	assert.Contains(t, w.judge([]fleet.Standing{{Image: "velum", Tag: "1", Nodes: 2, Silent: 2}}, nil), "no node reports")
+	assert.Equal(t, 2, strings.Count(log.String(), "3 of 10 nodes run it\n"), "each change once")
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/cli"
+	"github.com/kubic-project/image-update-agent/internal/state"
+)
+
+// Who has just typed a verb learns nothing from its name.
+func TestNoHintNamesTheVerbThatWasTyped(t *testing.T) {
+	t.Parallel()
+	anyError := errors.New("cause")
+	for err, verbs := range map[error][]string{ // no verbs: all
+		errApproved: nil, fs.ErrPermission: nil, api.ErrBusy: nil, api.ErrNoDaemon: nil, anyError: nil, context.Canceled: nil,
+		configError{anyError}: nil, cli.Usage(anyError): nil,
+		plan.ErrUnknownImage:                         {"apply", "rollback", "hold", "resume", "history"},
+		&api.Error{Kind: api.KindMoved}:              {"apply"},
+		leftError{interruption{syscall.SIGINT}, nil}: {"check", "apply", "rollback"},
+	} {
+		hinted := 0
+		eachVerb((&app{}).command(), func(verb *cobra.Command) {
+			if len(verbs) > 0 && !slices.Contains(verbs, verb.Name()) {
+				return
+			}
+			text := hint(verb, err)
+			assert.NotContains(t, text+" ", "`"+verb.CommandPath()+"` ", "%s: %v", verb.CommandPath(), err)
+			if text != "" {
+				hinted++
+			}
+		})
+		assert.Equal(t, !errors.Is(err, context.Canceled), hinted > 0, err)
+	}
+	assert.NotContains(t, hint(&cobra.Command{Use: "run"}, state.ErrLocked), "run --once")
+}
+
+func eachVerb(cmd *cobra.Command, visit func(*cobra.Command)) {
+	for _, verb := range cmd.Commands() {
+		visit(verb)
+		eachVerb(verb, visit)
+	}
+}
+
+// The help shows what a person needs each day first, and every verb in a group.
+func TestTheVerbsAreGrouped(t *testing.T) {
+	t.Parallel()
+	root := (&app{}).command()
+	groups := map[string]int{}
+	for _, verb := range root.Commands() {
+		if !verb.Hidden {
+			groups[verb.GroupID]++
+		}
+	}
+	assert.Equal(t, map[string]int{"daily": 8, "node": 6, "tools": 6}, groups)
+	var out bytes.Buffer
+	assert.Equal(t, exitDone, execute(t.Context(), []string{"--help"}, streams{out: &out, err: &out}))
+	assert.Regexp(t, `(?s)\nDaily Commands:\n  apply .*\nNode Commands:\n  catalog .*\nTools:\n  completion `, out.String())
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/preview"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/internal/cli"
+	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/statuspage"
+	"github.com/kubic-project/image-update-agent/manifests"
+	"github.com/kubic-project/image-update-agent/tags"
+)
+
+// previewed is `preview --output json`.
+type previewed struct {
+	Images []preview.Image `json:"images"`
+	Diffs  []previewDiff   `json:"diffs"` // of the files that an apply would change
+}
+
+type previewDiff struct {
+	File string `json:"file"`
+	Diff string `json:"diff"` // unified
+}
+
+func (a *app) previewCommand() *cobra.Command {
+	var updates string
+	cmd := &cobra.Command{
+		Use:   "preview FILE|DIR...",
+		Short: "Show the updates that are available for pod manifests, without a node",
+		Long: `preview reads pod manifests, asks the registries for newer releases, and shows which of
+them the agent would offer, which setting would allow the others, and how an apply would
+change each file. It needs neither root nor containerd nor the daemon, and changes
+nothing. It uses the configuration, the hosts.toml files and the registry logins of this
+machine, if there are any. "-" reads standard input.
+
+Exit status: 0 shown, 1 a file could not be read or a registry did not answer.`,
+		Example: `  image-update-agent preview /etc/kubernetes/manifests
+  image-update-agent preview --updates minor haproxy.yaml
+  image-update-agent preview --output json . | jq '.images[] | select(.offered != "")'`,
+		Args: someArgs("a file or directory"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			settings, err := a.settings()
+			if err != nil {
+				return err
+			}
+			log := slog.New(slog.DiscardHandler)
+			p, err := policyOf(cmd.Context(), settings, log)
+			if err != nil {
+				return err
+			}
+			if updates != "" {
+				change, err := tags.ParseChange(updates)
+				if err != nil {
+					return cli.Usage(fmt.Errorf("--updates %w", err))
+				}
+				p = withUpdates(p, change)
+			}
+			return a.preview(cmd.Context(), settings, p, log, args)
+		},
+	}
+	cmd.Flags().StringVar(&updates, "updates", "", "largest change to offer (default: as configured)")
+	cli.Values(cmd, "updates", "none", "rebuild", "revision", "patch", "minor", "major")
+	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveDefault)
+	return a.withOutput(cmd)
+}
+
+// withUpdates is a policy with another largest change for all repositories.
+func withUpdates(p policy.Policy, change tags.Change) policy.Policy {
+	of := p.RuleFor
+	p.Rule = func(repository string) policy.Rule {
+		rule := of(repository)
+		rule.Updates = change
+		return rule
+	}
+	return p
+}
+
+func (a *app) preview(ctx context.Context, s settings, p policy.Policy, log *slog.Logger, args []string) error {
+	if err := quietContainerd(); err != nil {
+		return err
+	}
+	var files []node.PodFile
+	errs := []error{a.eachPod(ctx, args, func(path string, data []byte, _ *manifests.File) {
+		files = append(files, node.PodFile{Name: path, Data: data})
+	})}
+	reg := a.registryOf(s, log)
+	defer reg.Close()
+	got := preview.Ask(ctx, &source.Asker{Source: reg, Policy: p, Log: log, Now: time.Now}, files)
+	outside.Hide(&got.Images)
+	out := previewed{Images: got.Images, Diffs: []previewDiff{}}
+	for _, file := range files {
+		if wanted, is := got.Wanted[file.Name]; is {
+			diff := manifests.Diff(file.Name, file.Name+" (applied)", file.Data, wanted)
+			out.Diffs = append(out.Diffs, previewDiff{file.Name, diff})
+			delete(got.Wanted, file.Name) // it may have been named twice
+		}
+	}
+	for _, i := range got.Images {
+		if i.Error != "" {
+			errs = append(errs, fmt.Errorf("%s: %snot known", i.Place(), strings.TrimPrefix(i.Reference+": ", ": ")))
+		}
+	}
+	err := errors.Join(errs...)
+	if err == nil && len(out.Images) == 0 && a.output != "json" {
+		_, err = fmt.Fprintln(a.out, "There is no image in these files.")
+		return err
+	}
+	return errors.Join(a.printPreview(out), err)
+}
+
+func (a *app) printPreview(out previewed) error {
+	return a.show(out, func() error {
+		if err := statuspage.WritePreview(a.out, out.Images, time.Now().In(a.zone)); err != nil || len(out.Diffs) == 0 {
+			return err
+		}
+		_, err := fmt.Fprintln(a.out, "\nApplying all of them would change:")
+		for _, one := range out.Diffs {
+			_, failed := fmt.Fprint(a.out, one.Diff)
+			err = errors.Join(err, failed)
+		}
+		return err
+	})
+}

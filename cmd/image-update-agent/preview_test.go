@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// haproxyTags are those of the registry that previews ask: a proxy's, and others of SUSE's scheme.
+var haproxyTags = []string{
+	"3.0.5-alpine", "3.0.8-alpine", "3.0.5", "3.0.9", "3.2.1-alpine", "3.3-dev1-alpine", "latest",
+}
+
+// haproxyRegistry is the host of a registry with haproxy.
+func haproxyRegistry(t *testing.T, tags ...string) string {
+	t.Helper()
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	host := strings.TrimPrefix(server.URL, "http://")
+	for _, tag := range tags {
+		release, _, _ := strings.Cut(tag, "-rev") // the short tag of SUSE's scheme names the image of the long one
+		layer := static.NewLayer([]byte(release), types.DockerLayer)
+		image, err := mutate.AppendLayers(empty.Image, layer)
+		require.NoError(t, err)
+		image, err = mutate.ConfigFile(image, &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, RootFS: v1.RootFS{Type: "layers"}})
+		require.NoError(t, err)
+		ref, err := name.NewTag(host + "/haproxy:" + tag)
+		require.NoError(t, err)
+		require.NoError(t, remote.Write(ref, image))
+	}
+	return host
+}
+
+// podWith is the pod manifest of containers with these images.
+func podWith(images ...string) string {
+	text := "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n"
+	for n, image := range images {
+		text += "  - name: c" + string(rune('0'+n)) + "\n    image: " + image + " # ours\n"
+	}
+	return text
+}
+
+// runPreview runs preview for a pod with containers of these images; HOST in them is a registry with a proxy's tags.
+func runPreview(t *testing.T, images []string, args ...string) (out, errs, file string, code int) {
+	t.Helper()
+	host := haproxyRegistry(t, haproxyTags...)
+	file = filepath.Join(t.TempDir(), "web.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(podWith(images...), "HOST", host)), 0o600))
+	var o, e bytes.Buffer
+	root := t.TempDir() // a machine without anything of ours
+	code = execute(t.Context(), append([]string{"preview", "--root", root, file}, args...),
+		streams{in: strings.NewReader(""), out: &o, err: &e})
+	clean := strings.NewReplacer(host, "HOST", file, "web.yaml")
+	return clean.Replace(o.String()), clean.Replace(e.String()), file, code
+}
+
+func TestPreview(t *testing.T) {
+	t.Parallel()
+	out, errs, file, code := runPreview(t, []string{"HOST/haproxy:3.0.5-alpine"}, "--updates", "patch")
+	assert.Zero(t, code, errs)
+	for _, want := range []string{
+		"web.yaml:7", "3.0.5-alpine  3.0.8-alpine  patch", "haproxy 3.2.1-alpine: updates: ", "allow    updates: minor",
+		"-    image: HOST/haproxy:3.0.5-alpine # ours", "+    image: HOST/haproxy:3.0.8-alpine # ours",
+	} {
+		assert.Contains(t, out, want)
+	}
+	assert.NotContains(t, out, "dev1")
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Contains(t, string(data), "3.0.5-alpine", "preview changes nothing")
+}
+
+// By default nothing larger than a revision is offered, which says what would be.
+func TestPreviewWithoutSettings(t *testing.T) {
+	t.Parallel()
+	out, errs, _, code := runPreview(t, []string{"HOST/haproxy:3.0.5-alpine", "HOST/haproxy:latest"}, "--output", "json")
+	assert.Zero(t, code, errs)
+	var got previewed
+	require.NoError(t, json.Unmarshal([]byte(out), &got))
+	require.Len(t, got.Images, 2)
+	assert.Empty(t, got.Images[0].Offered)
+	assert.NotEmpty(t, got.Images[0].Digest)
+	assert.Equal(t, "updates: patch", got.Images[0].NotAllowed[len(got.Images[0].NotAllowed)-1].Key)
+	require.NotNil(t, got.Images[1].RebuildsOnly, "latest has no order")
+	assert.Empty(t, got.Diffs)
+}
+
+func TestPreviewOfWhatCannotBeAsked(t *testing.T) {
+	t.Parallel()
+	out, errs, _, code := runPreview(t, []string{"HOST/none:1.0", "127.0.0.1:1/a:1.0", "HOST/haproxy:3.0.5-alpine"}, "--updates", "major")
+	assert.Equal(t, 1, code)
+	assert.Contains(t, out, "3.2.1-alpine  minor", "one bad image does not hide the others")
+	assert.Contains(t, out, "Unknown:")
+	assert.Regexp(t, `web.yaml:7 +HOST/none +1.0 +- +-`, out)
+	assert.Contains(t, errs, "web.yaml:7: HOST/none:1.0: not known")
+	assert.Contains(t, errs, "web.yaml:9: 127.0.0.1:1/a:1.0: not known")
+	_, errs, _, code = runPreview(t, nil, "--updates", "all")
+	assert.Equal(t, 2, code)
+	assert.Contains(t, errs, `"all"`)
+}
+
+func TestPreviewWithoutAnImage(t *testing.T) {
+	t.Parallel()
+	var o, e bytes.Buffer
+	code := execute(t.Context(), []string{"preview", "--root", t.TempDir(), "/none.yaml"},
+		streams{in: strings.NewReader(""), out: &o, err: &e})
+	assert.Equal(t, 1, code)
+	assert.Empty(t, o.String())
+	assert.Contains(t, e.String(), "/none.yaml: no such file or directory")
+}
+
+// previewWith previews files, by their names, with a configuration of the agent; HOST in them is a registry.
+func previewWith(t *testing.T, tags []string, config string, files map[string]string, args ...string) (got previewed, errs string) {
+	t.Helper()
+	root, dir, host := t.TempDir(), t.TempDir(), haproxyRegistry(t, tags...)
+	put := func(path, text string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(text, "HOST", host)), 0o644))
+	}
+	put(filepath.Join(root, ourConfig), config)
+	for name, text := range files {
+		put(filepath.Join(dir, name), text)
+	}
+	var o, e bytes.Buffer
+	execute(t.Context(), append([]string{"preview", "--root", root, "--output", "json", dir}, args...),
+		streams{in: strings.NewReader(""), out: &o, err: &e})
+	require.NoError(t, json.Unmarshal([]byte(strings.NewReplacer(host, "HOST", dir+"/", "").Replace(o.String())), &got), "%s%s", &o, &e)
+	return got, e.String()
+}
+
+// Two containers of one repository have tags of their own.
+func TestPreviewOfTwoTagsOfOneRepository(t *testing.T) {
+	t.Parallel()
+	got, errs := previewWith(t, haproxyTags, "repositories: [{match: HOST/haproxy, updates: patch}]\n",
+		map[string]string{"web.yaml": podWith("HOST/haproxy:3.0.5-alpine", "HOST/haproxy:3.0.5")})
+	assert.Empty(t, errs)
+	require.Len(t, got.Diffs, 1)
+	assert.Contains(t, got.Diffs[0].Diff, "+    image: HOST/haproxy:3.0.8-alpine # ours\n")
+	assert.Contains(t, got.Diffs[0].Diff, "+    image: HOST/haproxy:3.0.9 # ours\n")
+}
+
+// What the configuration writes into pod manifests is shown: rewrites, the tag to follow, the pull policy.
+func TestPreviewFollowsTheConfiguration(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ config, image, offered, change, diff string }{
+		"rewrites": {
+			"rewrites: [{from: example.com/proxy, to: HOST/haproxy}]\nrepositories: [{match: HOST/haproxy, updates: patch}]\n",
+			"example.com/proxy:3.0.5-alpine", "3.0.8-alpine", "patch", "+    image: HOST/haproxy:3.0.8-alpine # ours\n",
+		},
+		"a rewrite alone": {
+			"rewrites: [{from: example.com/proxy, to: HOST/haproxy}]\n",
+			"example.com/proxy:3.0.5-alpine", "3.0.5-alpine", "convert", "+    image: HOST/haproxy:3.0.5-alpine # ours\n",
+		},
+		"follow": {
+			"repositories: [{match: HOST/haproxy, follow: 3.2.1-alpine}]\n",
+			"HOST/haproxy:3.0.5-alpine", "3.2.1-alpine", "minor", "+    image: HOST/haproxy:3.2.1-alpine # ours\n",
+		},
+		"the short tag of SUSE's scheme": {
+			"", "HOST/haproxy:4.0.0", "4.0.0-rev2", "convert", "+    image: HOST/haproxy:4.0.0-rev2 # ours\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tags := append([]string{"4.0.0", "4.0.0-rev2", "4.0.0-rev2-build1.1"}, haproxyTags...)
+			got, errs := previewWith(t, tags, c.config, map[string]string{"web.yaml": podWith(c.image)})
+			assert.Empty(t, errs)
+			require.Len(t, got.Images, 1)
+			assert.Equal(t, c.offered, got.Images[0].Offered)
+			assert.Equal(t, c.change, got.Images[0].Change)
+			require.Len(t, got.Diffs, 1)
+			assert.Contains(t, got.Diffs[0].Diff, c.diff)
+		})
+	}
+}
+
+// The agent writes none of the files that define one pod, and none of those that RKE2 writes.
+func TestPreviewOfFilesThatAreNotWritten(t *testing.T) {
+	t.Parallel()
+	pod := podWith("HOST/haproxy:3.0.5-alpine")
+	got, _ := previewWith(t, haproxyTags, "repositories: [{match: HOST/haproxy, updates: patch}]\n", map[string]string{"a.yaml": pod, "b.yaml": pod})
+	require.Len(t, got.Images, 2)
+	assert.Empty(t, got.Diffs)
+	assert.Contains(t, got.Images[0].Notes, "a.yaml and b.yaml define the same pod default/web: "+
+		"kubelet runs the one that it read last; the agent changes neither of them")
+
+	got, _ = previewWith(t, haproxyTags, "platform: rke2\nrepositories: [{match: HOST/haproxy, updates: patch}]\n", map[string]string{"etcd.yaml": pod})
+	require.Len(t, got.Images, 1)
+	assert.Empty(t, got.Diffs)
+	assert.Equal(t, []string{"rke2 writes etcd.yaml itself at each start"}, got.Images[0].Notes)
+	assert.Equal(t, "3.0.8-alpine", got.Images[0].Offered, "it is shown all the same")
+}
+
+// kubelet reads the files of its directory behind symlinks, and no directory.
+func TestPreviewOfADirectory(t *testing.T) {
+	t.Parallel()
+	root, dir := t.TempDir(), t.TempDir()
+	run := func() (out, errs string, code int) {
+		var o, e bytes.Buffer
+		code = execute(t.Context(), []string{"preview", "--root", root, dir}, streams{in: strings.NewReader(""), out: &o, err: &e})
+		return strings.ReplaceAll(o.String(), dir+"/", ""), strings.ReplaceAll(e.String(), dir+"/", ""), code
+	}
+	out, errs, code := run()
+	assert.Equal(t, "There is no image in these files.\n", out)
+	assert.Empty(t, errs)
+	assert.Zero(t, code)
+
+	elsewhere := filepath.Join(t.TempDir(), "pod")
+	require.NoError(t, os.WriteFile(elsewhere, []byte(podWith(`"[::1]:1/app@sha256:`+strings.Repeat("a", 64)+`"`, `""`)), 0o600))
+	require.NoError(t, os.Symlink(elsewhere, filepath.Join(dir, "link.yaml")))
+	require.NoError(t, os.Symlink(t.TempDir(), filepath.Join(dir, "directory.yaml")))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, ".hidden.yaml"), []byte("no pod"), 0o600))
+	out, errs, code = run()
+	assert.Empty(t, errs)
+	assert.Zero(t, code)
+	for _, want := range []string{
+		"link.yaml:7  [::1]:1/app@sha256:", "link.yaml:9  - ",
+		"Left as it is:\n  app: the pod manifest names a digest, so kubelet starts exactly this image; remove the digest to follow the tag\n  c1: no image is written\n",
+	} {
+		assert.Contains(t, out, want)
+	}
+
+	require.NoError(t, os.Symlink("nowhere", filepath.Join(dir, "lost.yaml")))
+	_, errs, code = run()
+	assert.Contains(t, errs, "lost.yaml: no such file or directory")
+	assert.Equal(t, exitFailed, code)
+}

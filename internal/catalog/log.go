@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// maxLogPart bounds a part of a log, in bytes, unpacked. An op has a place in it, see MaxOp.
+const maxLogPart = 4 << 20
+
+// Entry is an op as the log of its channel keeps it when the op itself was pruned. Of its releases it has the tag, the
+// digest, the set, the rollout and the withdrawal.
+type Entry struct {
+	Op
+
+	At      time.Time `json:"at"`      // when the publisher asked for it, by its clock
+	Version uint64    `json:"version"` // the first version that has the op
+	// Key is the fingerprint of the key that signed the op; empty: none did, or no publisher has checked it.
+	Key string `json:"key,omitempty"`
+}
+
+// NewEntry returns the entry of an op that a version folds.
+func NewEntry(op Op, version uint64) Entry {
+	changes := make([]Change, 0, len(op.Changes))
+	for _, c := range op.Changes {
+		r := c.Release
+		changes = append(changes, Change{Image: c.Image, Release: Release{
+			Tag: r.Tag, Digest: r.Digest, Set: r.Set, Rollout: r.Rollout, Withdrawn: r.Withdrawn,
+		}})
+	}
+	op.Changes, op.Sets = changes, nil
+	return Entry{Op: op, At: opTimeOf(op.Tag), Version: version, Key: op.SignedBy}
+}
+
+// Log is a part of a log before it is packed: entries as JSON, one in a line.
+type Log []byte
+
+// NewLog returns the parts that entries fill.
+func NewLog(entries ...Entry) ([]Log, error) {
+	var parts []Log
+	for _, e := range entries {
+		line, err := json.Marshal(e)
+		if err != nil {
+			return nil, err
+		}
+		if last := len(parts) - 1; last < 0 || len(parts[last])+len(line) >= maxLogPart {
+			parts = append(parts, nil)
+		}
+		last := len(parts) - 1
+		parts[last] = append(append(parts[last], line...), '\n')
+	}
+	return parts, nil
+}
+
+// Join returns the log with a later part behind it; ok is false where one part has no space for both.
+func (l Log) Join(later Log) (joined Log, ok bool) {
+	if len(l)+len(later) > maxLogPart {
+		return nil, false
+	}
+	return append(bytes.Clone(l), later...), true
+}
+
+// Encode returns the part as gzip. Equal parts have equal bytes.
+func (l Log) Encode() ([]byte, error) { return pack(l) }
+
+// UnpackLog unpacks a part of a log that a manifest refers to.
+func UnpackLog(data []byte, ref BlobRef) (Log, error) {
+	if d := digest.FromBytes(data); d != ref.Digest || int64(len(data)) != ref.Size {
+		return nil, newError(KindPage, "log: it has digest %s, want %s", d, ref.Digest)
+	}
+	text, err := unpack(data, maxLogPart)
+	if err != nil {
+		return nil, wrap(KindFormat, err, "log")
+	}
+	return text, nil
+}
+
+// Entries decodes a part and checks all of it.
+func (l Log) Entries() ([]Entry, error) {
+	var out []Entry
+	for line := range bytes.Lines(l) {
+		var e Entry
+		if err := unmarshal(line, &e); err != nil {
+			return nil, wrap(KindFormat, err, "log")
+		}
+		if err := e.check(); err != nil {
+			return nil, wrap(KindFormat, err, "log")
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package prometheus
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/catalog/fleet"
+)
+
+func TestNew(t *testing.T) {
+	t.Parallel()
+	for _, server := range []string{"", "prometheus:9090", "ftp://p", "http://", "https://p/?x=1", "https://p/#x", "http://%"} {
+		_, err := New(server, "", "test")
+		assert.ErrorContains(t, err, "want a URL", server)
+	}
+	c, err := New("https://p.example.com/prefix/", "", "test")
+	require.NoError(t, err)
+	assert.Equal(t, "https://p.example.com/prefix/api/v1/query", c.query)
+}
+
+const vector = `{"status": "success", "data": {"resultType": "vector", "result": [
+	{"metric": {"instance": "n1"}, "value": [1795262400.1, "3"]}, {"metric": {}, "value": [1795262400, "0"]}]}`
+
+func TestQuery(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		code       int
+		body, want string // want is the error; empty: none
+	}{
+		"an answer":        {200, vector + "}", ""},
+		"with infos":       {200, vector + `, "infos": ["x"]}`, ""},
+		"incomplete":       {200, vector + `, "warnings": ["a store is away"]}`, "incomplete answer: a store is away"},
+		"a bad query":      {400, `{"status": "error", "errorType": "bad_data", "error": "parse error"}`, "parse error"},
+		"it is overloaded": {503, "try later", "status 503"},
+		"a login page":     {200, "<html>", "not that of its query API"},
+		"a range":          {200, `{"status": "success", "data": {"resultType": "matrix", "result": []}}`, "not that of its query API"},
+		"no status":        {200, `{"data": {"resultType": "vector"}}`, "not that of its query API"},
+		"no number": {
+			200, `{"status": "success", "data": {"resultType": "vector", "result": [{"value": [1, "x"]}]}}`, "not a number",
+		},
+		"no value":  {200, `{"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}}]}}`, "not a number"},
+		"too large": {200, strings.Repeat(" ", maxAnswer+1), "over 33554432 bytes"},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			assert.Equal(t, "up", r.PostFormValue("query"))
+			w.WriteHeader(c.code)
+			_, _ = w.Write([]byte(c.body))
+		}))
+		client, err := New(server.URL, "", "test")
+		require.NoError(t, err)
+		got, err := client.Query(t.Context(), "up")
+		server.Close()
+		if c.want != "" {
+			require.ErrorContains(t, err, c.want, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		assert.Equal(t, []fleet.Sample{{Labels: map[string]string{"instance": "n1"}, Value: 3}, {Labels: map[string]string{}}}, got, name)
+	}
+	client, err := New("http://127.0.0.1:1", "", "test")
+	require.NoError(t, err)
+	_, err = client.Query(t.Context(), "up")
+	assert.ErrorContains(t, err, "connection refused")
+}
+
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	seen := make(chan string, 2)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen <- r.Header.Get("Authorization")
+		_, _ = w.Write([]byte(vector + "}"))
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte("a-token\n"), 0o600))
+	withToken, err := New(server.URL, file, "test")
+	require.NoError(t, err)
+	_, err = withToken.Query(t.Context(), "up")
+	require.NoError(t, err)
+	assert.Equal(t, "Bearer a-token", <-seen)
+
+	withPassword, err := New(strings.Replace(server.URL, "://", "://u:p@", 1), "", "test")
+	require.NoError(t, err)
+	_, err = withPassword.Query(t.Context(), "up")
+	require.NoError(t, err)
+	assert.Equal(t, "Basic dTpw", <-seen)
+
+	require.NoError(t, os.Remove(file))
+	_, err = withToken.Query(t.Context(), "up")
+	assert.ErrorContains(t, err, "no such file")
+}

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package registryhost is the node's local registry: its table, and the hosts.toml files that name it.
+//
+// The daemon writes the table (Store), a short-lived program answers requests from it (package answer), and only a
+// person or Salt makes containerd ask it (Registries). Package localregistry defines the terms and decides the content
+// of the table.
+package registryhost

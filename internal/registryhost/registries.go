@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registryhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
+)
+
+// RefusedError says that a hosts.toml was not changed. It is release.ErrHeld.
+type RefusedError struct {
+	File   string // its path, or that of its directory
+	Reason string // the reason, and the remedy
+}
+
+func (e *RefusedError) Error() string { return e.File + ": " + e.Reason }
+
+// Is reports whether target is release.ErrHeld.
+func (e *RefusedError) Is(target error) bool { return target == release.ErrHeld }
+
+// Registries are the node's registries with their hosts in containerd's directories of hosts.toml files.
+type Registries struct {
+	Dirs []string // containerd's config_path, in order
+	// MadeOf is the file from which k3s or RKE2 writes the hosts.toml files of Dirs at each start; empty if they are
+	// not generated.
+	MadeOf string
+}
+
+// Author is the author of the hosts.toml that names the local registry.
+type Author string
+
+// The authors.
+const (
+	Agent  Author = "agent"  // the agent, unchanged since
+	Edited Author = "edited" // the agent, changed since by a person or a program
+	Person Author = "person" // a person or another program
+)
+
+// Registration is the local registry's position among the hosts of a registry.
+type Registration struct {
+	Registry string                 `json:"registry"`
+	Position localregistry.Position `json:"position"` // empty if it is not among them
+	File     string                 `json:"file"`     // the hosts.toml that containerd reads; empty if there is none
+	Author   Author                 `json:"author,omitempty"`
+	// Outdated: the source of the file has changed since, or has another mode or owner. Enabling it again updates the
+	// file.
+	Outdated bool `json:"outdated,omitempty"`
+	// Error is why containerd cannot use the file.
+	Error string `json:"error,omitempty"`
+}
+
+// CheckRegistry returns localregistry.ErrNoRegistry if a text is not the first part of an image's name.
+func CheckRegistry(name string) error {
+	full, err := release.NormalizeRepository(name + "/x/x")
+	if err != nil || strings.HasPrefix(name, "_") {
+		return fmt.Errorf("%q: %w: want HOST or HOST:PORT", name, localregistry.ErrNoRegistry)
+	}
+	if host, _, _ := strings.Cut(full, "/"); host != name {
+		return fmt.Errorf("%q: %w: want HOST or HOST:PORT as in the name of an image, such as %s", name,
+			localregistry.ErrNoRegistry, host)
+	}
+	return nil
+}
+
+// Of returns the registration of a registry.
+func (r Registries) Of(ctx context.Context, registry string) (Registration, error) {
+	if err := CheckRegistry(registry); err != nil {
+		return Registration{}, err
+	}
+	p, err := r.place(registry)
+	if err != nil {
+		return Registration{}, err
+	}
+	found := Registration{Registry: registry}
+	dir, err := hosts.FindDir(r.Dirs, registry)
+	if err != nil {
+		return Registration{}, err
+	}
+	if dir != "" {
+		if file := filepath.Join(dir, hostsTOML); exists(file) {
+			found.File = file
+		}
+	}
+	order, err := hosts.Order(ctx, dir, registry)
+	if err != nil {
+		found.Error = err.Error()
+	}
+	found.Position = localregistry.PositionIn(urls(order))
+	switch {
+	case p.ours && p.head.edited:
+		found.Author = Edited
+	case p.ours:
+		found.Author, found.Outdated = Agent, sum(p.source) != p.head.source || p.isOpen()
+	case found.Position != localregistry.Off:
+		found.Author = Person
+	}
+	return found, nil
+}
+
+// Enabled returns the registries whose hosts include the local registry, and those with a generated hosts.toml, sorted.
+func (r Registries) Enabled(ctx context.Context) ([]Registration, error) {
+	names := map[string]bool{}
+	for _, dir := range r.Dirs {
+		entries, err := os.ReadDir(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range entries {
+			name := registryOf(entry.Name())
+			if CheckRegistry(name) == nil && exists(filepath.Join(dir, entry.Name(), hostsTOML)) {
+				names[name] = true
+			}
+		}
+	}
+	var found []Registration
+	for name := range names {
+		one, err := r.Of(ctx, name)
+		if err != nil {
+			one = Registration{Registry: name, Error: err.Error()}
+		}
+		if one.Position != localregistry.Off || one.Author != "" || one.Error != "" {
+			found = append(found, one)
+		}
+	}
+	slices.SortFunc(found, func(a, b Registration) int { return strings.Compare(a.Registry, b.Registry) })
+	return found, nil
+}
+
+// Names returns the registries whose hosts include the local registry, or whose hosts.toml is generated, sorted.
+func (r Registries) Names(ctx context.Context) ([]string, error) {
+	enabled, err := r.Enabled(ctx)
+	var names []string
+	for _, one := range enabled {
+		if one.Author != "" { // otherwise it is broken, and not generated
+			names = append(names, one.Registry)
+		}
+	}
+	return names, err
+}
+
+// registryOf returns the registry for a directory's name: containerd also uses mirror.example.com_5000_ for
+// mirror.example.com:5000.
+func registryOf(name string) string {
+	if rest, ok := strings.CutSuffix(name, "_"); ok {
+		if cut := strings.LastIndexByte(rest, '_'); cut > 0 {
+			return rest[:cut] + ":" + rest[cut+1:]
+		}
+	}
+	return name
+}
+
+func urls(order []hosts.Host) (all []string) {
+	for _, h := range order {
+		all = append(all, h.URL)
+	}
+	return all
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

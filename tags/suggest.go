@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tags
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+)
+
+// number matches a dotted number in a tag.
+var number = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)*`)
+
+// distribution matches a release of Debian or Ubuntu, which tags name as the base of the image.
+var distribution = regexp.MustCompile(
+	`stretch|buster|bullseye|bookworm|trixie|forky|xenial|bionic|focal|jammy|noble`)
+
+// PatternBetween returns a pattern under which the second tag follows the first. It returns "" if none is known, and
+// always for tags of different precision.
+func PatternBetween(from, to string) string {
+	a, errA := Parse(from)
+	b, errB := Parse(to)
+	if errA != nil || errB != nil || a.isSUSE() && a.rev.is() || b.isSUSE() && b.rev.is() {
+		return Scheme{}.checked(PatternFor(to), from, to)
+	}
+	headA, headB := a.raw[:a.version.start-a.vLength()], b.raw[:b.version.start-b.vLength()]
+	if headA != headB {
+		return ""
+	}
+	head := "^" + regexp.QuoteMeta(headA)
+	if a.hasV != b.hasV {
+		head += "v?"
+	}
+	ends, ok := patternOfEnds(a, b)
+	if !ok {
+		return ""
+	}
+	return Scheme{}.checked(head+"(?P<version>.*)"+ends+"$", from, to)
+}
+
+func (t Tag) versionEnd() int { return int(max(t.version.end, t.pre.end)) }
+
+// patternOfEnds returns a pattern for the texts after the versions of two tags, with groups for revision and build.
+// Another number in which they differ becomes the revision if they have none; else the pattern accepts any number
+// there. Releases of a distribution become alternatives. It returns false for other words, which are variants of the
+// image.
+func patternOfEnds(from, to Tag) (pattern string, ok bool) {
+	a, b := from.raw[from.versionEnd():], to.raw[to.versionEnd():]
+	wordsA, wordsB := number.Split(a, -1), number.Split(b, -1)
+	if strings.Join(wordsA, "#") != strings.Join(wordsB, "#") {
+		return patternOfDistributions(a, b)
+	}
+	hasRev := to.rev.is()
+	numbersA := number.FindAllString(a, -1)
+	out := regexp.QuoteMeta(wordsA[0])
+	for n, at := range number.FindAllStringIndex(b, -1) {
+		switch start := to.versionEnd() + at[0]; {
+		case to.rev.is() && start == int(to.rev.start):
+			out += "(?P<rev>[0-9.]+)"
+		case to.build.is() && start == int(to.build.start):
+			out += "(?P<build>[0-9.]+)"
+		case numbersA[n] == b[at[0]:at[1]]:
+			out += regexp.QuoteMeta(numbersA[n])
+		case !hasRev:
+			out, hasRev = out+"(?P<rev>[0-9.]+)", true
+		default:
+			out += "[0-9.]+"
+		}
+		out += regexp.QuoteMeta(wordsA[n+1])
+	}
+	return out, true
+}
+
+func patternOfDistributions(a, b string) (pattern string, ok bool) {
+	from, to := distribution.FindStringIndex(a), distribution.FindStringIndex(b)
+	if from == nil || to == nil || a[:from[0]] != b[:to[0]] || a[from[1]:] != b[to[1]:] {
+		return "", false
+	}
+	names := "(?:" + a[from[0]:from[1]] + "|" + b[to[0]:to[1]] + ")"
+	return regexp.QuoteMeta(a[:from[0]]) + names + regexp.QuoteMeta(a[from[1]:]), true
+}
+
+// patternBetween returns a pattern that, beside the other settings of the scheme, makes to follow from; "" if none is
+// known.
+func (s Scheme) patternBetween(from, to string) string {
+	return s.checked(PatternBetween(from, to), from, to)
+}
+
+// checked returns pattern if, in place of the scheme's, it makes to follow from, else "".
+func (s Scheme) checked(pattern, from, to string) string {
+	s, err := NewScheme(pattern, s.versions, s.prereleases)
+	if pattern == "" || err != nil {
+		return ""
+	}
+	a, errA := s.Parse(from)
+	b, errB := s.Parse(to)
+	if errA != nil || errB != nil || !InLine(a, b) || ChangeBetween(a, b) <= Same {
+		return ""
+	}
+	return pattern
+}
+
+// PatternFor returns a pattern that reads a tag which is not read without settings; "" if none is known.
+func PatternFor(text string) string {
+	if _, err := Parse(text); !errors.Is(err, ErrUnrecognized) || Reason(err) == emptyPart {
+		return ""
+	}
+	out, found := "^", false
+	for rest := text; rest != ""; {
+		n := strings.IndexAny(rest, "-_")
+		if n < 0 {
+			n = len(rest)
+		}
+		part, separator := rest[:n], rest[n:min(n+1, len(rest))]
+		rest = rest[min(n+1, len(rest)):]
+		switch at := number.FindStringIndex(part); {
+		case isUnordered(part) == holdsHash:
+			out += part[:len(part)-len(strings.TrimPrefix(part, "g"))] + "[0-9a-f]+"
+		case found && isUnordered(part) == longNumber:
+			out += "(?P<build>[0-9]+)"
+		case found || at == nil || at[0] > 0 && part[0] != 'v' && !strings.Contains(part[at[0]:at[1]], "."):
+			out += regexp.QuoteMeta(part)
+		default:
+			found = true
+			out += regexp.QuoteMeta(part[:at[0]]) + "(?P<version>[0-9.]+)" + patternOfRest(part[at[1]:])
+		}
+		out += regexp.QuoteMeta(separator)
+	}
+	s, err := NewScheme(out+"$", AnyVersions, false)
+	if !found || err != nil {
+		return ""
+	}
+	if _, err = s.Parse(text); err != nil {
+		return ""
+	}
+	return s.Pattern()
+}
+
+// patternOfRest returns a pattern for the text next to a version: a number in it is a revision, as in 8u402.
+func patternOfRest(rest string) string {
+	at := number.FindStringIndex(rest)
+	if at == nil {
+		return regexp.QuoteMeta(rest)
+	}
+	return regexp.QuoteMeta(rest[:at[0]]) + "(?P<rev>[0-9.]+)" + regexp.QuoteMeta(rest[at[1]:])
+}
