@@ -5,6 +5,7 @@ package images
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"io"
 	"io/fs"
 	"os"
@@ -61,11 +62,14 @@ func testStageWhiteouts(t *testing.T, r *imagesRig) {
 	require.NoError(t, err)
 	layers, err := staged.RootFS(t.Context())
 	require.NoError(t, err)
-	snapshotter := r.client.SnapshotService("overlayfs")
-	mounts, err := snapshotter.View(t.Context(), "whiteouts", chainID(layers).String())
+	// Without a lease, containerd's collector may remove the view before it is mounted.
+	ctx, done, err := r.client.WithLease(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, done(context.WithoutCancel(ctx))) }()
+	mounts, err := r.client.SnapshotService("overlayfs").View(ctx, "whiteouts", chainID(layers).String())
 	require.NoError(t, err)
 	var seen []string
-	require.NoError(t, mount.WithReadonlyTempMount(t.Context(), mounts, func(root string) error {
+	require.NoError(t, mount.WithReadonlyTempMount(ctx, mounts, func(root string) error {
 		return fs.WalkDir(os.DirFS(root), ".", func(path string, _ fs.DirEntry, err error) error {
 			if path != "." {
 				seen = append(seen, path)
@@ -74,7 +78,6 @@ func testStageWhiteouts(t *testing.T, r *imagesRig) {
 		})
 	}))
 	assert.Equal(t, changed, seen)
-	require.NoError(t, snapshotter.Remove(t.Context(), "whiteouts"))
 }
 
 func archive(names []string) (io.ReadCloser, error) {
