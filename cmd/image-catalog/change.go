@@ -39,6 +39,8 @@ func (a *app) writeResult(page *terminal.Page, r publish.Result) {
 		switch {
 		case o.Changed && o.Withdrawn:
 			mark = "- "
+		case o.Changed && o.Steered:
+			mark = "~ "
 		case o.Changed:
 			mark = "+ "
 		}

@@ -225,7 +225,7 @@ func TestVerifySaysWhatItDidNotVerify(t *testing.T) {
 	assert.Contains(t, text, "It is not signed: nodes refuse it unless they set catalog.signatures: off.")
 	text, _, code = s.run("verify")
 	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, text, " signature not checked: --trust FILE is missing")
+	assert.Equal(t, "stage: signature not checked: --trust FILE is missing\n", text)
 	assert.NotContains(t, text, "no problems")
 	text, _, code = s.run("verify", "--output", "json")
 	assert.Equal(t, exitFailed, code)

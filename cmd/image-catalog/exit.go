@@ -81,6 +81,8 @@ func hint(verb *cobra.Command, err error) string {
 	switch {
 	case isKnown && e.Kind == publish.KindRaced && verb.Name() == "publish":
 		return "write the directory again with the same command and --out, and sign it again"
+	case isKnown && e.Kind == publish.KindSigned && verb.Flags().Lookup("out") == nil:
+		return "use --key FILE"
 	case isKnown && hints[e.Kind] != "":
 		return hints[e.Kind]
 	case isUsage(err):

@@ -46,6 +46,7 @@ func (a *app) unfreezeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "unfreeze CHANNEL",
 		Short:   "End a freeze",
+		Long:    "unfreeze ends a freeze before its time.\n\nExit status: 0 published, 3 the channel was not frozen.",
 		Example: "  image-catalog unfreeze prod --key prod.key",
 		Args:    wantArgs(false, "CHANNEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -119,6 +119,9 @@ func didWhat(page *terminal.Page, e catalog.Entry) string {
 	case catalog.ActionAdd:
 		return "added " + terminal.Plural(len(e.Changes), "release")
 	case catalog.ActionPromote:
+		if !slices.ContainsFunc(e.Changes, func(c catalog.Change) bool { return c.Release.Rollout == nil || c.Release.Rollout.Paused == nil }) {
+			return "paused the rollout of " + terminal.Plural(len(e.Changes), "release")
+		}
 		return "promoted " + terminal.Plural(len(e.Changes), "release")
 	case catalog.ActionWithdraw:
 		return "withdrew " + terminal.Plural(len(e.Changes), "release")
@@ -128,8 +131,12 @@ func didWhat(page *terminal.Page, e catalog.Entry) string {
 		}
 		return "froze the channel until " + page.Clock(e.Until)
 	}
-	if e.Expires.IsZero() {
-		return "set the channel to never expire"
+	end := "never expires"
+	if !e.Expires.IsZero() {
+		end = "expires at " + page.Clock(e.Expires)
 	}
-	return "set the channel to expire at " + page.Clock(e.Expires)
+	if e.Version == 1 {
+		return "made the channel, which " + end
+	}
+	return "changed when the channel expires: it " + end
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -123,7 +122,11 @@ Exit status: 0 no problems, 1 problems were found, or there is no channel.`,
 func (a *app) printFindings(channels int, all []publish.Finding) error {
 	err := a.print(all, func(page *terminal.Page) {
 		for _, f := range all {
-			page.Item("", fmt.Sprintf("%s: %s: %s", f.Channel, f.Object, f.Problem))
+			object := f.Channel
+			if f.Object != f.Channel {
+				object += ": " + f.Object
+			}
+			page.Item("", object+": "+f.Problem)
 		}
 		if len(all) == 0 {
 			text := " checked, no problems found."

@@ -4,6 +4,7 @@ package publish
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -149,7 +150,7 @@ func (p *Publisher) planPart(
 	effective, outcomes, err := sift(r, a.changes, state, next, folded)
 	outcomes = slices.Concat(outcomes, a.left, r.Skipped)
 	switch {
-	case err != nil, r.Do == "":
+	case err != nil, r.Do == "", p.isFreezeAsItIs(r, state):
 		return nil, outcomes, err
 	case r.Do == catalog.ActionRefresh, r.Do == catalog.ActionFreeze:
 		return []catalog.Op{op}, outcomes, nil
@@ -161,6 +162,12 @@ func (p *Publisher) planPart(
 		}
 	}
 	return ops, outcomes, nil
+}
+
+// isFreezeAsItIs reports whether a request freezes a channel until the time until which it is frozen, or ends a freeze
+// that is over.
+func (p *Publisher) isFreezeAsItIs(r Request, is catalog.State) bool {
+	return r.Do == catalog.ActionFreeze && (r.Until.Equal(is.Frozen) || r.Until.IsZero() && !p.now().Before(is.Frozen))
 }
 
 // upcoming returns the content of a channel with the ops that wait folded in, and these ops: of the images of a
@@ -231,6 +238,9 @@ func sift(
 		case f.Changed:
 			effective = append(effective, c)
 			o.Note = overtaken(r, after.Pages[f.Image], f.Tag)
+			if was != nil && was.Withdrawn == nil && is.Withdrawn == nil && r.Do == catalog.ActionPromote {
+				o.Steered, o.Note = true, cmp.Or(o.Note, rolloutNote(*is))
+			}
 			if r.Do == catalog.ActionAdd && was != nil {
 				o.Note = "listed already, in " + setName(was.Set) + ", and now in " + setName(is.Set)
 			}
@@ -250,6 +260,17 @@ func sift(
 		return nil, nil, refuse(KindDigest, r.Channel, "%s", strings.Join(conflicts, "; "))
 	}
 	return effective, outcomes, nil
+}
+
+// rolloutNote says what became of the rollout of a release.
+func rolloutNote(is catalog.Release) string {
+	switch {
+	case is.Rollout == nil:
+		return "rollout ended: all nodes may apply it"
+	case is.Rollout.Paused != nil:
+		return "rollout paused"
+	}
+	return fmt.Sprintf("rollout over %d hours", is.Rollout.Hours)
 }
 
 // isSame reports whether releases differ in nothing but the op that changed them last.

@@ -144,6 +144,11 @@ func TestFreeze(t *testing.T) {
 	v, err = p.Read(t.Context(), "prod")
 	require.NoError(t, err)
 	assert.Zero(t, v.Frozen)
+	was := v.Version
+	got, err := p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionFreeze})
+	require.NoError(t, err)
+	assert.False(t, got.Changed, "it is not frozen")
+	assert.Equal(t, was, got.Version)
 }
 
 // What came since the version before is withdrawn, with what to run instead; what was withdrawn since comes back.

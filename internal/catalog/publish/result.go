@@ -20,6 +20,8 @@ type Outcome struct {
 	Withdrawn bool   `json:"withdrawn,omitempty"`
 	Skipped   bool   `json:"skipped,omitempty"` // left out for the reason in Note
 	Note      string `json:"note,omitempty"`
+	// Steered: the channel offered it before, and only its rollout changed.
+	Steered bool `json:"-"`
 }
 
 // Result is the result of a request.

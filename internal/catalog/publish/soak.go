@@ -40,7 +40,8 @@ func (s soak) lacks(v Version, c catalog.Change) string {
 	if s.until.IsZero() || !since.After(s.until) {
 		return ""
 	}
-	return fmt.Sprintf("channel %s has offered it since %s only, want %s", v.Channel, since.Format(time.RFC3339), s.span)
+	return fmt.Sprintf("channel %s has offered it since %s only, want %g hours",
+		v.Channel, since.Format(time.RFC3339), s.span.Hours())
 }
 
 // newest returns the newest release of a page that is offered long enough; nil if there is none.
