@@ -185,7 +185,7 @@ func TestServerThatRejectsTheUnlock(t *testing.T) {
 		began := w.Clock.Now().UTC()
 		w.runs("etcd.yaml", "etcd", second.Digest)
 		assert.Equal(t, status.StateFailed, s.State)
-		assert.Equal(t, "the lock server does not take the fleet lock back, so no other node can continue: "+
+		assert.Equal(t, "the fleet lock cannot be released, so no other node can continue: "+
 			"lock server fake: 500: error uncordoning node", s.Reason)
 		require.Len(t, s.Reasons, 1)
 		assert.Equal(t, status.KindUnlock, s.Reasons[0].Kind)
@@ -256,6 +256,7 @@ func TestPersonNeedsTheLock(t *testing.T) {
 		w.restart()
 		w.check()
 		w.Fleet.Give("other")
+		refusedAt := w.Clock.Now().UTC()
 		out, s := w.apply()
 		assert.Equal(t, status.Outcome{
 			PodManifest: "etcd.yaml", Change: "rebuild", Result: status.ResultHeld, Hold: status.HoldLock,
@@ -266,7 +267,12 @@ func TestPersonNeedsTheLock(t *testing.T) {
 		w.runs("etcd.yaml", "etcd", first.Digest)
 		s = w.observe()
 		assert.Equal(t, status.StateStaged, s.State, s.Reason)
-		assert.Equal(t, fleet.LockFree, s.Lock.State)
+		assert.Equal(t, &fleet.LockStatus{
+			Server: "https://lock", Group: "masters", ID: "me", Pods: "control-plane", State: fleet.LockRefused,
+			Since: refusedAt, PodManifests: []string{"etcd.yaml"}, Kind: "locked", Holders: []fleet.LockHolder{{ID: "other"}},
+			Error: "lock server fake: 409: all slots are taken (holder other)",
+		}, s.Lock, "the agent does not ask again")
+		w.requests(1, 1)
 		w.Fleet.Drop("other")
 		out, _ = w.apply()
 		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
@@ -282,6 +288,31 @@ func TestPersonNeedsTheLock(t *testing.T) {
 		w.runs("etcd.yaml", "etcd", first.Digest)
 		assert.Empty(t, w.Fleet.Holders())
 	})
+}
+
+// A refusal is forgotten with the update that needed the lock, and with the lock's configuration.
+func TestRefusalOfTheLockEnds(t *testing.T) {
+	for title, end := range map[string]func(w *world, first release.Release){
+		"the update is gone": func(w *world, first release.Release) {
+			w.Registry.Tag(etcd, "3.4.13-rev1", first.Digest)
+			w.check()
+		},
+		"another lock is configured": func(w *world, _ release.Release) { w.Policy.Lock.Group = "others"; w.restart() },
+	} {
+		run(t, title, func(t *testing.T) {
+			w, first, _ := member(t)
+			w.Policy.Auto = false
+			w.restart()
+			w.check()
+			w.Fleet.Give("other")
+			w.apply()
+			require.Equal(t, fleet.LockRefused, w.observe().Lock.State)
+			end(w, first)
+			w.observe()
+			assert.Equal(t, fleet.LockFree, w.observe().Lock.State)
+			w.requests(1, 1)
+		})
+	}
 }
 
 // The status shows the lock during an apply, not only after it.

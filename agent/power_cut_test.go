@@ -233,7 +233,7 @@ func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand, lock bool, a
 	require.Empty(t, plan.Steps, here)
 	if lock {
 		require.Empty(t, w.Fleet.Holders(), "%s: the lock is given back: %s", here, s.Reason)
-		require.NotContains(t, w.Disk.JSON(), `"lock"`, here)
+		require.True(t, w.record().Lock.State.IsIdle(), here)
 	}
 	switch {
 	case bad || hand:

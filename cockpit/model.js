@@ -68,7 +68,7 @@ export const reasons = s => (s.reasons ?? []).filter(r => !shownElsewhere.includ
         "tag-gone": () => [format(_("$0: the registry no longer has the tag $1."), of, r.tag), r.text],
         "tag-not-found": () => [format(_("$0: the registry does not have the tag $1."), of, r.tag), r.text],
         lock: () => [format(_("The lock of the fleet is kept, because $0 did not come up."), of)],
-        unlock: () => [format(_("The lock server $0 does not take the lock back."), r.host ?? ""), r.text],
+        unlock: () => [_("The lock of the fleet cannot be given back."), r.text],
         catalog: () => [format(_("The release catalog $0 cannot be used."), r.image), r.text],
         "local-registry": () => [format(_("containerd no longer asks the local registry for $0."), r.host), r.text],
         "no-tag-list": () => [format(_("$0 serves no list of tags, so higher tags are not seen."), r.host)],
@@ -110,7 +110,7 @@ function failedAdvice(s, has) {
     if (has("lock"))
         return _("Find out why the pod did not come up. The lock is given back when the pod is healthy. If the other nodes may go on, release the lock.");
     if (has("unlock"))
-        return _("See the log of the lock server. The agent tries again by itself.");
+        return _("The agent tries again by itself. If a lock server has the lock, see its log.");
     if (has("catalog"))
         return _("Find out what the registry serves. The verified version stays in force. If the older catalog is meant, forget the verified version.");
     if (has("local-registry"))
@@ -322,9 +322,12 @@ export const isEverythingHeld = s => standingHolds(s).some(hold => hold.reposito
 export function lockText(lock) {
     if (lock.kept)
         return _("kept, because a pod did not come up: no other node goes on");
-    const texts = { waiting: _("this node waits for it"), held: _("this node has it"), releasing: _("this node gives it back"), free: _("not needed now") };
+    const texts = { waiting: _("this node waits for it"), held: _("this node has it"), releasing: _("this node gives it back"), free: _("not needed now"), refused: _("another node had it: apply again") };
     return texts[lock.state] ?? lock.state;
 }
+
+/** What failed with the lock, for its error. */
+export const lockError = lock => lock.state === "releasing" ? _("The lock was not given back") : _("The lock was not granted");
 
 /** Who did something: {kind, uid, user, via}. */
 export function actor(by) {

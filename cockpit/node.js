@@ -99,7 +99,7 @@ export function Lock(page) {
     const isBad = lock.kept || Boolean(lock.error) || Boolean(lock.warning);
     return h(Fold, { id: "lock", title: _("Lock of the fleet"), text: model.lockText(lock), open: isBad },
         lock.warning && h(Alert, { kind: "danger", title: _("Two nodes have the lock") }, lock.warning),
-        lock.error && h(Alert, { kind: "warning", title: _("The lock server refused") }, lock.error, lock.kind && ` (${lock.kind})`),
+        lock.error && h(Alert, { kind: "warning", title: model.lockError(lock) }, lock.error, lock.kind && ` (${lock.kind})`),
         h(Terms, null,
             h(Term, { name: _("State") }, model.lockText(lock), lock.since && h(Fragment, null, " ", h(Time, { at: lock.since, now }))),
             lock.podManifests.length > 0 && h(Term, { name: _("For") }, lock.podManifests.join(", ")),

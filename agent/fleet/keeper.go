@@ -60,7 +60,7 @@ func (k *Keeper) Take(ctx context.Context, file string, show func()) error {
 		k.Log.Info("fleet lock taken", "file", file, "lock", k.Lock.Name())
 	}
 	if len(l.Others) > 0 {
-		k.Log.Warn("lock server also gave the lock to another node", "holders", holderText(l.Others))
+		k.Log.Warn("another node has the fleet lock, too", "holders", holderText(l.Others))
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func (k *Keeper) giveBack(ctx context.Context) error {
 
 // Unlock releases the lock. A failed request is repeated later: the server knows the holder.
 func (k *Keeper) Unlock(ctx context.Context) error {
-	l, before := k.Record, k.Record.State
+	l, was := k.Record, *k.Record
 	l.Release(k.Now())
 	if err := k.Records.Save(ctx); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (k *Keeper) Unlock(ctx context.Context) error {
 		l.Fail(err, k.Now(), k.Jitter())
 		k.Log.Warn("cannot release the fleet lock yet", "lock", k.Lock.Name(), "err", err)
 		return err
-	case lost && before == LockHeld: // a repeated release may find the lock of the next node
+	case lost && was.State == LockHeld: // a repeated release may find the lock of the next node
 		k.Log.Warn("somebody else changed the fleet lock while this node held it", "lock", k.Lock.Name(), "err", err)
 	case l.Given && !lost:
 		*k.Worked = LockWorked{
@@ -99,6 +99,9 @@ func (k *Keeper) Unlock(ctx context.Context) error {
 		}
 	}
 	*l = LockRecord{}
+	if was.State == LockWaiting && was.Error != "" {
+		l.Refuse(was, k.Now())
+	}
 	k.Log.Info("fleet lock released", "lock", k.Lock.Name())
 	return nil
 }
@@ -109,8 +112,10 @@ func (k *Keeper) Forget() {
 	if l.State == "" || k.Server != nil && !l.isElsewhere(k.Lock) {
 		return
 	}
-	k.Log.Warn("fleet lock is no longer configured, and was not released", "server", l.Server,
-		"group", l.Group, "lease", l.Lease, "state", l.State)
+	if !l.State.IsIdle() {
+		k.Log.Warn("fleet lock is no longer configured, and was not released", "server", l.Server,
+			"group", l.Group, "lease", l.Lease, "state", l.State)
+	}
 	*l = LockRecord{}
 }
 
@@ -119,7 +124,7 @@ func (k *Keeper) Forget() {
 // that has already worked is not tried, because some servers drain the node that takes it.
 func (k *Keeper) Try(ctx context.Context) error {
 	l := k.Record
-	if l.State != "" {
+	if !l.State.IsIdle() {
 		return k.held(fmt.Errorf("not tried: %s since %s", l.State, l.Since.Format(time.RFC3339)))
 	}
 	if !k.Worked.Since(k.Lock).IsZero() {

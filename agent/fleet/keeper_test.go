@@ -75,6 +75,7 @@ func TestTryLock(t *testing.T) {
 		state fleet.LockState
 	}{
 		"it works":               {func(*node) {}, "", nil, works, ""},
+		"it was refused before":  {func(n *node) { n.Record.Refuse(fleet.LockRecord{Pods: []string{"a.yaml"}}, now) }, "", nil, works, ""},
 		"it has worked":          {func(n *node) { *n.Worked = fleet.LockWorked{At: now, Server: "https://lock", Group: "g", ID: "me"} }, "", nil, nil, ""},
 		"another one has worked": {func(n *node) { *n.Worked = fleet.LockWorked{At: now, Server: "https://lock", Group: "h", ID: "me"} }, "", nil, works, ""},
 		"another node has it":    {func(n *node) { n.err = taken }, "held: lock: lock server lock: 409: all slots are taken", release.ErrHeld, works[:2], ""},
@@ -144,7 +145,7 @@ func TestTakeAndUnlock(t *testing.T) {
 	assert.Equal(t, &fleet.LockStatus{
 		Server: "https://lock", Group: "g", ID: "me", Pods: "all", State: fleet.LockHeld, Since: now, Kept: true,
 		PodManifests: []string{"a.yaml", "b.yaml"}, Holders: []fleet.LockHolder{},
-		Warning: "the lock server also gave the lock to another node (holder other since 2026-05-01T12:00:00Z)",
+		Warning: "another node has the lock, too (holder other since 2026-05-01T12:00:00Z)",
 	}, s)
 	assert.False(t, s.IsStuck())
 
@@ -219,6 +220,12 @@ func TestLockErrors(t *testing.T) {
 		"lock server l: it is held (holder b, which is no node of the cluster)": {fleet.LockError{
 			Server: "l", Taken: true, Value: "it is held", Answer: fleet.LockAnswer{Holders: []fleet.LockHolder{{ID: "b", Gone: true}}},
 		}, true},
+		"Lease x/y: held by b, which is no node of the cluster": {fleet.LockError{
+			Lock: "Lease x/y", Server: "l", Taken: true, Answer: fleet.LockAnswer{Holders: []fleet.LockHolder{{ID: "b", Gone: true}}},
+		}, true},
+		"Lease x/y: held by a namesake (holder a)": {fleet.LockError{Lock: "Lease x/y", Server: "l", Taken: true, Value: "held by a namesake", Answer: holders}, true},
+		"Lease x/y at l: 403: forbidden":           {fleet.LockError{Lock: "Lease x/y", Server: "l", Status: 403, Value: "forbidden"}, false},
+		"Lease x/y: no space left on device":       {fleet.LockError{Lock: "Lease x/y", Err: errFull}, false},
 	} {
 		require.EqualError(t, &c.err, want)
 		assert.Equal(t, c.taken, c.err.IsTaken(), want)

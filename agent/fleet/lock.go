@@ -45,7 +45,7 @@ type Locker interface {
 	Unlock(ctx context.Context) error
 }
 
-// LockHolder is a node that holds a fleet lock, as named by the lock server.
+// LockHolder is a node that holds a fleet lock, as named by the lock.
 type LockHolder struct {
 	ID    string    `json:"id"`
 	Since time.Time `json:"since,omitzero"` // zero: unknown
@@ -77,6 +77,7 @@ func (a LockAnswer) Others(id string) []LockHolder {
 
 // LockError says that a lock was not granted, or not released. It is ErrHeld.
 type LockError struct {
+	Lock    string // for people, such as "Lease kube-system/a"; empty: a lock server, which Server names
 	Server  string // host[:port]
 	Status  int    // HTTP status; 0 if there was no answer
 	Kind    string // of the server's error; empty if it sent none
@@ -88,15 +89,18 @@ type LockError struct {
 	Unsent  bool      // there was no connection, so the server received no request
 }
 
-// Error returns, for example, "lock server lock.example.com: 409: all slots are taken (holder 1b4e...)".
+// Error returns, for example, "lock server lock.example.com: 409: all slots are taken (holder 1b4e...)" or
+// "Lease kube-system/a: held by node-2 since 2026-05-01T12:00:00Z".
 func (e *LockError) Error() string {
-	text := strings.TrimSpace("lock server "+e.Server) + ": "
+	text := e.place() + ": "
 	if e.Status != 0 {
 		text += fmt.Sprintf("%d: ", e.Status)
 	}
 	switch {
 	case e.Err != nil:
 		return text + e.Err.Error()
+	case e.Taken && e.Value == "":
+		return text + "held by " + holderNames("", e.Answer.Holders)
 	case e.Value != "":
 		text += e.Value
 	case e.Kind != "":
@@ -105,6 +109,17 @@ func (e *LockError) Error() string {
 		text += "refused"
 	}
 	return text + holderText(e.Answer.Holders)
+}
+
+// place returns what answered, or did not.
+func (e *LockError) place() string {
+	switch {
+	case e.Lock == "":
+		return strings.TrimSpace("lock server " + e.Server)
+	case e.Server == "" || e.Taken: // every server says the same
+		return e.Lock
+	}
+	return e.Lock + " at " + e.Server
 }
 
 // IsTaken reports whether the server refused the lock because other nodes hold it.
@@ -116,9 +131,17 @@ func (e *LockError) IsTaken() bool {
 
 // holderText returns the holders for the end of a sentence, as in " (holder a since 2026-05-01T12:00:00Z)".
 func holderText(holders []LockHolder) string {
+	if len(holders) == 0 {
+		return ""
+	}
+	return " (" + holderNames("holder ", holders) + ")"
+}
+
+// holderNames returns the holders with their times, each after a word.
+func holderNames(word string, holders []LockHolder) string {
 	var named []string
 	for _, h := range holders {
-		name := "holder " + h.ID
+		name := word + h.ID
 		if !h.Since.IsZero() {
 			name += " since " + h.Since.UTC().Format(time.RFC3339)
 		}
@@ -127,10 +150,7 @@ func holderText(holders []LockHolder) string {
 		}
 		named = append(named, name)
 	}
-	if len(named) == 0 {
-		return ""
-	}
-	return " (" + strings.Join(named, ", ") + ")"
+	return strings.Join(named, ", ")
 }
 
 // Unwrap returns ErrHeld and Err.
@@ -144,9 +164,8 @@ func (e *LockError) Unwrap() []error {
 // ErrLost: this node does not hold the lock, so there is nothing to release.
 var ErrLost = errors.New("this node does not hold the lock")
 
-// ErrRetained: the lock server says that this node's id already holds the lock, and this node did not take it.
-var ErrRetained = errors.New(
-	"the lock server reports that the id of this node already has the lock, but this node did not take it")
+// ErrRetained: this node's id already holds the lock, and this node did not take it.
+var ErrRetained = errors.New("the id of this node already has the lock, but this node did not take it")
 
 // TrialError says that a lock does not work. Unlike for a taken lock, waiting does not help.
 type TrialError struct{ Err error }

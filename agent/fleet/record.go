@@ -13,7 +13,7 @@ import (
 // LockRecord records the node's requests for its fleet lock. It is saved before each request, so that a crash forgets
 // no lock. The zero value is a node that neither holds nor wants the lock.
 type LockRecord struct {
-	// State is waiting (requested, and perhaps granted), held, or releasing.
+	// State is waiting (requested, and perhaps granted), held, releasing, or refused.
 	State LockState `json:"state,omitempty"`
 	Since time.Time `json:"since,omitzero"`
 	// Pods are the pod manifests that need the lock.
@@ -92,6 +92,21 @@ func (l *LockRecord) Try(at Lock, now time.Time) {
 
 // IsStuck reports whether the server did not accept the release.
 func (l *LockRecord) IsStuck() bool { return l.State == LockReleasing && l.Error != "" }
+
+// Refuse records that the node requested the lock in vain, and does not hold it. was is the record of the request.
+func (l *LockRecord) Refuse(was LockRecord, now time.Time) {
+	*l = LockRecord{
+		State: LockRefused, Since: now.UTC(), Pods: was.Pods, Server: was.Server, Group: was.Group, Lease: was.Lease,
+		Error: was.Error, Kind: was.Kind, Host: was.Host, Status: was.Status, Holders: was.Holders,
+	}
+}
+
+// Retain forgets a refusal when nothing is offered any more to the pods that requested the lock.
+func (l *LockRecord) Retain(isOffered func(file string) bool) {
+	if l.State == LockRefused && !slices.ContainsFunc(l.Pods, isOffered) {
+		*l = LockRecord{}
+	}
+}
 
 // isElsewhere reports whether another lock was requested than the configured one.
 func (l *LockRecord) isElsewhere(at Lock) bool {

@@ -17,7 +17,12 @@ const (
 	LockWaiting   LockState = "waiting"   // the node requests it, and may hold it without a confirmation
 	LockHeld      LockState = "held"      // the node holds it
 	LockReleasing LockState = "releasing" // the node releases it without a confirmation so far
+	// LockRefused: the node requested it in vain, and requests it again only with another apply.
+	LockRefused LockState = "refused"
 )
+
+// IsIdle reports whether the node neither holds nor wants the lock.
+func (s LockState) IsIdle() bool { return s == "" || s == LockFree || s == LockRefused }
 
 // LockStatus is the fleet lock as this node sees it.
 type LockStatus struct {
@@ -28,20 +33,20 @@ type LockStatus struct {
 	Pods   string    `json:"pods"`  // "control-plane" or "all"
 	State  LockState `json:"state"`
 	// Since: of State; absent while it is free.
-	Since time.Time `json:"since,omitzero" metric:"lock_since_timestamp_seconds" help:"Since when the node has the lock of the fleet, waits for it or gives it back; absent otherwise."`
+	Since time.Time `json:"since,omitzero" metric:"lock_since_timestamp_seconds" help:"Since when the lock of the fleet is in its state; absent while it is free."`
 	// PodManifests are those that need it.
 	PodManifests []string `json:"podManifests"`
 	// Kept: it is held because one of them did not come up, so that the fleet stops.
 	Kept bool `json:"kept" metric:"lock_kept" help:"1 if the node keeps the lock of the fleet because a pod did not become healthy, so that the fleet stops."`
-	// Error is why it was not granted, or not released; Kind is the server's word for it.
+	// Error is why it was not granted, or not released; Kind is the word for it of a lock server or an API server.
 	Error string `json:"error"`
 	Kind  string `json:"kind"`
-	// Holders are the nodes that hold it, if the server says so.
+	// Holders are the nodes that hold it, as far as known.
 	Holders []LockHolder `json:"holders"`
 	RetryAt time.Time    `json:"retryAt,omitzero"`
-	// WorkedAt is when the server last granted and released it; absent: never with the current configuration.
+	// WorkedAt is when it was last granted and released; absent: never with the current configuration.
 	WorkedAt time.Time `json:"workedAt,omitzero"`
-	// Warning: the server granted it to this node and another one.
+	// Warning: it was granted to this node and another one.
 	Warning string `json:"warning"`
 }
 
@@ -73,7 +78,7 @@ func (l *LockRecord) LockStatus(at Lock, worked LockWorked, failed []string) *Lo
 		Holders: append([]LockHolder{}, l.Holders...), RetryAt: l.RetryAt, WorkedAt: worked.Since(at),
 	}
 	if len(l.Others) > 0 {
-		s.Warning = "the lock server also gave the lock to another node" + holderText(l.Others)
+		s.Warning = "another node has the lock, too" + holderText(l.Others)
 	}
 	return s
 }

@@ -55,6 +55,7 @@ type ImageInUse struct {
 func (r *Record) Retain(use InUse, now time.Time) {
 	t := retention{r, use, now}
 	t.goods()
+	r.Lock.Retain(func(file string) bool { return use.Pods[file].Offer != "" })
 	maps.DeleteFunc(r.Failed, t.isOutdated)
 	maps.DeleteFunc(r.Approved, t.isVoid)
 	maps.DeleteFunc(r.HeldBack, t.isPast)

@@ -27,7 +27,7 @@ func (r *Report) lockFailures() []status.Reason {
 	if l := r.Record.Lock; l.IsStuck() {
 		out = append(out, status.Reason{
 			Kind: status.KindUnlock, Host: l.Host, HTTPStatus: l.Status, Since: l.Since, RetryAt: l.RetryAt,
-			Text: "the lock server does not take the fleet lock back, so no other node can continue: " + l.Error,
+			Text: "the fleet lock cannot be released, so no other node can continue: " + l.Error,
 		})
 	}
 	for _, file := range r.Record.FailedUnderLock() {

@@ -142,9 +142,9 @@ func holdsOfAuto() []HoldKind {
 	return []HoldKind{
 		{
 			HoldLock, leads("It waits for the lock of the fleet."),
-			"another node has the lock of the fleet (`apply.lock`), or the lock server does not answer; an " +
-				"apply by hand asks again", true,
-			always("wait for the holder; if it is gone for good, release its lock on the lock server; " +
+			"another node has the lock of the fleet (`apply.lock`), or the lock does not answer; an apply by hand " +
+				"asks again", true,
+			always("wait for the holder; if it is gone for good, release its lock as lock show says; " +
 				"to see the holder: image-update-agent lock show"),
 		},
 		{

@@ -38,7 +38,7 @@ const (
 	KindWithdrawn     Kind = "withdrawn"      // a running release was withdrawn, no replacement: podManifest, image, tag
 	KindLock          Kind = "lock"           // a failed pod keeps the fleet lock: podManifest, since
 	KindLocalRegistry Kind = "local-registry" // containerd does not ask the enabled local registry: host is the registry
-	KindUnlock        Kind = "unlock"         // the lock server rejects the unlock: host, httpStatus, since, retryAt
+	KindUnlock        Kind = "unlock"         // the fleet lock cannot be released: host, httpStatus, since, retryAt
 	// Of failed, or of held if it only waits.
 	KindStep Kind = "step" // the agent's own work: errorKind; podManifest, or image and digest
 	// Of any state.

@@ -31,8 +31,8 @@ func (a *app) lockShowCommand() *cobra.Command {
 		Use:   "show",
 		Short: "Show whether this node holds the fleet lock or waits for it",
 		Long: `show prints what this node knows about the fleet lock (apply.lock): whether it holds the
-lock or waits for it, since when and for which pod manifests, the current holder if the
-lock server names it, and the id of this node on the server. It does not ask the server.
+lock, waits for it or was refused, since when and for which pod manifests, the holder as
+far as known, and the id of this node in the lock. It sends no request.
 
 Exit status: 0 shown, 1 the status cannot be read, 2 no lock is configured.`,
 		Example: `  image-update-agent lock show
@@ -58,12 +58,12 @@ func (a *app) lockReleaseCommand() *cobra.Command {
 	return a.withOutput(&cobra.Command{
 		Use:   "release",
 		Short: "Release the fleet lock of this node, even if a pod has failed",
-		Long: `release makes the daemon give the lock of this node back to the lock server, so that other
-nodes can continue. A lock that is kept because a pod did not become healthy stops the
-fleet on purpose: release it when you know that the update is not the cause. To release
-the lock of another node, use the lock server.
+		Long: `release makes the daemon release the lock of this node, so that other nodes can continue.
+A lock that is kept because a pod did not become healthy stops the fleet on purpose:
+release it when you know that the update is not the cause. To release the lock of another
+node, use the command that lock show prints for a Lease, or the lock server.
 
-Exit status: 0 released, 1 the server did not confirm it (the agent tries again), 2 no
+Exit status: 0 released, 1 nothing confirmed it (the agent tries again), 2 no
 lock is configured, 4 an apply is running.`,
 		Example: `  image-update-agent lock release`,
 		Args:    cli.NoArgs,

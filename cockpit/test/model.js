@@ -109,7 +109,9 @@ const cases = () => [
     ["nor is a freeze", model.isEverythingHeld(status({ standingHolds: [{ repository: "*", name: "freeze", by: { kind: "configuration" } }] })), false],
     ["a person is called by name, else by number", [{ user: "alice", uid: 1000 }, { uid: 1000 }, {}].map(who => model.actor({ kind: "person", ...who })), ["alice", "user 1000", "a person"]],
     ["checking and staging are work", ["", "checking", "staging", "applying"].map(activity => model.isBusy({ pulls: [], work: null, doing: [], status: { activity } })), [false, true, true, false]],
-    ["a lock says who has it", ["free", "waiting", "held"].map(state => model.lockText({ state, kept: false })), ["not needed now", "this node waits for it", "this node has it"]],
+    ["a lock says who has it", ["free", "waiting", "held", "refused"].map(state => model.lockText({ state, kept: false })),
+        ["not needed now", "this node waits for it", "this node has it", "another node had it: apply again"]],
+    ["its error says what failed", ["waiting", "releasing"].map(state => model.lockError({ state })), ["The lock was not granted", "The lock was not given back"]],
     ["a lock that stops the fleet says so", model.lockText({ state: "held", kept: true }).startsWith("kept"), true],
     ["a host that is away is one alert with its pods", model.outages(status({ sources: [
         { repository: "registry.suse.com/caasp/v4/velum", host: "m", failures: 2, cause: "refused", lastSuccess: "2026-11-20T10:00:00Z" },

@@ -29,6 +29,7 @@ type lockOfANode struct {
 	kubeconfig string // the node's /etc/kubernetes/admin.conf; empty: none
 	other      fleet.Locker
 	name       string          // for people
+	held       string          // what its refusal says while other has it
 	requests   func() []string // by the node's agent
 }
 
@@ -52,6 +53,7 @@ func serverOfANode(t *testing.T) lockOfANode {
 	t.Cleanup(s.Close)
 	return lockOfANode{
 		settings: "url: \"" + s.URL + "\", group: masters", other: lockOf(t, s.URL, "other"), name: s.URL,
+		held: "lock server .* \\(holder other since ",
 		requests: func() []string {
 			mu.Lock()
 			defer mu.Unlock()
@@ -65,7 +67,7 @@ func leaseOfANode(t *testing.T) lockOfANode {
 	api := story.StartAPIServer(t, story.StartEtcd(t))
 	return lockOfANode{
 		settings: "lease: " + leaseName, kubeconfig: registrytest.Text(t, api.Kubeconfig("admin")), other: leaseOf(t, api, "other"),
-		name: "the Lease " + leaseName, requests: func() []string { return api.Requests(isAgent) },
+		name: "the Lease " + leaseName, held: "Lease " + leaseName + ": held by other since", requests: func() []string { return api.Requests(isAgent) },
 	}
 }
 
@@ -121,10 +123,12 @@ func applyUnderLock(t *testing.T, l lockOfANode) {
 	assert.Equal(t, 4, r.Code, r.Stderr)
 	assert.Regexp(t, `velum\.yaml +rebuild +held .*lock`, r.Stdout)
 	assert.Contains(t, r.Stdout, "other")
-	assert.Contains(t, n.Agent("status").Stdout, "holder other")
+	refused := "refused since .*" + l.held + ".*; the next apply asks again"
+	assert.Regexp(t, "Lock: +"+refused, n.Agent("status").Stdout)
+	assert.Regexp(t, "Lock: +"+refused, n.Agent("lock", "show").Stdout)
 	waits, _, _ := story.SaltRun(t, "/bin/sh", command, program)
 	assert.True(t, waits.Result)
-	assert.Regexp(t, `^waits for the lock of the fleet \(4\): .*holder other`, waits.Comment)
+	assert.Regexp(t, `^waits for the lock of the fleet \(4\): .*`+l.held, waits.Comment)
 	story.Answers(t, port, "4.0.0-rev1-build1.1")
 
 	restart := func(with string) {
@@ -144,7 +148,7 @@ func applyUnderLock(t *testing.T, l lockOfANode) {
 	require.Len(t, lockOn(t, n).Holders, 1)
 	assert.Equal(t, "other", lockOn(t, n).Holders[0].ID)
 	for _, show := range [][]string{{"status"}, {"lock", "show"}} {
-		assert.Regexp(t, `Lock: +waiting since .*holder other`, n.Agent(show...).Stdout)
+		assert.Regexp(t, "Lock: +waiting since .*"+l.held, n.Agent(show...).Stdout)
 	}
 	restart(config)
 	require.NoError(t, l.other.Unlock(t.Context()))

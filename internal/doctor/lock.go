@@ -52,7 +52,7 @@ func (n Node) checkLease(ctx context.Context, daemon *status.Status) Finding {
 			"when the pods of this node are healthy, run image-update-agent lock release")
 	case h == nil:
 		return ok(check, lease+" is free; the name of this node is "+n.LockID)
-	case h.ID == n.LockID && known.State == fleet.LockFree:
+	case h.ID == n.LockID && known.State != "" && known.State.IsIdle():
 		return warn(check, lease+" has this node as "+holderOf(h)+", but the daemon does not need the lock",
 			"if no other machine has the name "+n.LockID+", run "+free)
 	case h.Gone:
@@ -135,8 +135,8 @@ func (n Node) tryLock(ctx context.Context, daemon *status.Status) Finding {
 		return warn(check, "not tried: the daemon uses other settings for the lock",
 			"run systemctl reload image-update-agent, then doctor again")
 	case l.IsStuck():
-		return fail(check, errors.New("the lock server does not take the lock back: "+l.Error), n.stuck(nil))
-	case l.State != fleet.LockFree:
+		return fail(check, errors.New("the lock cannot be released: "+l.Error), n.stuck(nil))
+	case !l.State.IsIdle():
 		return advise(check, fmt.Sprintf("not tried: the lock of this node is %s since %s", l.State,
 			l.Since.Format(time.RFC3339)),
 			"run doctor again when image-update-agent lock show reports that the lock is not needed")
@@ -158,7 +158,7 @@ func (n Node) tryLock(ctx context.Context, daemon *status.Status) Finding {
 	case l.State == fleet.LockReleasing:
 		return fail(check, err, n.stuck(err))
 	case errors.Is(err, release.ErrHeld):
-		return advise(check, "the lock server answers, but taking the lock back was not tried: "+err.Error(),
+		return advise(check, "it answers, but a release was not tried: "+err.Error(),
 			"run doctor again when no other node has the lock")
 	case n.Apply.Lock.Lease != "":
 		return fail(check, err, leaseRemedy(err, n.Apply.Lock.Lease))

@@ -135,7 +135,7 @@ func TestTryLock(t *testing.T) {
 		"it works":            {free, hasWorked, nil, OK, "gave the lock and took it back at 2026-05-01T12:00:00Z", 1},
 		"it worked before":    {hasWorked, nil, nil, OK, "gave the lock and took it back", 0},
 		"it is held":          {held, nil, nil, Advice, "not tried: the lock of this node is held", 0},
-		"it is stuck already": {isStuck, nil, nil, Fail, "does not take the lock back: 500: no node", 0},
+		"it is stuck already": {isStuck, nil, nil, Fail, "the lock cannot be released: 500: no node", 0},
 		"it becomes stuck":    {free, isStuck, errors.New("500: no node"), Fail, "500: no node", 1},
 		"another node has it": {free, free, release.ErrHeld, Advice, "was not tried", 1},
 		"the server is away":  {free, free, errors.New("connection refused"), Fail, "connection refused", 1},

@@ -162,7 +162,7 @@ func (c *Client) lost(sent bool, why string) error {
 	if sent {
 		return nil
 	}
-	return fmt.Errorf("%w: Lease %s: %s", fleet.ErrLost, c.o.Lease, why)
+	return fmt.Errorf("%w: %s: %s", fleet.ErrLost, c.title(), why)
 }
 
 // Read returns the holder; nil if there is none, or no Lease.
@@ -185,6 +185,9 @@ func (c *Client) Read(ctx context.Context) (*fleet.LockHolder, error) {
 	return &h, nil
 }
 
+// title is the lock for people.
+func (c *Client) title() string { return kind + " " + c.o.Lease }
+
 // has reports whether this node holds a Lease.
 func (c *Client) has(l *object) bool {
 	return l.holder() == c.o.Node && l.machine() == c.o.Machine
@@ -193,7 +196,7 @@ func (c *Client) has(l *object) bool {
 func (c *Client) open() (*session, error) {
 	k, err := kubeconfig.Read(c.o.Root, c.o.Kubeconfig)
 	if err != nil {
-		return nil, &fleet.LockError{Err: configError{err}, Unsent: true}
+		return nil, &fleet.LockError{Lock: c.title(), Err: configError{err}, Unsent: true}
 	}
 	transport := k.Transport()
 	transport.DisableCompression, transport.MaxResponseHeaderBytes = true, maxHeader

@@ -91,9 +91,9 @@ func TestEditedLease(t *testing.T) {
 		"deleted":               {nil, "", "this node does not hold the lock: Lease " + name + ": somebody deleted it"},
 		"freed":                 {func(spec map[string]any) { delete(spec, "holderIdentity") }, "", "it has no holder"},
 		"freed by an empty one": {holder(""), "", "it has no holder"},
-		"given to a node":       {holder("node-2"), "Lease " + name + " is held (holder node-2 since ", "its holder is node-2"},
-		"held by nobody":        {holder("gone"), ", which is no node of the cluster)", "its holder is gone"},
-		"held by a person":      {holder("Alice: maintenance!"), "(holder Alice: maintenance! since", "its holder is Alice"},
+		"given to a node":       {holder("node-2"), "Lease " + name + ": held by node-2 since ", "its holder is node-2"},
+		"held by nobody":        {holder("gone"), ", which is no node of the cluster", "its holder is gone"},
+		"held by a person":      {holder("Alice: maintenance!"), ": held by Alice: maintenance! since", "its holder is Alice"},
 		"of another program":    {func(spec map[string]any) { spec["leaseDurationSeconds"] = 15 }, "leaseDurationSeconds: it belongs", "leaseDurationSeconds"},
 		"a holder as a number":  {func(spec map[string]any) { spec["holderIdentity"] = 1 }, "not a Lease", "not a Lease"},
 		"a wrong time":          {func(spec map[string]any) { spec["acquireTime"] = "yesterday" }, "", ""},
@@ -141,7 +141,7 @@ func TestTwoMachinesWithOneName(t *testing.T) {
 	_, err := n.Lock(t.Context())
 	require.NoError(t, err)
 	_, err = clone.Lock(t.Context())
-	require.ErrorContains(t, err, "is held by another machine with the name of this node")
+	require.ErrorContains(t, err, ": held by another machine with the name of this node (holder node-1 since ")
 	require.ErrorIs(t, clone.Unlock(t.Context()), fleet.ErrLost)
 	assert.Equal(t, "node-1", s.holder(name))
 }
@@ -175,7 +175,7 @@ func TestOthersAreFaster(t *testing.T) {
 		return 0
 	}
 	_, err = b.Lock(t.Context())
-	require.ErrorContains(t, err, "409: Lease "+name+": others changed it 5 times in a row")
+	require.ErrorContains(t, err, "409: others changed it 5 times in a row")
 	require.ErrorIs(t, err, release.ErrHeld)
 	assert.Equal(t, 5, changes)
 }
@@ -341,7 +341,7 @@ func TestNoKubeconfig(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none")
 	n := as(t, s, "node-1", func(o *kubelease.Options) { o.Kubeconfig, o.Patience = path, time.Hour })
 	_, err := n.Lock(t.Context())
-	require.EqualError(t, err, "lock server: kubeconfig "+path+": no such file or directory")
+	require.EqualError(t, err, "Lease "+name+": kubeconfig "+path+": no such file or directory")
 	e := &fleet.LockError{}
 	require.ErrorAs(t, err, &e)
 	assert.True(t, e.Unsent)

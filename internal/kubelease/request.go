@@ -96,7 +96,7 @@ const (
 // refused returns the error for an answer without success. An answer that the API server did not write, such as that of
 // a proxy, has no reason. After a 5xx the request may have succeeded.
 func (s *session) refused(resp *http.Response, body []byte) error {
-	e := &fleet.LockError{Server: s.config.Host(), Status: resp.StatusCode}
+	e := &fleet.LockError{Lock: s.title(), Server: s.config.Host(), Status: resp.StatusCode}
 	if latest := s.o.Now().Add(maxRetry); resp.Header.Get("Retry-After") != "" {
 		if e.RetryAt = transport.RetryAt(resp.Header, s.o.Now()); e.RetryAt.After(latest) {
 			e.RetryAt = latest
@@ -149,32 +149,31 @@ func (s *session) failed(ctx context.Context, err error) error {
 		err = fmt.Errorf("no answer within %s", s.o.Timeout)
 	}
 	return &fleet.LockError{
-		Server: s.config.Host(), Err: outside.Error(err), Unsent: isNet && at.Op == "dial" || isCertificate,
+		Lock: s.title(), Server: s.config.Host(), Err: outside.Error(err), Unsent: isNet && at.Op == "dial" || isCertificate,
 	}
 }
 
 // strange returns the error for a success with an unusable answer.
 func (s *session) strange(err error) error {
-	return &fleet.LockError{Server: s.config.Host(), Status: http.StatusOK, Err: err}
+	return &fleet.LockError{Lock: s.title(), Server: s.config.Host(), Status: http.StatusOK, Err: err}
 }
 
 // busy returns the error for a Lease that others change all the time.
 func (s *session) busy() error {
 	return &fleet.LockError{
-		Server: s.config.Host(), Status: http.StatusConflict, Kind: reasonConflict,
-		Value: fmt.Sprintf("Lease %s: others changed it %d times in a row", s.o.Lease, attempts),
+		Lock: s.title(), Server: s.config.Host(), Status: http.StatusConflict, Kind: reasonConflict,
+		Value: fmt.Sprintf("others changed it %d times in a row", attempts),
 	}
 }
 
 // taken returns the error for a Lease that another holder has.
 func (s *session) taken(ctx context.Context, l *object) (fleet.LockAnswer, error) {
-	text := "Lease " + s.o.Lease + " is held"
-	if l.holder() == s.o.Node {
-		text += " by another machine with the name of this node"
-	}
 	e := &fleet.LockError{
-		Server: s.config.Host(), Taken: true, Value: text,
+		Lock: s.title(), Server: s.config.Host(), Taken: true,
 		Answer: fleet.LockAnswer{Holders: []fleet.LockHolder{s.look(ctx, l)}, Slots: 1},
+	}
+	if l.holder() == s.o.Node {
+		e.Value = "held by another machine with the name of this node"
 	}
 	return e.Answer, e
 }

@@ -80,11 +80,11 @@ var descriptions = []struct {
 	},
 	{
 		"lock_state",
-		"1 for the state of the lock of the fleet (free, waiting, held or releasing), else 0; absent without a " +
+		"1 for the state of the lock of the fleet (free, waiting, held, releasing or refused), else 0; absent without a " +
 			"lock.",
 		[]string{"state"},
 	},
-	{"lock_refused", "1 if the lock server does not take the lock back, so that the fleet stops.", nil},
+	{"lock_release_failed", "1 if the node cannot release the lock of the fleet, so that the fleet stops.", nil},
 	{
 		"registry_requests_total",
 		"Requests sent to registries and token servers, by kind: metadata, token or pull.",
@@ -181,10 +181,12 @@ func (c *collector) lock(l *fleet.LockStatus, gauge setGauge) {
 	if l == nil {
 		return
 	}
-	for _, state := range []fleet.LockState{fleet.LockFree, fleet.LockWaiting, fleet.LockHeld, fleet.LockReleasing} {
+	for _, state := range []fleet.LockState{
+		fleet.LockFree, fleet.LockWaiting, fleet.LockHeld, fleet.LockReleasing, fleet.LockRefused,
+	} {
 		gauge("lock_state", number(l.State == state), string(state))
 	}
-	gauge("lock_refused", number(l.IsStuck()))
+	gauge("lock_release_failed", number(l.IsStuck()))
 }
 
 // releases omits those beyond maxSeries, which cannot be combined.

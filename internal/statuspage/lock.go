@@ -20,8 +20,11 @@ func Lock(to *terminal.Page, l fleet.LockStatus) error {
 		p.Item(labelled("Lease:"), l.Lease+", for "+podsOf(l.Pods))
 	}
 	p.Item(labelled("This node:"), l.ID)
-	if l.Lease != "" && len(l.Holders) > 0 {
+	switch isAnother := len(l.Holders) > 0; {
+	case isAnother && l.Lease != "":
 		p.Item(labelled("If gone:"), l.FreeCommand())
+	case isAnother:
+		p.Item(labelled("If gone:"), "release its lock on the server")
 	}
 	return p.Flush()
 }
@@ -47,6 +50,9 @@ func (p *page) lockLine(l fleet.LockStatus) string {
 	}
 	if l.Error != "" { // it names the holders
 		line += ": " + terminal.OneLine(l.Error)
+	}
+	if l.State == fleet.LockRefused {
+		line += "; the next apply asks again: image-update-agent apply"
 	}
 	if !l.RetryAt.IsZero() {
 		line += "; next try at " + p.Next(l.RetryAt)
