@@ -41,7 +41,7 @@ func (r *Registry) PublishFaulty(repository, long string, image Image, fault Fau
 	return digest
 }
 
-func (i Image) faulty(answer *program, fault Fault) (v1.Image, string, error) {
+func (i Image) faulty(answer string, fault Fault) (v1.Image, string, error) {
 	layers, err := i.layers(answer)
 	if err != nil {
 		return nil, "", err

@@ -6,6 +6,9 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -18,7 +21,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
@@ -71,41 +73,22 @@ type made interface {
 	Digest() (v1.Hash, error)
 }
 
-// program is the program in every image. Compressing its layer takes longer than the rest of an image, so a node does
-// it once.
-type program struct {
-	path string
+// answers are the packed programs of all images, by path: a function that returns one and its error. Compressing it takes
+// longer than the rest of an image, so a process does it once.
+var answers sync.Map
 
-	lock   sync.Mutex
-	layers map[bool]v1.Layer // by Image.OCI
+func packedAnswer(path string) (packed, error) {
+	once, _ := answers.LoadOrStore(path, sync.OnceValues(func() (packed, error) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return packed{}, err
+		}
+		return pack("answer", int64(len(text)), gzip.BestSpeed, bytes.NewReader(text))
+	}))
+	return once.(func() (packed, error))()
 }
 
-func (p *program) layer(i Image) (v1.Layer, error) {
-	p.lock.Lock()
-	defer p.lock.Unlock()
-	if layer, made := p.layers[i.OCI]; made {
-		return layer, nil
-	}
-	text, err := os.ReadFile(p.path)
-	if err != nil {
-		return nil, err
-	}
-	layer, err := i.layer("answer", int64(len(text)), gzip.BestSpeed, func() io.Reader { return bytes.NewReader(text) })
-	if err == nil {
-		p.layers[i.OCI] = layer
-	}
-	return layer, err
-}
-
-// forget releases the layers: 16 MB per node, or 80 with the race detector. Package testing keeps each parallel test
-// with its cleanups, and so its node, until the last test has ended.
-func (p *program) forget() {
-	p.lock.Lock()
-	defer p.lock.Unlock()
-	clear(p.layers)
-}
-
-func (i Image) build(answer *program) (made, error) {
+func (i Image) build(answer string) (made, error) {
 	layers, err := i.layers(answer)
 	if err != nil {
 		return nil, err
@@ -160,16 +143,21 @@ func (i Image) forPlatform(layers []v1.Layer, platform string) (v1.Image, error)
 	return mutate.AppendLayers(image, layers...)
 }
 
-func (i Image) layers(answer *program) ([]v1.Layer, error) {
-	first, err := answer.layer(i)
-	layers := []v1.Layer{first}
+// layers returns the layer of the program at the path answer, and the image's own.
+func (i Image) layers(answer string) ([]v1.Layer, error) {
+	media := types.DockerLayer
+	if i.OCI {
+		media = types.OCILayer
+	}
+	first, err := packedAnswer(answer)
+	layers := []v1.Layer{layer{first, media}}
 	for _, l := range i.Layers {
 		if err != nil {
 			return nil, err
 		}
-		var next v1.Layer
-		next, err = i.layer(fmt.Sprintf("data/%d", l.Seed), l.Size, l.level(), l.Content)
-		layers = append(layers, next)
+		var next packed
+		next, err = pack(fmt.Sprintf("data/%d", l.Seed), l.Size, l.level(), l.Content())
+		layers = append(layers, layer{next, media})
 	}
 	return layers, err
 }
@@ -180,28 +168,61 @@ func seed(s uint64) [32]byte {
 	return key
 }
 
-// layer packs one executable file and keeps the compressed layer in memory: go-containerregistry reads a layer several
-// times, for its digests and to send it.
-func (i Image) layer(path string, size int64, level int, content func() io.Reader) (v1.Layer, error) {
-	media := types.DockerLayer
-	if i.OCI {
-		media = types.OCILayer
-	}
-	open := func() (io.ReadCloser, error) {
-		r, w := io.Pipe()
-		go func() {
-			archive := tar.NewWriter(w)
-			err := archive.WriteHeader(&tar.Header{Name: path, Mode: 0o755, Size: size, Format: tar.FormatPAX})
-			if err == nil {
-				_, err = io.Copy(archive, content())
-			}
-			if err == nil {
-				err = archive.Close()
-			}
-			_ = w.CloseWithError(err)
-		}()
-		return r, nil
-	}
-	return tarball.LayerFromOpener(open, tarball.WithMediaType(media), tarball.WithCompressedCaching,
-		tarball.WithCompressionLevel(level))
+// packed is one executable file as a compressed tar archive.
+type packed struct {
+	digest, diff v1.Hash // of the compressed and the uncompressed archive
+	bytes        []byte
 }
+
+// pack reads the content once: tarball.LayerFromOpener reads it for each digest, which under the race detector takes
+// most of the time of a test of images.
+func pack(path string, size int64, level int, content io.Reader) (packed, error) {
+	var compressed bytes.Buffer
+	if level == gzip.NoCompression {
+		compressed.Grow(int(size + size/1024 + 4096)) // with the headers of gzip's blocks and of tar
+	}
+	compressor, err := gzip.NewWriterLevel(&compressed, level)
+	if err != nil {
+		return packed{}, err
+	}
+	diff := sha256.New()
+	archive := tar.NewWriter(io.MultiWriter(compressor, diff))
+	err = archive.WriteHeader(&tar.Header{Name: path, Mode: 0o755, Size: size, Format: tar.FormatPAX})
+	if err == nil {
+		_, err = io.Copy(archive, content)
+	}
+	if err = errors.Join(err, archive.Close(), compressor.Close()); err != nil {
+		return packed{}, err
+	}
+	digest := sha256.Sum256(compressed.Bytes())
+	return packed{digest: hash(digest[:]), diff: hash(diff.Sum(nil)), bytes: compressed.Bytes()}, nil
+}
+
+func hash(sum []byte) v1.Hash { return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum)} }
+
+// layer is a packed file as a layer of an image.
+type layer struct {
+	packed
+
+	media types.MediaType
+}
+
+// Digest returns the digest of the compressed layer.
+func (l layer) Digest() (v1.Hash, error) { return l.digest, nil }
+
+// DiffID returns the digest of the uncompressed layer.
+func (l layer) DiffID() (v1.Hash, error) { return l.diff, nil }
+
+// Compressed returns the compressed layer.
+func (l layer) Compressed() (io.ReadCloser, error) {
+	return io.NopCloser(bytes.NewReader(l.bytes)), nil
+}
+
+// Uncompressed returns the uncompressed layer.
+func (l layer) Uncompressed() (io.ReadCloser, error) { return gzip.NewReader(bytes.NewReader(l.bytes)) }
+
+// Size returns the number of compressed bytes.
+func (l layer) Size() (int64, error) { return int64(len(l.bytes)), nil }
+
+// MediaType returns Docker's media type or that of OCI.
+func (l layer) MediaType() (types.MediaType, error) { return l.media, nil }

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"sync"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-
 	"github.com/kubic-project/image-update-agent/e2e/keeper"
 )
 
@@ -66,7 +64,7 @@ type Node struct {
 
 	tb     TB
 	keeper *keeper.Keeper
-	answer *program // of all images
+	answer string // path of the program in all images
 
 	lock       sync.Mutex
 	registries int
@@ -85,7 +83,7 @@ func Start(tb TB, options Options) *Node {
 	} else if len(swept) > 0 {
 		tb.Logf("node: removed what killed runs left: %q", swept)
 	}
-	n := &Node{tb: tb, answer: &program{layers: map[bool]v1.Layer{}}}
+	n := &Node{tb: tb}
 	k, err := keeper.Start(n.buildTool("keeper"))
 	if err != nil {
 		tb.Fatalf("node: %v", err)
@@ -97,7 +95,7 @@ func Start(tb TB, options Options) *Node {
 	if socket := n.Path(socketPath); len(socket) > maxSocketPath {
 		tb.Fatalf("node: %s: too long for a unix socket: set TMPDIR to a shorter directory", socket)
 	}
-	n.answer.path = n.buildTool("answer")
+	n.answer = n.buildTool("answer")
 	n.Registry = n.StartRegistryWith(RegistryOptions{Program: options.Registry, TLS: options.TLS})
 	if options.Containerd != NoContainerd {
 		n.Containerd = n.startContainerd(options)
@@ -120,7 +118,6 @@ func (n *Node) end() {
 	for _, release := range n.ports {
 		release()
 	}
-	n.answer.forget()
 }
 
 // vendorConfig is the package's own configuration fragment; settings that a test writes in /etc override it.

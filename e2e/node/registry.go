@@ -43,7 +43,7 @@ type Registry struct {
 	front   string // address of the front: Host, unless nginx is before it
 	nginx   bool
 	tls     *tls.Config
-	answer  *program // of all images
+	answer  string // path of the program in all images
 	backend *http.Transport
 	line    line
 
