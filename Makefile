@@ -49,6 +49,8 @@ INPUTS ?= 100000
 # The number of end-to-end tests of a directory that run in parallel, with two directories at a time: they wait more than
 # they compute. Their timeout of 6 hours is for a busy machine.
 STORIES ?= $(shell echo $$((($$(nproc) + 2) / 2)))
+# The directories whose tests take longest, which begin first: in the order of the alphabet, the longest would end alone.
+LONGEST := ./page ./images ./localregistry ./neighbours ./registry
 # `make bench BENCH=Poll` runs only the benchmarks with Poll in their names.
 BENCH ?= .
 
@@ -122,7 +124,7 @@ test: root hosts ## run all tests with the race detector, including those on the
 	$(call say,'tests of the packages'); \
 	go test -race -timeout 2h ./... || code=$$?; \
 	$(call say,'stories on the real node'); \
-	go -C e2e test -race -timeout 6h -p 2 -parallel $(STORIES) ./... || code=$$?; \
+	go -C e2e test -race -timeout 6h -p 2 -parallel $(STORIES) $(LONGEST) ./... || code=$$?; \
 	exit $$code
 
 quick: ## run all tests that need no node (as root, a few mount a tmpfs)
