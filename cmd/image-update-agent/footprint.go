@@ -13,13 +13,15 @@ import (
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
-// frugalNotifier is a systemd.Notifier that returns memory to the kernel: at once after a cycle that follows an idle
-// minute, or that has left much of it, as one that stages does; else when the daemon has been idle for a minute.
-// Collecting after each of many cycles took a quarter of their CPU.
+// frugalNotifier is a systemd.Notifier that returns memory to the kernel after cycles, at most once a minute: at once
+// after a cycle that follows a quiet minute, else a minute later. Collecting after each of many cycles took a quarter of
+// their CPU. A cycle that leaves much memory, as one that stages does, returns it at once.
 type frugalNotifier struct {
 	*systemd.Notifier
+	heap  func() uint64 // bytes of the heap in memory
+	free  func()
 	idle  *time.Timer
-	kept  uint64    // bytes of the heap in memory after it was last returned
+	until time.Time // when idle fires, or has fired
 	ended time.Time // when the last cycle did
 }
 
@@ -27,24 +29,31 @@ const (
 	// idleAfter is longer than a person waits between two commands, and far
 	// shorter than the ten minutes between two observations.
 	idleAfter = time.Minute
-	// slack is how much the heap may have grown after a cycle, in bytes: with 3 MB
-	// the daemon came to 29 MB after twenty checks, with 1 MB to 28.
-	slack = 1 << 20
+	// leastHeap is the heap, in bytes, below which Go does not collect: three cycles of 20 images. A collection took a
+	// fifth of a cycle's CPU.
+	leastHeap = 10 << 20
+	// mostHeap is the heap, in bytes, that a cycle may leave for a minute.
+	mostHeap = leastHeap + 2<<20
 )
 
 func newFrugalNotifier(n *systemd.Notifier) *frugalNotifier {
-	return &frugalNotifier{Notifier: n, idle: time.AfterFunc(idleAfter, freeMemory)}
+	return &frugalNotifier{Notifier: n, heap: heapInMemory, free: freeMemory, idle: time.AfterFunc(idleAfter, freeMemory)}
 }
 
 // Status is called at the end of each cycle, by the loop alone.
 func (f *frugalNotifier) Status(text string) {
 	f.Notifier.Status(terminal.InZone(text, time.Local))
-	f.idle.Reset(idleAfter)
-	rare := time.Since(f.ended) > idleAfter // then it costs what it would cost a minute later
-	f.ended = time.Now()
-	if rare || heapInMemory() > f.kept+slack {
-		freeMemory()
-		f.kept = heapInMemory()
+	now := time.Now()
+	isRare := now.Sub(f.ended) >= idleAfter // then it costs what it would cost a minute later
+	f.ended = now
+	switch {
+	case isRare || f.heap() > mostHeap:
+		f.idle.Stop()
+		f.until = time.Time{}
+		f.free()
+	case !now.Before(f.until):
+		f.until = now.Add(idleAfter)
+		f.idle.Reset(idleAfter)
 	}
 }
 
@@ -66,14 +75,29 @@ func oneProcessor() {
 	}
 }
 
-// earlyCollection has Go collect when 25 % of what is alive has been allocated
-// anew, not 100 %, unless the environment says otherwise. A pull keeps 8 MB alive,
-// and allocates as it copies: staging 20 images took 49 MB without, 40 MB with 40
-// %, and 37 MB so.
-func earlyCollection() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(25)
+// collectEarly has Go collect when the heap has leastHeap, and above that when 25 % of what is alive has been allocated
+// anew, not 100 %, unless the environment says otherwise. A pull keeps 8 MB alive, and allocates as it copies: staging
+// 20 images took 49 MB with 100 %, 40 MB with 40 %, and 37 MB with 25 %.
+func collectEarly() {
+	if os.Getenv("GOGC") != "" {
+		return
 	}
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	debug.SetGCPercent(gcPercent(live[0].Value.Uint64()))
+	runtime.AddCleanup(new(collected), func(struct{}) { collectEarly() }, struct{}{}) // after the next collection
+}
+
+// collected is an object that nothing uses: the next collection finds that. Go may combine smaller objects.
+type collected [32]byte
+
+// gcPercent returns how much of what is alive may be allocated anew before the next collection, for Go's GOGC.
+func gcPercent(live uint64) int {
+	const least, most = 25, 400 // most: of a heap that is nearly empty
+	if live >= leastHeap {
+		return least
+	}
+	return int(max(least, min(most, (leastHeap-live)*100/max(live, 1))))
 }
 
 // heapInMemory is what the kernel counts of the heap: in use, or kept for later.

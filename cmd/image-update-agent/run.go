@@ -66,7 +66,7 @@ docs/air-gap.md.`,
 			}
 			defer unlock()
 			a.acts.Store(true)
-			earlyCollection()
+			collectEarly()
 			if once {
 				return a.once(cmd.Context(), s, source)
 			}
