@@ -53,6 +53,7 @@ type Agent struct {
 	records    record.Store
 	nodes      node.State
 	space      stage.Space
+	memory     source.Memory // of tag lists
 	unfinished *source.Round // answers of an interrupted poll
 	cycles     uint64        // number of cycles since the start
 }
@@ -88,9 +89,8 @@ func (a *Agent) begin(ctx context.Context, loop shared, p purpose) (*cycle, erro
 		jitter = rand.Float64
 	}
 	c.asker = &source.Asker{
-		Source: a.Source, Catalog: a.Catalog, Policy: a.Policy, Record: &a.records.Record, Meter: a.Meter, Log: c.log,
-		Now:    a.Now,
-		Jitter: jitter, Progress: c.progress,
+		Source: a.Source, Catalog: a.Catalog, Policy: a.Policy, Record: &a.records.Record, Memory: &a.memory,
+		Meter: a.Meter, Log: c.log, Now: a.Now, Jitter: jitter, Progress: c.progress,
 	}
 	c.signs = &stage.SignatureChecker{
 		Verifier: a.Verifier, Policy: a.Policy, Records: &a.records, Log: c.log, Now: a.Now, Jitter: jitter,

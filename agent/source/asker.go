@@ -37,6 +37,7 @@ type Asker struct {
 	Catalog  catalog.Channel // nil: there is none
 	Policy   policy.Policy
 	Record   *record.Record
+	Memory   *Memory      // of earlier rounds; nil: none
 	Meter    FailureMeter // nil: failures are not counted
 	Log      *slog.Logger
 	Now      func() time.Time
@@ -47,6 +48,7 @@ type Asker struct {
 // Ask answers every question of a round. With confirm, a digest that is new to the node counts only after a second
 // reading; without it, failures are not counted either. It returns nil if a person's request interrupted it.
 func (a *Asker) Ask(ctx context.Context, round *Round, qs []release.Question, confirm bool) map[release.Question]Offer {
+	a.Memory.begin()
 	round.refreshCatalog(ctx, qs)
 	round.noteRules(qs)
 	for _, same := range byRepository(round.interruptedLast(a.leastFailedFirst(qs))) {

@@ -53,11 +53,8 @@ const maxNotUnderstood = 3
 
 // noteNotUnderstood notes tags that look newer but cannot be offered.
 func (l *lookup) noteNotUnderstood(o *Offer, list []tags.Tag, from tags.Tag) {
-	names := slices.Clone(l.lists.unread(o.Repository))
-	for _, t := range list {
-		names = append(names, t.String())
-	}
-	for _, n := range tags.FindNotUnderstood(names, from, l.rule.Scheme, maxNotUnderstood) {
+	unread := l.lists.unread(o.Repository)
+	for _, n := range l.asker.Memory.notUnderstood(o.Repository, list, unread, from, l.rule.Scheme) {
 		o.Notes = append(o.Notes, "looks newer, but cannot be parsed: "+n.String())
 	}
 }
