@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -163,15 +164,28 @@ func (a *app) registryOf(s settings, log *slog.Logger) *registry.Registry {
 // askTimeout bounds an answer of containerd about itself.
 const askTimeout = 5 * time.Second
 
+// errNoPath keeps an answer without config_path from being kept: CRI may not have been ready.
+var errNoPath = errors.New("no config_path")
+
 // hostsIgnored asks containerd why it follows no hosts.toml, where its configuration leaves that open.
 func hostsIgnored(s settings) func() (string, error) {
 	if s.certsD.Counts() {
 		return nil
 	}
+	ask := pods.UntilRestart(s.Containerd.Socket, func(ctx context.Context) (images.Server, error) {
+		server, err := doctor.AskContainerd(ctx, s.Settings)
+		if err == nil && server.ConfigPath == "" {
+			err = errNoPath
+		}
+		return server, err
+	})
 	return func() (string, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 		defer cancel()
-		server, err := doctor.AskContainerd(ctx, s.Settings)
+		server, err := ask(ctx)
+		if errors.Is(err, errNoPath) {
+			err = nil
+		}
 		if err != nil && !s.certsD.IsKnown() {
 			return "", nil // as if there were no containerd
 		}

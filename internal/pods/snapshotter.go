@@ -11,20 +11,25 @@ import (
 // CachedSnapshotter returns a function that returns Snapshotter's result. It asks CRI again only after a restart of
 // containerd, because each observation of the node needs the answer.
 func (r *Runtime) CachedSnapshotter() func(context.Context) (string, error) {
-	return (&snapshotterCache{socket: r.socket, ask: r.Snapshotter}).get
+	return UntilRestart(r.socket, r.Snapshotter)
 }
 
-// snapshotterCache keeps an answer of CRI until containerd restarts, which creates a new socket.
-type snapshotterCache struct {
+// UntilRestart returns a function that returns the last answer of containerd until it restarts, which creates a new
+// socket. An error is not kept.
+func UntilRestart[T any](socket string, ask func(context.Context) (T, error)) func(context.Context) (T, error) {
+	return (&answer[T]{socket: socket, ask: ask}).get
+}
+
+type answer[T any] struct {
 	socket string
-	ask    func(context.Context) (string, error)
+	ask    func(context.Context) (T, error)
 
 	mu    sync.Mutex
 	from  os.FileInfo // the socket that answered
-	value string
+	value T
 }
 
-func (c *snapshotterCache) get(ctx context.Context) (string, error) {
+func (c *answer[T]) get(ctx context.Context) (T, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now, err := os.Stat(c.socket)
@@ -33,7 +38,7 @@ func (c *snapshotterCache) get(ctx context.Context) (string, error) {
 	}
 	value, err := c.ask(ctx)
 	if err != nil {
-		return "", err
+		return value, err
 	}
 	c.from, c.value = now, value
 	return value, nil

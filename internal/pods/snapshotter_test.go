@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSnapshotterIsAskedOncePerContainerd(t *testing.T) {
+func TestContainerdIsAskedOnceUntilItRestarts(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
 	start := func() net.Listener {
@@ -23,19 +23,19 @@ func TestSnapshotterIsAskedOncePerContainerd(t *testing.T) {
 		return l
 	}
 	asked, answer := 0, errors.New("starting")
-	r := &snapshotterCache{socket: socket, ask: func(context.Context) (string, error) {
+	get := UntilRestart(socket, func(context.Context) (string, error) {
 		asked++
 		return "overlayfs", answer
-	}}
+	})
 	first := start()
 	for range 2 {
-		_, err := r.get(t.Context())
+		_, err := get(t.Context())
 		require.Error(t, err)
 	}
 	assert.Equal(t, 2, asked, "an error is not cached")
 	answer = nil
 	for range 3 {
-		name, err := r.get(t.Context())
+		name, err := get(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, "overlayfs", name)
 	}
@@ -43,11 +43,11 @@ func TestSnapshotterIsAskedOncePerContainerd(t *testing.T) {
 	require.NoError(t, first.Close())
 	_, err := os.Stat(socket)
 	require.ErrorIs(t, err, os.ErrNotExist)
-	_, err = r.get(t.Context())
+	_, err = get(t.Context())
 	require.NoError(t, err)
 	second := start()
 	defer func() { _ = second.Close() }()
-	_, err = r.get(t.Context())
+	_, err = get(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 5, asked, "another socket, another containerd")
 }
