@@ -369,3 +369,22 @@ func TestForkIsNotAWriter(t *testing.T) {
 	stop()
 	forks.Wait()
 }
+
+// A caller that knows the old content saves reading it; attributes stay, and the write is as safe as others.
+func TestWriteOfOtherContent(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDir(t, dir)
+	path := filepath.Join(dir, "file")
+	put(t, path, "old")
+	require.NoError(t, os.Chmod(path, 0o640))
+	written, err := d.Write("file", []byte("new"), Options{Differs: true})
+	require.NoError(t, err)
+	assert.True(t, written)
+	assert.Equal(t, map[string]string{"file": "new"}, contents(t, dir))
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Equal(t, fs.FileMode(0o640), info.Mode())
+	_, err = d.Write("file", []byte("newer"), Options{Differs: true, Expect: &File{}})
+	require.ErrorIs(t, err, ErrConflict, "an expected file is compared")
+}

@@ -15,6 +15,7 @@ package state
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,15 +49,16 @@ type Store struct {
 	log                  *slog.Logger
 
 	mu     sync.Mutex
-	copied *status.Status // the last copy, see lasting
-	at     time.Time      // time of its write
+	wrote  map[string][sha256.Size]byte // SHA-256 of the last content, by path
+	copied *status.Status               // the last copy, see lasting
+	at     time.Time                    // time of its write
 }
 
 var _ record.Recorder = (*Store)(nil)
 
 // New returns a store in two directories, which the first write creates.
 func New(stateDir, runtimeDir string, log *slog.Logger) *Store {
-	return &Store{stateDir: stateDir, runtimeDir: runtimeDir, log: log}
+	return &Store{stateDir: stateDir, runtimeDir: runtimeDir, log: log, wrote: map[string][sha256.Size]byte{}}
 }
 
 // Load reads the record. An unusable one is set aside, and Load returns an empty one; the
@@ -164,7 +166,9 @@ func (s *Store) Save(ctx context.Context, rec record.Record) error {
 		return err
 	}
 	rec.Version = record.RecordVersion
-	if err := write(s.stateDir, recordFile, rec, 0o600, status.MaxRecord); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.write(s.stateDir, recordFile, rec, 0o600, status.MaxRecord); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
 	return nil
@@ -179,7 +183,9 @@ func (s *Store) Publish(ctx context.Context, st status.Status) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := write(s.runtimeDir, statusFile, st, 0o644, status.MaxStatus)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.write(s.runtimeDir, statusFile, st, 0o644, status.MaxStatus)
 	if copyErr := s.publishCopy(st); copyErr != nil {
 		err = errors.Join(err, copyErr)
 	}
@@ -190,13 +196,11 @@ func (s *Store) Publish(ctx context.Context, st status.Status) error {
 }
 
 func (s *Store) publishCopy(st status.Status) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	lasting := lasting(st)
 	if age := st.Written.Sub(s.at); age >= 0 && age < copyEvery && reflect.DeepEqual(&lasting, s.copied) {
 		return nil
 	}
-	if err := write(s.stateDir, statusFile, st, 0o644, status.MaxStatus); err != nil {
+	if err := s.write(s.stateDir, statusFile, st, 0o644, status.MaxStatus); err != nil {
 		return err
 	}
 	s.copied, s.at = &lasting, st.Written
@@ -216,7 +220,7 @@ func lasting(status status.Status) status.Status {
 }
 
 // write writes a file as indented JSON, and creates the directory if needed.
-func write(dir, name string, content any, mode fs.FileMode, limit int) error {
+func (s *Store) write(dir, name string, content any, mode fs.FileMode, limit int) error {
 	data, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
 		return fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
@@ -231,7 +235,12 @@ func write(dir, name string, content any, mode fs.FileMode, limit int) error {
 		return err
 	}
 	defer func() { _ = d.Close() }()
-	_, err = d.Write(name, data, nodefile.Options{Mode: mode})
+	sum, path := sha256.Sum256(data), filepath.Join(dir, name)
+	last, known := s.wrote[path]
+	delete(s.wrote, path)
+	if _, err = d.Write(name, data, nodefile.Options{Mode: mode, Differs: known && sum != last}); err == nil {
+		s.wrote[path] = sum
+	}
 	return err
 }
 

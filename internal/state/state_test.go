@@ -97,6 +97,9 @@ func TestAnEqualRecordIsNotWritten(t *testing.T) {
 	after, err := os.Stat(filepath.Join(s.stateDir, recordFile))
 	require.NoError(t, err)
 	assert.True(t, os.SameFile(before, after))
+	require.NoError(t, os.Remove(filepath.Join(s.stateDir, recordFile)))
+	require.NoError(t, s.Save(t.Context(), rec()))
+	assert.FileExists(t, filepath.Join(s.stateDir, recordFile))
 }
 
 func TestAnAbsentRecordIsEmpty(t *testing.T) {
