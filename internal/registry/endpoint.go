@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	"github.com/containerd/containerd/v2/core/remotes/docker"
-	"github.com/distribution/reference"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
@@ -30,15 +29,15 @@ type endpoint struct {
 	documents  *documents         // for the pull that follows
 }
 
-func (r *Registry) endpoint(named reference.Named, host docker.RegistryHost) endpoint {
-	namespace := reference.Domain(named)
+func (r *Registry) endpoint(namespace, path string, host docker.RegistryHost) endpoint {
+	repository := namespace + "/" + path
 	// docker.io is only a name; its registry is another host.
 	self := host.Host == namespace || namespace == "docker.io" && host.Host == "registry-1.docker.io"
 	return endpoint{
 		client: r.client, host: host, mirror: !self,
-		repository: named.Name(), namespace: namespace, path: reference.Path(named),
+		repository: repository, namespace: namespace, path: path,
 		documents: &r.documents,
-		note:      func(private bool) { r.private.Store(named.Name(), private) },
+		note:      func(private bool) { r.private.Store(repository, private) },
 	}
 }
 

@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/platforms"
-	"github.com/distribution/reference"
 
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -101,14 +101,15 @@ const (
 func each[T any](
 	ctx context.Context, r *Registry, repository string, need docker.HostCapabilities, ask func(endpoint) (T, error),
 ) (answer T, err error) {
-	named, err := reference.ParseNormalizedNamed(repository)
+	name, err := release.ParseReference(repository)
 	if err != nil {
 		return answer, fmt.Errorf("registry: repository %q: %w", repository, err)
 	}
-	if !reference.IsNameOnly(named) {
+	if name.Tag != "" || strings.Contains(repository, "@") {
 		return answer, fmt.Errorf("registry: repository %q: has a tag or digest", repository)
 	}
-	all, err := r.hosts.Of(reference.Domain(named))
+	namespace, path, _ := strings.Cut(name.Repository, "/")
+	all, err := r.hosts.Of(namespace)
 	if err != nil {
 		return answer, &release.SourceError{Repository: repository, Err: fmt.Errorf("certs.d: %w", err)}
 	}
@@ -118,7 +119,7 @@ func each[T any](
 		if !host.Capabilities.Has(need) {
 			continue
 		}
-		answer, err := ask(r.endpoint(named, host))
+		answer, err := ask(r.endpoint(namespace, path, host))
 		noAnswer, ok := errors.AsType[*release.SourceError](err)
 		if !ok {
 			return answer, err
@@ -132,7 +133,7 @@ func each[T any](
 		return answer, &release.SourceError{Repository: repository, Err: errors.New("no host has the required capability")}
 	}
 	reported := weightiest(failed)
-	if ignored := r.hosts.IgnoredFor(reference.Domain(named)); ignored != "" {
+	if ignored := r.hosts.IgnoredFor(namespace); ignored != "" {
 		reported.Err = fmt.Errorf("%w (%s)", reported.Err, ignored)
 	}
 	return answer, reported
