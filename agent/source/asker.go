@@ -85,8 +85,16 @@ func (r *Round) askTag(ctx context.Context, ref release.Reference) (release.Reso
 
 // describe fetches the build of a digest.
 func (r *Round) describe(ctx context.Context, repository string, d digest.Digest) (release.Build, error) {
+	key := release.Key(repository, d)
+	if err := r.undescribed[key]; err != nil {
+		return release.Build{}, err
+	}
 	defer r.asker.Progress.Heartbeat()()
-	return r.asker.Source.Describe(ctx, repository, d)
+	build, err := r.asker.Source.Describe(ctx, repository, d)
+	if errors.Is(err, release.ErrPlatform) || errors.Is(err, release.ErrNotFound) {
+		r.undescribed[key] = err
+	}
+	return build, err
 }
 
 // isDue reports whether a poll asks a question.

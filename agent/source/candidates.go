@@ -104,7 +104,7 @@ func (l *lookup) resolveCandidate(ctx context.Context, list []tags.Tag, c *recor
 	if err != nil || !l.question.Convert || t.Form() != tags.Short {
 		return nil //nolint:nilerr // a tag without an order is not converted
 	}
-	intermediate, err := l.findTag(ctx, rel.Digest, list, tags.Intermediate, sameApp(t))
+	intermediate, err := l.findTag(ctx, rel.Digest, list, tags.Intermediate, sameApp(t), l.resolve)
 	if intermediate != "" { // the next poll would convert the short tag to it
 		c.Tag, c.Listed = intermediate, tag
 	}

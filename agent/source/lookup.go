@@ -70,10 +70,33 @@ func (l *lookup) answer(ctx context.Context) (Offer, error) {
 
 // resolve returns the digest of a tag, with one request per round.
 func (l *lookup) resolve(ctx context.Context, tag string) (digest.Digest, error) {
+	return l.resolveBy(ctx, tag, l.askTag)
+}
+
+// resolver is a Source that can read the manifest with the answer about a tag: see registry.ResolveTo.
+type resolver interface {
+	ResolveTo(ctx context.Context, ref release.Reference, want digest.Digest) (release.Resolved, error)
+}
+
+// resolveTo is resolve for a tag that probably names a digest that is described next.
+func (l *lookup) resolveTo(ctx context.Context, tag string, want digest.Digest) (digest.Digest, error) {
+	from, is := l.source(l.question.Repository).(resolver)
+	if !is {
+		return l.resolve(ctx, tag)
+	}
+	return l.resolveBy(ctx, tag, func(ctx context.Context, ref release.Reference) (release.Resolved, error) {
+		defer l.asker.Progress.Heartbeat()()
+		return from.ResolveTo(ctx, ref, want)
+	})
+}
+
+func (l *lookup) resolveBy(
+	ctx context.Context, tag string, ask func(context.Context, release.Reference) (release.Resolved, error),
+) (digest.Digest, error) {
 	ref := release.Reference{Repository: l.question.Repository, Tag: tag}
 	known, ok := l.resolved[ref]
 	if !ok {
-		if known.Resolved, known.err = l.askTag(ctx, ref); known.err == nil || ctx.Err() == nil {
+		if known.Resolved, known.err = ask(ctx, ref); known.err == nil || ctx.Err() == nil {
 			l.resolved[ref] = known
 		}
 	}
@@ -167,7 +190,7 @@ func (l *lookup) intermediateTag(ctx context.Context, short tags.Tag) (string, d
 	if err != nil || sameDigest && !l.lists.asked[q.Repository] { // only a new list can change the result
 		return q.Tag, want, nil //nolint:nilerr // a host need not serve lists
 	}
-	tag, err := l.findTag(ctx, want, list, tags.Intermediate, sameApp(short))
+	tag, err := l.findTag(ctx, want, list, tags.Intermediate, sameApp(short), l.resolve)
 	if tag != "" || err != nil {
 		return tag, want, err
 	}
@@ -180,10 +203,12 @@ func (l *lookup) intermediateTag(ctx context.Context, short tags.Tag) (string, d
 }
 
 // findTag searches the newest tags of a form that satisfy fits for one with a digest. It returns "" if there is none.
+// The first of them is resolved by first.
 func (l *lookup) findTag(
 	ctx context.Context, want digest.Digest, list []tags.Tag, f tags.Form, fits func(tags.Tag) bool,
+	first func(ctx context.Context, tag string) (digest.Digest, error),
 ) (string, error) {
-	tried := 0
+	tried, resolve := 0, first
 	for _, t := range ofForm(list, f) {
 		if !fits(t) {
 			continue
@@ -191,7 +216,8 @@ func (l *lookup) findTag(
 		if tried++; tried > maxCandidates {
 			break
 		}
-		d, err := l.resolve(ctx, t.String())
+		d, err := resolve(ctx, t.String())
+		resolve = l.resolve
 		if err == nil && d == want {
 			return t.String(), nil
 		}
@@ -239,13 +265,13 @@ func (l *lookup) release(ctx context.Context, tag string, d digest.Digest) (rele
 		return r, nil
 	}
 	var err error
-	if !known {
-		if r.Build, err = l.describe(ctx, repository, d); err != nil {
+	if r.Long == "" { // before the description, which needs the manifest that the long tag names
+		if r.Long, err = l.longTag(ctx, tag, d, !known); err != nil {
 			return release.Release{}, err
 		}
 	}
-	if r.Long == "" {
-		if r.Long, err = l.longTag(ctx, tag, d, !known); err != nil {
+	if !known {
+		if r.Build, err = l.describe(ctx, repository, d); err != nil {
 			return release.Release{}, err
 		}
 	}
@@ -254,8 +280,8 @@ func (l *lookup) release(ctx context.Context, tag string, d digest.Digest) (rele
 }
 
 // longTag finds the long tag with a digest. It returns "" if there is none: a mirror may have no long tags, or no
-// lists.
-func (l *lookup) longTag(ctx context.Context, tag string, want digest.Digest, force bool) (string, error) {
+// lists. For a new digest it requests a new list, and reads the manifest.
+func (l *lookup) longTag(ctx context.Context, tag string, want digest.Digest, isNew bool) (string, error) {
 	if is, ok := l.listing.Find(l.question.Repository, want); ok {
 		return is.Tag, nil
 	}
@@ -269,9 +295,13 @@ func (l *lookup) longTag(ctx context.Context, tag string, want digest.Digest, fo
 	case tags.Single: // it has no long form
 		return "", nil
 	}
-	list, err := l.list(ctx, force)
+	list, err := l.list(ctx, isNew)
 	if err != nil {
 		return "", ctx.Err() // an interruption must not be recorded as a missing tag
 	}
-	return l.findTag(ctx, want, list, tags.Long, func(long tags.Tag) bool { return long.IsBuildOf(t) })
+	first := l.resolve
+	if isNew {
+		first = func(ctx context.Context, tag string) (digest.Digest, error) { return l.resolveTo(ctx, tag, want) }
+	}
+	return l.findTag(ctx, want, list, tags.Long, func(long tags.Tag) bool { return long.IsBuildOf(t) }, first)
 }

@@ -27,6 +27,7 @@ type Round struct {
 	running      map[release.Question][]digest.Digest // if known
 	rulesChanged map[string]bool                      // since the last answer, by repository
 	results      map[release.Question]result
+	undescribed  map[string]error // releases (repository@digest) without a build for this node
 
 	// A later round copies the fields below from an interrupted one, see Resume.
 	began    time.Time
@@ -67,7 +68,8 @@ func (a *Asker) NewRound(poll Poll, held map[digest.Digest]bool, running map[rel
 	return &Round{
 		asker: a, poll: poll, held: held, running: running,
 		rulesChanged: map[string]bool{}, results: map[release.Question]result{},
-		began: a.Now(), resolved: map[release.Reference]resolution{}, lists: newTagLists(a, poll),
+		undescribed: map[string]error{},
+		began:       a.Now(), resolved: map[release.Reference]resolution{}, lists: newTagLists(a, poll),
 		missing: map[string]error{}, interrupted: map[string]bool{},
 	}
 }

@@ -51,8 +51,13 @@ func (e endpoint) describe(ctx context.Context, d digest.Digest, on platforms.Ma
 }
 
 // document fetches a manifest or index by digest. A child of an index has the kind that the index names, whatever the
-// host sends, as in containerd.
+// host sends, as in containerd. It sends no request for one that ResolveTo has read and Resolve has located.
 func (e endpoint) document(ctx context.Context, desc ocispec.Descriptor) (ocimanifest.Document, error) {
+	if kind, body := e.documents.read(e.repository, desc.Digest); body != nil {
+		if doc, err := parseManifest(kind, body); err == nil {
+			return doc, nil
+		}
+	}
 	a, err := e.sized(ctx, "manifests", desc, acceptManifests, maxManifest)
 	if err != nil {
 		return ocimanifest.Document{}, answered(err)

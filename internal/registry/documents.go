@@ -99,6 +99,17 @@ func (d *documents) located(repository string, dg digest.Digest) (ocispec.Descri
 	return is, is.Size > 0
 }
 
+// read returns the kind and the body of a document that was located and read, and leaves it for the pull.
+func (d *documents) read(repository string, dg digest.Digest) (mediaType string, body []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	is := d.all[release.Pin{Repository: repository, Digest: dg}]
+	if is.located.Size != int64(len(is.body)) {
+		return "", nil
+	}
+	return is.located.MediaType, is.body
+}
+
 // take takes a document out whose body was read, and has the size of its descriptor.
 func (d *documents) take(repository string, desc ocispec.Descriptor) (readDocument, bool) {
 	d.mu.Lock()

@@ -66,6 +66,36 @@ func TestPullRequestsNoDocumentAgain(t *testing.T) {
 	assert.Equal(t, "HEAD", rec.sent[5].Method, "the type is the one of HEAD, as in containerd")
 }
 
+// A long tag is resolved with the content that a description needs next. Content of another digest is not kept, whatever
+// the host says. Real registry.
+func TestALongTagBringsTheManifest(t *testing.T) {
+	t.Parallel()
+	host := startDistribution(t)
+	img := testImage(t, "linux/amd64")
+	push(t, host+"/app:1", img)
+	push(t, host+"/app:1-build1", img)
+	push(t, host+"/app:1-build2", testImage(t, "linux/arm64"))
+	r, rec := newRegistry(t, certsD(t, host, plainHTTP(host)))
+	ref := func(tag string) release.Reference { return release.Reference{Repository: host + "/app", Tag: tag} }
+	found, err := r.Resolve(t.Context(), ref("1"))
+	require.NoError(t, err)
+	for tag, same := range map[string]bool{"1-build1": true, "1-build2": false} {
+		long, err := r.ResolveTo(t.Context(), ref(tag), found.Digest)
+		require.NoError(t, err)
+		assert.Equal(t, same, long.Digest == found.Digest, tag)
+		_, kept := r.documents.all[release.Pin{Repository: host + "/app", Digest: long.Digest}]
+		assert.Equal(t, same, kept, tag)
+	}
+	_, err = r.ResolveTo(t.Context(), ref("none"), found.Digest)
+	require.ErrorIs(t, err, release.ErrNotFound)
+	_, err = r.ResolveTo(t.Context(), ref("1-build1"), "sha256:short")
+	require.ErrorIs(t, err, digest.ErrDigestInvalidLength)
+	before := len(rec.sent)
+	_, err = r.Describe(t.Context(), host+"/app", found.Digest)
+	require.NoError(t, err)
+	assert.Len(t, rec.sent, before+1, "the config")
+}
+
 func TestDocumentsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -24,15 +24,37 @@ const digestHeader = "Docker-Content-Digest"
 
 // Resolve returns the current digest of a tag: one HEAD request to the first host that may resolve.
 func (r *Registry) Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error) {
+	return r.resolve(ctx, ref, func(e endpoint) (manifest, error) {
+		found, err := e.locate(ctx, ref.Tag, "", false)
+		if err == nil {
+			e.documents.locate(ref.Repository, found)
+		}
+		return found, err
+	})
+}
+
+// ResolveTo is Resolve for a tag that probably names a digest: one GET request. If the tag names it, Describe and Fetch
+// send no request for that manifest.
+func (r *Registry) ResolveTo(
+	ctx context.Context, ref release.Reference, want digest.Digest,
+) (release.Resolved, error) {
+	if err := want.Validate(); err != nil {
+		return release.Resolved{}, fmt.Errorf("registry: %q: digest %q: %w", ref, outside.Text(want.String()), err)
+	}
+	return r.resolve(ctx, ref, func(e endpoint) (manifest, error) { return e.resolveTo(ctx, ref.Tag, want) })
+}
+
+func (r *Registry) resolve(
+	ctx context.Context, ref release.Reference, ask func(endpoint) (manifest, error),
+) (release.Resolved, error) {
 	if tags.Classify(ref.Tag) == tags.ClassInvalid {
 		return release.Resolved{}, fmt.Errorf("registry: %q: %w", ref, tags.ErrInvalid)
 	}
 	return each(ctx, r, ref.Repository, mayResolve, func(e endpoint) (release.Resolved, error) {
-		found, err := e.locate(ctx, ref.Tag, "", false)
+		found, err := ask(e)
 		if err != nil {
 			return release.Resolved{}, err
 		}
-		e.documents.locate(ref.Repository, found)
 		return release.Resolved{
 			Digest: found.desc.Digest, Host: e.host.Host, Mirror: e.mirror, Insecure: found.insecure,
 			HostsIgnored: r.hosts.IgnoredFor(e.namespace),
@@ -62,6 +84,19 @@ func (e endpoint) locate(ctx context.Context, name string, d digest.Digest, size
 		f.Answered = true // containerd asks no other host after a 200, even if the answer is unusable
 	}
 	return found, err
+}
+
+// resolveTo asks one host for the content of a tag. The digest is that of the content; it keeps the wanted one.
+func (e endpoint) resolveTo(ctx context.Context, tag string, want digest.Digest) (manifest, error) {
+	a, err := e.get(ctx, e.url("manifests", tag), acceptManifests, maxManifest)
+	if err != nil {
+		return manifest{}, answered(err)
+	}
+	is := want.Algorithm().FromBytes(a.Body)
+	if is == want {
+		e.documents.keep(e.repository, want, a.Body)
+	}
+	return manifest{desc: ocispec.Descriptor{Digest: is}, insecure: a.Insecure}, nil
 }
 
 // described returns the descriptor from an answer to HEAD, or from GET if it is incomplete.
