@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -23,6 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/zstd"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 	"github.com/stretchr/testify/require"
@@ -61,7 +63,7 @@ type work struct {
 // publishWorks pushes the images to the node's registry.
 func publishWorks(b *testing.B, n *node.Node) []work {
 	b.Helper()
-	dir := filepath.Join(node.Cache(), "pulls", sized("v3-", "small-")+runtime.GOARCH)
+	dir := filepath.Join(node.Cache(), "pulls", sized("v4-", "small2-")+runtime.GOARCH)
 	if _, err := os.Stat(dir); err != nil {
 		b.Logf("making images in %s, once", dir)
 		makeImages(b, dir)
@@ -70,12 +72,14 @@ func publishWorks(b *testing.B, n *node.Node) []work {
 	require.NoError(b, err)
 	manifest, err := index.IndexManifest()
 	require.NoError(b, err)
-	works := []work{{name: "large"}, {name: "set"}}
+	works := []work{{name: "large"}, {name: "set"}, {name: "large zstd"}, {name: "set zstd"}}
 	for i, d := range manifest.Manifests {
 		image, err := index.Image(d.Digest)
 		require.NoError(b, err)
-		w := &works[min(i, 1)] // the large one is the first
-		name := fmt.Sprintf("pulls/%s%d", w.name, i)
+		// The large one is the first; then the set, and both with zstd.
+		half := len(manifest.Manifests) / 2
+		w := &works[2*(i/half)+min(i%half, 1)]
+		name := fmt.Sprintf("pulls/%s%d", strings.ReplaceAll(w.name, " ", ""), i)
 		n.Registry.PushMade(name, image, "1.0.0-rev1-build1.1", "1.0.0-rev1")
 		w.images = append(w.images, describeImage(b, n.Registry.Ref(name+":1.0.0-rev1"), image))
 	}
@@ -116,7 +120,8 @@ func describeImage(b *testing.B, ref string, image v1.Image) pulledImage {
 	return p
 }
 
-// makeImages writes an OCI layout with the large image, then the set. It is complete or absent.
+// makeImages writes an OCI layout with the large image, then the set, and both again with zstd. It is complete or
+// absent.
 func makeImages(b *testing.B, dir string) {
 	b.Helper()
 	require.NoError(b, os.MkdirAll(filepath.Dir(dir), 0o755))
@@ -125,16 +130,25 @@ func makeImages(b *testing.B, dir string) {
 	defer func() { _ = os.RemoveAll(fresh) }()
 	out, err := layout.Write(filepath.Join(fresh, "layout"), empty.Index)
 	require.NoError(b, err)
-	var large []v1.Layer
+	layers := func(seed uint64, size int64) packed { return makeLayer(b, fresh, seed, size) }
+	var large, set []packed
 	for i := range largeLayers {
-		large = append(large, makeLayer(b, fresh, uint64(i), sized(int64(largeLayer), 200_000)))
+		large = append(large, layers(uint64(i), sized(int64(largeLayer), 200_000)))
 	}
-	require.NoError(b, out.AppendImage(makeImage(b, large...)))
 	sharedSize, ownSize := sized(int64(setShared), 100_000), sized(int64(setOwn), 50_000)
-	shared := []v1.Layer{makeLayer(b, fresh, 100, sharedSize), makeLayer(b, fresh, 101, sharedSize)}
+	shared := []packed{layers(100, sharedSize), layers(101, sharedSize)}
 	for i := range sized(setImages, 3) {
-		own := makeLayer(b, fresh, uint64(200+i), ownSize)
-		require.NoError(b, out.AppendImage(makeImage(b, shared[0], shared[1], own)))
+		set = append(set, layers(uint64(200+i), ownSize))
+	}
+	for packing := range shared[0] {
+		var all []v1.Layer
+		for _, l := range large {
+			all = append(all, l[packing])
+		}
+		require.NoError(b, out.AppendImage(makeImage(b, all...)))
+		for _, own := range set {
+			require.NoError(b, out.AppendImage(makeImage(b, shared[0][packing], shared[1][packing], own[packing])))
+		}
 	}
 	if err := os.Rename(filepath.Join(fresh, "layout"), dir); err != nil {
 		require.DirExists(b, dir, "made by somebody else meanwhile: %v", err)
@@ -154,16 +168,24 @@ func makeImage(b *testing.B, layers ...v1.Layer) v1.Image {
 	return image
 }
 
+// packed is a layer, packed by gzip and by zstd.
+type packed [2]v1.Layer
+
 // makeLayer makes a layer of files with sizes from 1 kB to 512 kB, as many small as large ones: the content depends
 // only on the seed.
-func makeLayer(b *testing.B, dir string, seed uint64, size int64) v1.Layer {
+func makeLayer(b *testing.B, dir string, seed uint64, size int64) (layers packed) {
 	b.Helper()
 	source, words := rand.New(rand.NewPCG(seed, 0)), vocabulary()
-	path := filepath.Join(dir, fmt.Sprintf("layer%d", seed))
-	file, err := os.Create(path)
+	var files []*os.File
+	for range layers {
+		file, err := os.Create(filepath.Join(dir, fmt.Sprintf("layer%d.%d", seed, len(files))))
+		require.NoError(b, err)
+		files = append(files, file)
+	}
+	gzips := gzip.NewWriter(files[0])
+	zstds, err := zstd.NewWriter(files[1])
 	require.NoError(b, err)
-	packed := gzip.NewWriter(file)
-	archive := tar.NewWriter(packed)
+	archive := tar.NewWriter(io.MultiWriter(gzips, zstds))
 	for i := 0; size > 0; i++ {
 		length := min(size, int64(1024*math.Exp(source.Float64()*math.Log(512))))
 		size -= length
@@ -172,12 +194,14 @@ func makeLayer(b *testing.B, dir string, seed uint64, size int64) v1.Layer {
 		_, err := io.Copy(archive, bytes.NewReader(prose(source, words, int(length))))
 		require.NoError(b, err)
 	}
-	require.NoError(b, archive.Close())
-	require.NoError(b, packed.Close())
-	require.NoError(b, file.Close())
-	layer, err := tarball.LayerFromFile(path, tarball.WithMediaType(types.DockerLayer))
-	require.NoError(b, err)
-	return layer
+	for _, w := range []io.Closer{archive, gzips, zstds, files[0], files[1]} {
+		require.NoError(b, w.Close())
+	}
+	for n, kind := range []types.MediaType{types.DockerLayer, types.OCILayerZStd} {
+		layers[n], err = tarball.LayerFromFile(files[n].Name(), tarball.WithMediaType(kind))
+		require.NoError(b, err)
+	}
+	return layers
 }
 
 // prose returns bytes that compress like programs and text: frequent and rare words, with noise between them.

@@ -40,7 +40,7 @@ func pullServers() []server {
 		}
 		return server{
 			name: name, Server: node.Server{Version: node.Containerd2, Gunzip: gunzip, Config: config},
-			ways: []way{agentWay, criWay}, works: []string{"large", "set"},
+			ways: []way{agentWay, criWay}, works: []string{"large", "set", "large zstd", "set zstd"},
 		}
 	}
 	all := []way{agentWay, daemonWay, ctrWay, criWay, floorWay}
@@ -50,11 +50,13 @@ func pullServers() []server {
 	old.Version, old.ways = node.Containerd16, all
 	pigz := tuned("1.6 unpigz", "unpigz", "")
 	pigz.Version = node.Containerd16
+	lts := tuned("1.7", "", "")
+	lts.Version = node.Containerd17
 	if os.Getenv(benchSmall) != "" {
 		return []server{old, plain, tuned("2 unpacks=4", "", unpacks)} // each form of the configuration
 	}
 	return []server{
-		old, pigz, plain,
+		old, pigz, lts, plain,
 		tuned("2 unpigz", "unpigz", ""),
 		tuned("2 igzip", "igzip", ""),
 		tuned("2 unpacks=4", "", unpacks),
@@ -70,7 +72,8 @@ func pullServers() []server {
 //
 //	BENCH_PAIRS=8         rounds
 //	BENCH_SERVERS=2,1.6   which servers, by name; empty: all
-//	BENCH_WORKS=large     which images: large, set
+//	BENCH_WORKS=large     which images: large, set, "large zstd", "set zstd"
+//	BENCH_WAYS=agent,CRI  which ways to pull
 //	BENCH_CONFIG=...      additional lines of the agent's configuration
 //	BENCH_ENV=...         the environment of the agent: NAME=VALUE
 //
@@ -93,7 +96,7 @@ func BenchmarkPull(b *testing.B) {
 // chosen returns the elements named in an environment variable, all of them if it is empty.
 func chosen[T any](variable string, all []T, name func(T) string) []T {
 	names := os.Getenv(variable)
-	return slices.DeleteFunc(all, func(t T) bool {
+	return slices.DeleteFunc(slices.Clone(all), func(t T) bool {
 		return names != "" && !slices.Contains(strings.Split(names, ","), name(t))
 	})
 }
@@ -138,7 +141,7 @@ func (p *pulls) round(b *testing.B, round int, s server) {
 		if !slices.Contains(s.works, w.name) {
 			continue
 		}
-		for _, by := range s.ways {
+		for _, by := range chosen("BENCH_WAYS", s.ways, func(w way) string { return w.name }) {
 			p.measure(b, round, s, w, by)
 		}
 	}

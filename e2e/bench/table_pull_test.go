@@ -58,15 +58,16 @@ func (p *pulls) goals(out io.Writer, k pullKey) {
 		fmt.Fprintf(out, "%s: %s: %.3f, at most %.2f: %s\n", k, what, figure, goal, verdict)
 	}
 	plain, _, tuned := strings.Cut(k.server, " ")
+	kind, _, _ := strings.Cut(k.work, " ")
 	cri := pullKey{plain, k.work, criWay.name}
 	switch {
-	case k.way == feltWay && k.work == "large":
+	case k.way == feltWay && kind == "large":
 		_, mid, _ := spread(p.ratios(comparison{k, pullKey{k.server, k.work, criWay.name}}, wall), self)
 		say("of the wall time without staging", mid, 1.0/50)
 	case k.way == agentWay.name && slices.Contains(p.keys(), cri):
 		_, mid, _ := spread(p.ratios(comparison{k, cri}, wall), self)
-		goal := map[string]float64{"large": 1.10, "set": 0.70}[k.work]
-		if k.work == "large" && (tuned || plain == string(node.Containerd2)) {
+		goal := map[string]float64{"large": 1.10, "set": 0.70}[kind]
+		if kind == "large" && (tuned || plain == string(node.Containerd2)) {
 			goal = 0.60
 		}
 		say("wall by that of CRI on the plain server", mid, goal)

@@ -35,12 +35,11 @@ func (n *Node) FreshContainerd(s Server) *Containerd {
 	c := &Containerd{
 		Version: s.Version, Socket: n.Path(socketPath), node: n, file: filepath.Join(n.Dir, "containerd/config.toml"),
 	}
-	config := config2
-	if s.Version == Containerd16 {
-		c.bin, config = filepath.Dir(n.installed("containerd")), config1
-	} else {
-		c.bin = n.built("containerd")
+	config := config1
+	if s.Version == Containerd2 {
+		config = config2
 	}
+	c.bin = filepath.Dir(n.ContainerdProgram(s.Version))
 	text := fmt.Sprintf(config, n.Dir, n.Root, n.Registry.Ref("pause:1"), n.Path(certsD), "") + s.Config
 	if err := errors.Join(os.MkdirAll(filepath.Join(n.Dir, "containerd/root"), 0o711),
 		os.WriteFile(c.file, []byte(text), 0o644)); err != nil {
