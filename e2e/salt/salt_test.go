@@ -38,6 +38,7 @@ var saltArguments = map[string][]string{
 	"salt.state":                   {"tgt", "tgt_type", "sls", "pillar", "expect_minions", "queue", "failhard", "require"},
 	"test.configurable_test_state": {"changes", "result", "comment"},
 	"test.succeed_without_changes": {"name"},
+	"test.fail_without_changes":    {"name"},
 }
 
 func requireOldSaltKnows(t *testing.T, states []story.SaltState) {
@@ -185,6 +186,15 @@ func TestSaltOrchestrationOfNone(t *testing.T) {
 			require.Len(t, states, 1)
 			assert.Equal(t, f.result, states[0].Args["result"])
 			assert.Equal(t, f.comment, states[0].Args["comment"])
+
+			// In a test run, test.configurable_test_state succeeds whatever its result is.
+			states = story.SaltTest(t, saltOrch, f.nodes)
+			requireOldSaltKnows(t, states)
+			require.Len(t, states, 1)
+			if !f.result {
+				assert.Equal(t, "test.fail_without_changes", states[0].Function)
+				assert.Equal(t, f.comment, states[0].Args["name"])
+			}
 		})
 	}
 }

@@ -51,8 +51,19 @@ func saltPython(t *testing.T, request map[string]any, answer any) {
 // SaltStates renders an SLS file, and checks that every state that one requires exists.
 func SaltStates(t *testing.T, file string, fleet map[string]SaltNode, pillar map[string]any) []SaltState {
 	t.Helper()
+	return saltStates(t, map[string]any{"render": file, "fleet": fleet, "pillar": pillar})
+}
+
+// SaltTest renders an SLS file as a test run does (test=True).
+func SaltTest(t *testing.T, file string, fleet map[string]SaltNode) []SaltState {
+	t.Helper()
+	return saltStates(t, map[string]any{"render": file, "fleet": fleet, "test": true})
+}
+
+func saltStates(t *testing.T, request map[string]any) []SaltState {
+	t.Helper()
 	var answer struct{ States []SaltState }
-	saltPython(t, map[string]any{"render": file, "fleet": fleet, "pillar": pillar}, &answer)
+	saltPython(t, request, &answer)
 	require.NotEmpty(t, answer.States, "Salt calls an empty file a failure")
 	for _, s := range answer.States {
 		required, _ := s.Args["require"].([]any)

@@ -3,7 +3,7 @@
 
 Takes one JSON request on stdin, answers on stdout:
 
-  {"render": FILE, "fleet": {ID: NODE}, "pillar": {}}  -> {"states": [STATE]}
+  {"render": FILE, "fleet": {ID: NODE}, "pillar": {}, "test": BOOL}  -> {"states": [STATE]}
   {"stateful": STDOUT, "retcode": N}                   -> {"result": BOOL, "comment": TEXT, "changed": BOOL}
 
 NODE is {"file": TEXT of /etc/salt/grains, "loaded": TEXT that the minion read last, "away": BOOL}. STATE is {"id",
@@ -91,7 +91,7 @@ def matches_grain(pattern, grains):
     return any(fnmatch.fnmatch(str(one).lower(), value.lower()) for one in have)
 
 
-def render(path, fleet, pillar):
+def render(path, fleet, pillar, test):
     def pillar_get(name, default):
         found = pillar
         for key in name.split(":"):
@@ -104,7 +104,8 @@ def render(path, fleet, pillar):
     env.filters["json"] = lambda value: json.dumps(value, sort_keys=True)
     with open(path, encoding="utf-8") as handle:
         template = env.from_string(handle.read())
-    return template.render(salt={"pillar.get": pillar_get, "saltutil.cmd": fleet.cmd}, pillar=pillar, saltenv="base")
+    return template.render(salt={"pillar.get": pillar_get, "saltutil.cmd": fleet.cmd}, pillar=pillar, saltenv="base",
+                           opts={"test": test})
 
 
 def states(text):
@@ -133,7 +134,7 @@ def stateful(stdout, retcode):
 request = json.load(sys.stdin)
 if "render" in request:
     fleet = Fleet(request.get("fleet") or {})
-    text = render(request["render"], fleet, request.get("pillar") or {})
+    text = render(request["render"], fleet, request.get("pillar") or {}, request.get("test", False))
     answer = {"states": list(states(text))}
 else:
     answer = stateful(request["stateful"], request["retcode"])

@@ -51,10 +51,16 @@
 
 {%- if failed and not past_failed %}
 nothing is begun:
+  {%- set why = ('failed before: ' ~ failed|join(', '))|json %}
+  {%- if opts['test'] %}
+  test.fail_without_changes: # a configurable_test_state succeeds in a test run
+    - name: {{ why }}
+  {%- else %}
   test.configurable_test_state: # the others take a comment only since Salt 3001
     - changes: False
     - result: False
-    - comment: {{ ('failed before: ' ~ failed|join(', '))|json }}
+    - comment: {{ why }}
+  {%- endif %}
 {%- elif not nodes %}
 nothing is to be done:
   test.configurable_test_state:
