@@ -431,7 +431,7 @@ cockpit.locale({
   "remove the file, or list it under `manage`": [null, "die Datei entfernen, oder sie unter `manage` nennen"],
   "Another file defines the same pod.": [null, "Eine andere Datei beschreibt denselben Pod."],
   "move all but one of the files out of kubelet's directory, or give them a leading dot": [null, "alle Dateien bis auf eine aus dem Verzeichnis von kubelet nehmen, oder ihnen einen Punkt voranstellen"],
-  "A reboot of the node is planned.": [null, "Ein Neustart des Knotens ist geplant."],
+  "A reboot is planned.": [null, "Ein Neustart ist geplant."],
   "wait for the reboot": [null, "auf den Neustart warten"],
   "or cancel it with shutdown -c or rebootmgrctl cancel": [null, "oder ihn mit shutdown -c oder rebootmgrctl cancel abbrechen"],
   "or remove /run/reboot-required or /run/reboot-needed": [null, "oder /run/reboot-required oder /run/reboot-needed entfernen"],

@@ -113,8 +113,8 @@ func holdsOfAll() []HoldKind { //nolint:funlen // a table
 			always("move all but one of the files out of kubelet's directory, or give them a leading dot"),
 		},
 		{
-			HoldReboot, leads("A reboot of the node is planned."),
-			"a reboot or shutdown of the node is requested or scheduled", false,
+			HoldReboot, leads("A reboot is planned."),
+			"a reboot or shutdown of the node is requested or scheduled, or kured reboots a node (`apply.kured`)", false,
 			always("wait for the reboot; or cancel it with shutdown -c or rebootmgrctl cancel; or remove " +
 				"/run/reboot-required or /run/reboot-needed"),
 		},

@@ -181,8 +181,8 @@ func (w *walker) fitLease() {
 		return w.written("apply.lock."+name).Value == f.defaultOn(w.platform)
 	}
 	if isDefault("lease") {
-		if !isDefault("kubeconfig") {
-			w.unfit("apply.lock.kubeconfig", "%s: has no effect without apply.lock.lease")
+		if !isDefault("kubeconfig") && w.settings.Apply.Kured == "" {
+			w.unfit("apply.lock.kubeconfig", "%s: has no effect without apply.lock.lease or apply.kured")
 		}
 		return
 	}

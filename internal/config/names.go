@@ -32,6 +32,9 @@ func matching(most int, expression, want string) func(text string) error {
 // subdomain is Kubernetes' grammar for names of objects (RFC 1123 subdomain).
 const subdomain = `[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*`
 
+// objectName is a namespace and the name of an object in it.
+const objectName = `[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/` + subdomain
+
 var (
 	// host matches a registry's host as in references, with its port.
 	host = matching(255, `([A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?`,
@@ -49,9 +52,10 @@ var (
 	digest = matching(71, `sha256:[0-9a-f]{64}`, "want a digest as sha256: and 64 of 0-9 a-f, or a pattern of tags")
 	// lockGroup is the grammar of the FleetLock protocol.
 	lockGroup = matching(128, `[A-Za-z0-9.-]+`, "want a name of A-Z a-z 0-9 . -")
-	// leaseName matches a namespace and the name of an object in it.
-	leaseName = matching(63+1+253, `[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/`+subdomain,
+	leaseName = matching(63+1+253, objectName,
 		"want the namespace and the name of a Lease: kube-system/image-update-agent")
+	daemonSetName = matching(63+1+253, objectName,
+		"want the namespace and the name of a DaemonSet: kube-system/kured")
 	// webhookName matches a name that becomes part of a file name.
 	webhookName = matching(32, `[a-z0-9]([-a-z0-9]*[a-z0-9])?`, "want a name of a-z 0-9 and -, at most 32")
 	// tagPatternText matches the characters of tags, and the special ones of path.Match. Others would make a pattern

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kured reads which nodes kured reboots: those that hold its lock, in an annotation of its DaemonSet.
+//
+// The annotation is read as kured reads it, with one node or several (--concurrency). The lock of a node ends with the
+// TTL that kured wrote into it; without one it does not end, also if kured itself has another one now (--lock-ttl). An
+// annotation that kured could not read is an error. Each call sends one GET; nothing is kept between them.
+package kured
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/internal/kubeconfig"
+	"github.com/kubic-project/image-update-agent/internal/outside"
+)
+
+// annotation is kured's default (--lock-annotation).
+const annotation = "weave.works/kured-node-lock"
+
+// Lock is kured's lock in a cluster.
+type Lock struct {
+	DaemonSet string // NAMESPACE/NAME of kured
+	// Kubeconfig is the path of the kubeconfig; the absolute paths in it are below Root.
+	Kubeconfig, Root string
+	Version          string           // of the product, for the User-Agent
+	Now              func() time.Time // nil: time.Now
+}
+
+// Nodes returns the nodes that kured reboots now. Without the DaemonSet there are none.
+func (l Lock) Nodes(ctx context.Context) ([]string, error) {
+	k, err := kubeconfig.Read(l.Root, l.Kubeconfig)
+	if err != nil {
+		return nil, l.failed("", err)
+	}
+	annotations, err := l.annotations(ctx, k)
+	if err != nil {
+		return nil, l.failed(" at "+k.Host(), err)
+	}
+	text, exists := annotations[annotation]
+	if !exists {
+		return nil, nil
+	}
+	now := time.Now
+	if l.Now != nil {
+		now = l.Now
+	}
+	nodes, err := holders(text, now())
+	if err != nil {
+		return nil, l.failed("", err)
+	}
+	return nodes, nil
+}
+
+func (l Lock) failed(at string, err error) error {
+	return fmt.Errorf("lock of kured in DaemonSet %s%s: %w", l.DaemonSet, at, outside.Error(err))
+}
+
+// value is an annotation of one node, or of several (Locks).
+type value struct {
+	held
+
+	MaxOwners *int   `json:"maxOwners"`
+	Locks     []held `json:"locks"`
+}
+
+// held is the lock of a node.
+type held struct {
+	Node     string `json:"nodeID"`
+	Metadata struct {
+		Unschedulable bool `json:"unschedulable"`
+	} `json:"metadata"`
+	Created time.Time     `json:"created"`
+	TTL     time.Duration `json:"TTL"`
+}
+
+func (h held) isOver(now time.Time) bool { return h.TTL > 0 && now.Sub(h.Created) >= h.TTL }
+
+// holders returns the nodes that hold the lock. For a kured with --concurrency, a value without nodes is free; for one
+// without, every value is the lock of a node.
+func holders(text string, now time.Time) ([]string, error) {
+	var v value
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		return nil, fmt.Errorf("annotation %s: %w", annotation, err)
+	}
+	all := v.Locks
+	if v.MaxOwners == nil && v.Locks == nil || v.Node != "" {
+		all = append(all, v.held)
+	}
+	var nodes []string
+	for _, h := range all {
+		switch {
+		case h.isOver(now):
+		case len(nodes) == maxNodes:
+			return append(nodes, "others"), nil
+		default:
+			nodes = append(nodes, outside.Line(h.Node, maxName))
+		}
+	}
+	return nodes, nil
+}
+
+var errNoObject = errors.New("the answer is not this DaemonSet")
+
+// annotations returns those of the DaemonSet; none if there is no such DaemonSet.
+func (l Lock) annotations(ctx context.Context, k kubeconfig.Config) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	namespace, name, _ := strings.Cut(l.DaemonSet, "/")
+	url := k.Server + "/apis/apps/v1/namespaces/" + namespace + "/daemonsets/" + name
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "image-update-agent/"+l.Version)
+	if k.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+k.Token)
+	}
+	transport := k.Transport()
+	transport.DisableKeepAlives, transport.DisableCompression, transport.MaxResponseHeaderBytes = true, true, maxHeader
+	resp, err := transport.RoundTrip(req) // a transport follows no redirect
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := outside.ReadAll(resp.Body, maxBody)
+	if err != nil {
+		return nil, err
+	}
+	var said struct {
+		Kind     string `json:"kind"`
+		Metadata struct {
+			Namespace   string            `json:"namespace"`
+			Name        string            `json:"name"`
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+		Reason  string `json:"reason"` // of a Status
+		Message string `json:"message"`
+		Details struct {
+			Kind string `json:"kind"`
+		} `json:"details"`
+	}
+	errJSON := json.Unmarshal(body, &said)
+	isStatus := errJSON == nil && said.Kind == "Status"
+	switch {
+	case resp.StatusCode == http.StatusNotFound && isStatus && said.Reason == "NotFound" && said.Details.Kind == "daemonsets":
+		return nil, nil //nolint:nilnil // no annotations
+	case resp.StatusCode != http.StatusOK && isStatus:
+		return nil, fmt.Errorf("%d: %s", resp.StatusCode, outside.Text(said.Message))
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%d: the answer is not from an API server", resp.StatusCode)
+	case errJSON != nil || said.Kind != "DaemonSet" || said.Metadata.Namespace != namespace || said.Metadata.Name != name:
+		return nil, errNoObject
+	}
+	return said.Metadata.Annotations, nil
+}
