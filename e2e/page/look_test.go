@@ -27,12 +27,19 @@ func axe(t *testing.T, n *node.Node) string {
 	return string(code)
 }
 
-// accessible asserts that a person with a screen reader, or with weak eyes, can use what the page shows.
-func accessible(t *testing.T, page *browser.Tab, code, what string) {
+// accessible asserts that a person with a screen reader, or with weak eyes, can use what the page shows. Without a rule,
+// it asserts all of axe's.
+func accessible(t *testing.T, page *browser.Tab, code, what string, rule ...string) {
 	t.Helper()
-	browser.Eval[string](page, code+"; ''")
-	assert.Empty(t, browser.Eval[[]string](page, `axe.run().then(found => found.violations.flatMap(v =>
-		v.nodes.map(n => v.id + ": " + n.target + ": " + n.failureSummary)))`), what)
+	if browser.Eval[string](page, "typeof axe") == "undefined" {
+		browser.Eval[string](page, code+"; ''")
+	}
+	options := "{}"
+	if len(rule) > 0 {
+		options = fmt.Sprintf("{runOnly: [%q]}", rule[0])
+	}
+	assert.Empty(t, browser.Eval[[]string](page, fmt.Sprintf(`axe.run(%s).then(found => found.violations.flatMap(v =>
+		v.nodes.map(n => v.id + ": " + n.target + ": " + n.failureSummary)))`, options)), what)
 }
 
 // wide reports whether the page is wider than the window.

@@ -285,10 +285,10 @@ func isolates(t *testing.T, page *browser.Tab) {
 func looksRight(t *testing.T, page *browser.Tab, code, what string) {
 	t.Helper()
 	browser.Eval[string](page, `document.querySelectorAll("details").forEach(one => { one.open = true; }); ''`)
-	for _, scheme := range []string{"dark", "light"} {
-		page.Prefer(scheme)
-		accessible(t, page, code, what+" "+scheme)
-	}
+	page.Prefer("dark")
+	accessible(t, page, code, what+" dark", "color-contrast") // all else is the same as in light
+	page.Prefer("light")
+	accessible(t, page, code, what+" light")
 	for _, width := range []int64{390, 600} {
 		page.Resize(width, 844)
 		assert.False(t, wide(page), "%s at %d px", what, width)
