@@ -93,7 +93,7 @@ func (t *Tag) readSuffix(from int) (reason string) {
 			return emptyPart
 		case date > 0 && !t.build.is():
 			t.build, end = newSpan(start, date), date
-		case t.readMark(start, part), t.readNumber(start, part, i == from && end == len(t.raw)):
+		case t.readMark(start, part), t.readNumber(start, part, i == from && t.isAlone(i, end)):
 		case unorderedPart(part) != "":
 			return unorderedPart(part)
 		}
@@ -123,6 +123,13 @@ func (t *Tag) readMark(start int, part string) bool {
 		}
 	}
 	return false
+}
+
+// isAlone reports whether no other number is next to the part that ends at end, with its separator at i: it ends the
+// tag, or a name follows a version with dots and _, as in 17.0.12_7-jre.
+func (t *Tag) isAlone(i, end int) bool {
+	return end == len(t.raw) || t.raw[i] == '_' && strings.Contains(t.numbers(), ".") &&
+		end+1 < len(t.raw) && !isDigit(t.raw[end+1])
 }
 
 // readNumber reads a part of digits: a date is a build; a number alone after the version is a revision.

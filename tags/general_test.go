@@ -41,6 +41,8 @@ var generalTags = map[string]general{
 	"1.2.3-debian-12-r5":           {form: tags.Single, name: "{version}-debian-12-r{rev}", app: "1.2.3", rev: "5"},
 	"1.26.2-r0-ls299":              {form: tags.Single, name: "{version}-r{rev}-ls{build}", app: "1.26.2", rev: "0", build: "299"},
 	"1.26.2-ls299-r7":              {form: tags.Single, name: "{version}-ls{build}-r{rev}", app: "1.26.2", rev: "7", build: "299"},
+	"17.0.12_7-jre-alpine":         {form: tags.Single, name: "{version}_{rev}-jre-alpine", app: "17.0.12", rev: "7"},
+	"1.2.3_4_5-x":                  {form: tags.Single, name: "{version}_4_5-x", app: "1.2.3"},
 	"2.7.0-p3":                     {form: tags.Single, name: "{version}-p{rev}", app: "2.7.0", rev: "3"},
 	"2.7.0-p2p":                    {form: tags.Single, name: "{version}-p2p", app: "2.7.0"},
 	"v1_20211210":                  {form: tags.Single, name: "v{version}_{build}", app: "v1", build: "20211210"},
@@ -87,13 +89,26 @@ var unorderedTags = map[string]struct{ reason, pattern string }{
 	"v1.27.3-713b673cccf1af661efd75ca20532336517ddcb9": {
 		"a hash in it, which has no order", "^v(?P<version>[0-9.]+)-[0-9a-f]+$",
 	},
-	"v2.2.3-5-gabcdef0": {"a hash in it, which has no order", "^v(?P<version>[0-9.]+)-5-g[0-9a-f]+$"},
+	"v2.2.3-5-gabcdef0": {"a hash in it, which has no order", "^v(?P<version>[0-9.]+)-(?P<rev>[0-9]+)-g[0-9a-f]+$"},
 	"2.2.0-c558096-cap": {"a hash in it, which has no order", "^(?P<version>[0-9.]+)-[0-9a-f]+-cap$"},
 	"c558096-1.2.0":     {"a hash in it, which has no order", "^[0-9a-f]+-(?P<version>[0-9.]+)$"},
 	"sha256-7e9a6ca62c3b502a125754fbeb4cde2d37d4261a9c905359585bfc0a63ff17f4.sig": {
 		"a hash in it, which has no order", "",
 	},
 	"main-1a2b3c4-1700000000": {"a hash in it, which has no order", "^main-[0-9a-f]+-(?P<version>[0-9.]+)$"},
+	"v1.2.4-0.20240102000000-abcdef123456": {
+		"a hash in it, which has no order", `^v(?P<version>[0-9.]+)-0\.(?P<build>[0-9]+)-[0-9a-f]+$`,
+	},
+	"4.14.0-202401010000.p0.gabc1234": {
+		"a hash in it, which has no order", `^(?P<version>[0-9.]+)-(?P<build>[0-9]+)\.p0\.g[0-9a-f]+$`,
+	},
+	"1.2.3-20240115-abc1234": {
+		"a hash in it, which has no order", "^(?P<version>[0-9.]+)-(?P<build>[0-9]+)-[0-9a-f]+$",
+	},
+	"v1.29.0-gke.1381000": {
+		"a number of 7 digits or more that is no date, as a hash or a build may have",
+		`^v(?P<version>[0-9.]+)-gke\.(?P<build>[0-9]+)$`,
+	},
 	"1.2.3-1234567": {
 		"a number of 7 digits or more that is no date, as a hash or a build may have",
 		"^(?P<version>[0-9.]+)-(?P<build>[0-9]+)$",
@@ -133,6 +148,7 @@ func TestOrderOfOtherSchemes(t *testing.T) {
 		{"3.13.0a6", "3.13.0b1", "3.13.0rc1", "3.13.0rc2", "3.13.0"},
 		{"2025.9.0", "2025.11.1", "2026.02.0", "2026.04.1", "2026.10.0"},
 		{"22.04", "22.10", "24.04", "24.10"},
+		{"17.0.12_7-jre", "17.0.12_8-jre", "17.0.13_2-jre"}, // Temurin
 		{"3.5.15-0", "3.5.16-0", "3.6.4-0", "3.6.4-1", "3.6.4-10"},
 		{"v1.33.5-rke2r1-build20250910", "v1.33.5-rke2r1-build20250911", "v1.33.5-rke2r2-build20250910", "v1.34.1-rke2r1-build20250910"},
 		{"1.2.3-debian-12-r5", "1.2.3-debian-12-r10", "1.2.4-debian-12-r0"},

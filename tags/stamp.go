@@ -19,9 +19,11 @@ func (t Tag) IsStamp() bool {
 
 // isSameKind reports whether two tags agree on which of their numbers are versions and which are dates, hashes or build
 // numbers. 13 may move to 14, 2019 to 2022 and 20240115 to 20240301, but not 13 to 20240115, nor 2024-01-15 to
-// 2024.1.16. Builds that are dates have the same length.
+// 2024.1.16, nor 1.2 to 20240115.1. Builds that are dates have the same length.
 func isSameKind(a, b Tag) bool {
+	firstA, firstB := first(a.numbers()), first(b.numbers())
 	return haveSameSeparators(a.numbers(), b.numbers()) && !isOtherKind(a.numbers(), b.numbers()) &&
+		(max(len(firstA), len(firstB)) < exactDigits || len(firstA) == len(firstB)) &&
 		(!a.rev.is() || !isOtherKind(a.Rev(), b.Rev())) &&
 		(a.isSUSE() || !a.build.is() || !b.build.is() || !isOtherKind(first(a.Build()), first(b.Build())))
 }

@@ -114,11 +114,9 @@ func PatternFor(text string) string {
 		part, separator := rest[:n], rest[n:min(n+1, len(rest))]
 		rest = rest[min(n+1, len(rest)):]
 		switch at := number.FindStringIndex(part); {
-		case isUnordered(part) == holdsHash:
-			out += part[:len(part)-len(strings.TrimPrefix(part, "g"))] + "[0-9a-f]+"
-		case found && isUnordered(part) == longNumber:
-			out += "(?P<build>[0-9]+)"
-		case found || at == nil || at[0] > 0 && part[0] != 'v' && !strings.Contains(part[at[0]:at[1]], "."):
+		case found || isUnordered(part) == holdsHash:
+			out += patternOfSuffix(part, out)
+		case at == nil || at[0] > 0 && part[0] != 'v' && !strings.Contains(part[at[0]:at[1]], "."):
 			out += regexp.QuoteMeta(part)
 		default:
 			found = true
@@ -134,6 +132,33 @@ func PatternFor(text string) string {
 		return ""
 	}
 	return s.Pattern()
+}
+
+// patternOfSuffix returns a pattern for a part of a tag that is no version, to follow the pattern before it: any hash,
+// any date or long number as the build, any other number alone as the revision, and the rest as it is.
+func patternOfSuffix(part, before string) string {
+	group := func(name string) string {
+		if strings.Contains(before, "(?P<version>") && !strings.Contains(before, "(?P<"+name+">") {
+			return "(?P<" + name + ">[0-9]+)"
+		}
+		return "[0-9]+"
+	}
+	if isDigits(part) && len(part) < hashDigits {
+		return group("rev")
+	}
+	pieces := strings.Split(part, ".")
+	for n, piece := range pieces {
+		switch {
+		case isUnordered(piece) == holdsHash:
+			pieces[n] = piece[:len(piece)-len(strings.TrimPrefix(piece, "g"))] + "[0-9a-f]+"
+		case isDate(piece), isUnordered(piece) == longNumber:
+			pieces[n] = group("build")
+			before += pieces[n]
+		default:
+			pieces[n] = regexp.QuoteMeta(piece)
+		}
+	}
+	return strings.Join(pieces, `\.`)
 }
 
 // patternOfRest returns a pattern for the text next to a version: a number in it is a revision, as in 8u402.
