@@ -52,7 +52,7 @@ const PodPlan = ({ pod }) => h("div", { class: "finding" },
     h("ul", null, pod.images.filter(image => image.change).map(image => h("li", { key: image.image }, format(_("$0: $1 → $2"), model.lastPart(image.image), image.from || "–", image.to), h("div", { class: "small digest" }, image.digest)))),
     h(Edits, { edits: pod.edits }),
     pod.holds.map(hold => h("p", { class: "trouble", key: hold.name + hold.reason }, h(Icon, { kind: "warning" }), " ", h(Why, model.holdReason(hold)), " ", h("span", { class: "small" }, model.remedy(hold)))),
-    pod.error && h("p", { class: "error" }, pod.error));
+    pod.error && h("p", { class: "error" }, h(Why, model.failure({ kind: pod.errorKind, text: pod.error }))));
 
 function Doctor({ doctor: answer }) {
     const findings = answer?.value ?? [];
@@ -65,7 +65,7 @@ function Doctor({ doctor: answer }) {
 }
 
 const Finding = ({ finding: f }) => h("div", { class: "finding", "data-verdict": f.verdict },
-    h(Icon, { kind: icons[f.verdict] ?? "info" }), " ", h("strong", null, f.check), " ", h(Label, null, f.verdict),
+    h(Icon, { kind: icons[f.verdict] ?? "info" }), " ", h("strong", null, f.check), " ", h(Label, null, model.verdict(f.verdict)),
     h("div", null, f.detail), f.remedy && h("div", { class: "small" }, f.remedy));
 
 const Journal = ({ jump }) => h(Card, { id: "journal", title: _("Journal and service") },

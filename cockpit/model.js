@@ -205,6 +205,21 @@ export function ruleReason({ rule, reason }) {
     return texts[rule] ? { text: texts[rule], cause: reason } : { text: reason, cause: "" };
 }
 
+/** What went wrong, in the same form. */
+export function failure({ kind, text }) {
+    const texts = {
+        disk: _("The disk is too full."), unsigned: _("The release is not signed yet."), forged: _("No signature is valid."),
+        "not-found": _("The registry does not have it."), platform: _("The image is not for this node."),
+        source: _("The registry does not answer."), unlisted: _("The release catalog does not list the image."),
+        catalog: _("The release catalog cannot be used."), "not-up": _("The pod did not come up."),
+        conflict: _("The pod manifest was changed meanwhile."),
+    };
+    return texts[kind] ? { text: texts[kind], cause: text } : { text, cause: "" };
+}
+
+/** The verdict of a check of doctor. */
+export const verdict = is => ({ ok: _("ok"), warning: _("warning"), failed: _("failed"), skipped: _("skipped") })[is] ?? is;
+
 /** A step of the plan. */
 export function stepText(step) {
     const of = text => format(text, step.podManifest);

@@ -82,13 +82,13 @@ function Troubles({ pod, status: s, now }) {
         failure && h("p", { class: "trouble error" }, h(Icon, { kind: "danger" }), " ",
             format(_("$0: the update from $1 to $2 did not come up."), failure.container || model.lastPart(failure.image), failure.from || "–", failure.to), " ",
             failure.rolledBackTo && format(_("$0 runs again."), failure.rolledBackTo), " ", failure.at && h(Time, { at: failure.at, now }),
-            h("span", { class: "small" }, " ", failure.reason, failure.cause && ` (${failure.cause})`)),
+            " ", h(Why, model.failure({ kind: failure.cause, text: failure.reason }))),
         back && h("p", { class: "trouble" }, h(Icon, { kind: "warning" }), " ",
             format(back.byHand && !failure ? _("A person rolled it back to $0. Denied on this node: $1.") : _("Rolled back to $0. Denied on this node: $1."), back.runs.join(", "), back.denied.join(", ")), " ",
             h(Time, { at: back.at, now }), back.reason && !failure && h("span", { class: "small" }, " ", back.reason),
             h("div", { class: "small" }, _("Try again when the cause is gone, or wait for a newer release."))),
-        pod.error && h("p", { class: "trouble error" }, h(Icon, { kind: "danger" }), " ", pod.error),
-        pod.untouched?.map(one => h("p", { class: "trouble small", key: one.path + one.line }, format(_("$0 stays as it is: $1"), one.reference, one.reason), " ", h("span", { class: "digest" }, `${one.path}:${one.line}`))));
+        pod.error && h("p", { class: "trouble error" }, h(Icon, { kind: "danger" }), " ", h(Why, model.failure({ kind: pod.errorKind, text: pod.error }))),
+        pod.untouched?.map(one => h("p", { class: "trouble small", key: one.path + one.line }, format(_("$0 stays as it is: $1"), one.reference, _(one.text)), " ", h("span", { class: "digest" }, `${one.path}:${one.line}`))));
 }
 
 const Hold = ({ hold, now }) => h("p", { class: "trouble" }, h(Icon, { kind: "warning" }), " ",
@@ -149,7 +149,7 @@ function Offer({ image: i, now }) {
                 r.retryAt && h(Fragment, null, " ", _("Next try:"), " ", h(Time, { at: r.retryAt, now })))))),
         i.rebuildsOnly && h(RebuildsOnly, i.rebuildsOnly),
         i.notes?.map(note => h("div", { class: "small", key: note }, note)),
-        i.error && !["source", "not-asked"].includes(i.errorKind) && h("div", { class: "small error" }, i.error)); // a registry has its alert
+        i.error && !["source", "not-asked"].includes(i.errorKind) && h("div", { class: "small error" }, h(Why, model.failure({ kind: i.errorKind, text: i.error })))); // a registry has its alert
 }
 
 const RebuildsOnly = ({ tag, reason, pattern }) => h("div", { class: "small" },

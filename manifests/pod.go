@@ -18,24 +18,6 @@ const (
 	KindEnvironment Kind = "environment"
 )
 
-// Why an image, or its pull policy, is not edited. These words are part of the machine interface.
-const (
-	ReasonDigest        = "digest-pinned"       // has a digest: its author wants exactly this image
-	ReasonEmpty         = "empty"               // no image field, or one without a value
-	ReasonNotString     = "not-a-string"        // a number, list, mapping or private tag
-	ReasonNotReference  = "not-a-reference"     // does not match the grammar of image references
-	ReasonBlockScalar   = "block-scalar"        // image: | or image: >
-	ReasonSeveralLines  = "several-lines"       // a value that spans lines
-	ReasonShared        = "shared-anchor"       // an anchor shares it with a place that differs or is no image
-	ReasonArgument      = "argument"            // in command or args
-	ReasonEnvironment   = "environment"         // in env
-	ReasonLaterDocument = "later-document"      // after the first document, the only one that kubelet runs
-	ReasonNoTag         = "no-known-tag"        // no tag is known for the repository; the written one stays
-	ReasonPolicyNever   = "pull-policy-never"   // an explicit Never: the image is provided by other means
-	ReasonPolicyShared  = "pull-policy-shared"  // an anchor or merge key shares it, or its place
-	ReasonPolicyUnknown = "pull-policy-unknown" // a pull policy that kubelet does not know
-)
-
 // Image is one place that names an image.
 type Image struct {
 	Path       string // "spec.containers[0].image", within its document

@@ -221,6 +221,7 @@ func untouched(images []manifests.Image) []status.Untouched {
 	for _, i := range images {
 		out = append(out, status.Untouched{
 			Path: i.Path, Line: i.Line, Reference: outside.Text(i.Reference), Reason: i.Reason,
+			Text: manifests.ReasonText(i.Reason),
 		})
 	}
 	return out

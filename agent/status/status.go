@@ -204,7 +204,8 @@ type Untouched struct {
 	Path      string `json:"path"`
 	Line      int    `json:"line"`
 	Reference string `json:"reference"`
-	Reason    string `json:"reason"`
+	Reason    string `json:"reason"` // one of the Reason words of package manifests
+	Text      string `json:"text"`   // Reason, for people
 }
 
 // Interruption is work that a person's request interrupted.

@@ -234,7 +234,7 @@ func TestPreviewOfADirectory(t *testing.T) {
 	assert.Zero(t, code)
 	for _, want := range []string{
 		"link.yaml:7  [::1]:1/app@sha256:", "link.yaml:9  - ",
-		"Left as it is:\n  app: the pod manifest names a digest, so kubelet starts exactly this image; remove the digest to follow the tag\n  c1: no image is written\n",
+		"Left as it is:\n  app: it names a digest, so kubelet starts exactly this image; remove the digest to follow the tag\n  c1: no image is written\n",
 	} {
 		assert.Contains(t, out, want)
 	}

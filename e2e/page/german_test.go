@@ -11,6 +11,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/story"
+	"github.com/kubic-project/image-update-agent/manifests"
 )
 
 // everyHold has each hold in each form of its summary.
@@ -34,6 +35,10 @@ func TestPageTranslatesTheDaemonsTexts(t *testing.T) {
 		s, holds := podsOf(1), everyHold()
 		s.PodManifests[0].Holds = holds
 		s.Images[0].Refused = []policy.Refusal{{Tag: "5.0.0", Rule: policy.RuleOlder, Reason: "built earlier"}}
+		s.PodManifests[0].Untouched = []status.Untouched{
+			{Path: "spec", Line: 7, Reference: "r.example/a", Reason: manifests.ReasonDigest, Text: manifests.ReasonText(manifests.ReasonDigest)},
+		}
+		s.PodManifests[0].Error, s.PodManifests[0].ErrorKind = "4 MB free", status.ErrorDisk
 		s.Reasons = []status.Reason{{Kind: status.KindStarting, Text: "starting"}}
 		page := startDaemon(t, s).open(t, version, "de-DE", 0)
 		page.Await(story.PageState, "Updates sind bereit")
@@ -43,7 +48,8 @@ func TestPageTranslatesTheDaemonsTexts(t *testing.T) {
 			assert.NotContains(t, shown, h.Summary)
 			assert.Contains(t, shown, h.Details)
 		}
-		for _, text := range []string{"Kein Wartungsfenster ist offen.", "Sein Grain: tx_update", "Der Tag zeigt jetzt auf einen älteren Build. built earlier"} {
+		for _, text := range []string{"Kein Wartungsfenster ist offen.", "Sein Grain: tx_update", "Der Tag zeigt jetzt auf einen älteren Build. built earlier",
+			"es nennt einen Digest, also startet kubelet genau dieses Image", "Der Datenträger ist zu voll. 4 MB free"} {
 			assert.Contains(t, shown, text)
 		}
 		assert.Empty(t, page.Console())

@@ -105,12 +105,8 @@ type NotSetError struct {
 }
 
 func (e *NotSetError) Error() string {
-	text := fmt.Sprintf("line %d: %s: %s: tag %s is not set: %s", e.Image.Line, e.Image.Path, e.Image.Reference, e.Tag,
-		e.Image.Reason)
-	if e.Image.Reason == manifests.ReasonDigest {
-		text += ": kubelet starts the digest, whatever the tag is; remove the digest from the file"
-	}
-	return text
+	return fmt.Sprintf("line %d: %s: %s: tag %s is not set: %s", e.Image.Line, e.Image.Path, e.Image.Reference, e.Tag,
+		manifests.ReasonText(e.Image.Reason))
 }
 
 // notSet returns an error for each image that kubelet pulls and that did not get the tag of its setting. It checks the
@@ -186,6 +182,7 @@ func (f *File) render(overrides manifests.Overrides) error {
 	for _, l := range out.Untouched {
 		f.Untouched = append(f.Untouched, status.Untouched{
 			Path: l.Path, Line: l.Line, Reference: l.Reference, Reason: l.Reason,
+			Text: manifests.ReasonText(l.Reason),
 		})
 	}
 	return nil

@@ -87,15 +87,15 @@ func TestUnsettableImageIsAnError(t *testing.T) {
 	t.Parallel()
 	const head = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n"
 	for name, c := range map[string]struct{ containers, why string }{
-		"tag and digest":      {"  - {name: a, image: 'r:5000/team/lb:2.7" + zeros + "'}\n", "digest-pinned: kubelet starts the digest"},
-		"same tag and digest": {"  - {name: a, image: 'r:5000/team/lb:2.8" + zeros + "'}\n", "digest-pinned"},
-		"digest alone":        {"  - name: a\n    image: r:5000/team/lb" + zeros + "\n", "digest-pinned"},
-		"quoted":              {"  - \"name\": a\n    \"image\": \"r:5000/team/lb:2.7" + zeros + "\"\n", "digest-pinned"},
+		"tag and digest":      {"  - {name: a, image: 'r:5000/team/lb:2.7" + zeros + "'}\n", "it names a digest, so kubelet starts exactly this image"},
+		"same tag and digest": {"  - {name: a, image: 'r:5000/team/lb:2.8" + zeros + "'}\n", "it names a digest"},
+		"digest alone":        {"  - name: a\n    image: r:5000/team/lb" + zeros + "\n", "it names a digest"},
+		"quoted":              {"  - \"name\": a\n    \"image\": \"r:5000/team/lb:2.7" + zeros + "\"\n", "it names a digest"},
 		"one of two":          {"  - {name: a, image: 'r:5000/team/lb:2.7'}\n  - {name: b, image: 'r:5000/team/lb" + zeros + "'}\n", "spec.containers[1].image"},
 		"init container":      {"  - {name: b, image: x}\n  initContainers: [{name: a, image: 'r:5000/team/lb" + zeros + "'}]\n", "spec.initContainers[0].image"},
-		"block scalar":        {"  - name: a\n    image: >-\n      r:5000/team/lb:2.7\n", "block-scalar"},
+		"block scalar":        {"  - name: a\n    image: >-\n      r:5000/team/lb:2.7\n", "it is a block (| or >)"},
 		"several lines":       {"  - name: a\n    image: \"r:5000/\\\n      team/lb:2.7\"\n", ""},
-		"shared by an anchor": {"  - name: a\n    image: &i r:5000/team/lb:2.7\n    env: [{name: X, value: *i}]\n", "shared-anchor"},
+		"shared by an anchor": {"  - name: a\n    image: &i r:5000/team/lb:2.7\n    env: [{name: X, value: *i}]\n", "a YAML anchor shares it"},
 		"never pulled":        {"  - {name: a, image: 'r:5000/team/lb:2.7', imagePullPolicy: Never}\n", ""},
 		"flow":                {"  - {name: a, image: 'r:5000/team/lb:2.7'}\n", ""},
 		"an anchor for two":   {"  - {name: a, image: &i 'r:5000/team/lb:2.7'}\n  - {name: b, image: *i}\n", ""},

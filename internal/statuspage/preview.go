@@ -35,7 +35,7 @@ func WritePreview(w io.Writer, images []preview.Image, now time.Time) error {
 	})
 	eachImage(p, images, "Left as it is:", func(i preview.Image, item func(label, text string)) {
 		if i.Untouched != "" {
-			item("", cmp.Or(untouched[i.Untouched], i.Untouched))
+			item("", manifests.ReasonText(i.Untouched))
 		}
 	})
 	eachImage(p, images, "Newer but not allowed:", func(i preview.Image, item func(label, text string)) {
@@ -56,16 +56,6 @@ func WritePreview(w io.Writer, images []preview.Image, now time.Time) error {
 		}
 	})
 	return p.Flush()
-}
-
-// untouched explains the reasons that a stranger meets.
-var untouched = map[string]string{
-	manifests.ReasonDigest: "the pod manifest names a digest, so kubelet starts exactly this image; remove the digest " +
-		"to follow the tag",
-	manifests.ReasonEmpty:         "no image is written",
-	manifests.ReasonNotString:     "the image is not a text",
-	manifests.ReasonNotReference:  "not the reference of an image",
-	manifests.ReasonLaterDocument: "kubelet runs the first document of a file only",
 }
 
 // eachImage writes a section, if it has an item. The same image of several containers is told of once.

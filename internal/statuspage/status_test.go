@@ -231,7 +231,7 @@ func pages() map[string]status.Status {
 			s.Images[1].Running = &status.Named{Digest: digest.FromString("x")}
 			s.Images[2].PickedUp = true
 			s.Images = append(s.Images, status.ImageStatus{Image: caasp + "pause", Follow: "3.2", Notes: []string{"its label is \x1b[2J"}})
-			s.PodManifests[1].Untouched = []status.Untouched{{Line: 12, Reference: "busybox", Reason: "has no tag"}}
+			s.PodManifests[1].Untouched = []status.Untouched{{Line: 12, Reference: "busybox", Reason: "no-known-tag", Text: "no tag is known"}}
 			s.Sources[0].Insecure = true
 		}),
 		"failed-down": node(status.StateFailed, "velum.yaml: velum is not running (exit code 137): CrashLoopBackOff: back-off 40s", func(s *status.Status) {

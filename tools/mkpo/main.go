@@ -32,7 +32,7 @@ func run(verb, name string) (string, error) {
 	switch verb {
 	case "messages":
 		messages, err := messagesOf(name)
-		return template(append(messages, holdTexts()...)), err
+		return template(append(messages, daemonTexts()...)), err
 	case "js":
 		text, err := os.ReadFile(name)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/manifests"
 )
 
 // message is a text of the page. plural is its plural form; empty if it has none.
@@ -47,6 +48,19 @@ func holdTexts() []message {
 			}
 		}
 	}
+	return all
+}
+
+// daemonTexts returns all texts of the daemon that the page translates.
+func daemonTexts() []message { return append(holdTexts(), untouchedTexts()...) }
+
+// untouchedTexts returns why a reference in a pod manifest stays as it is.
+func untouchedTexts() []message {
+	var all []message
+	for _, text := range manifests.ReasonTexts() {
+		all = append(all, message{text, ""})
+	}
+	slices.SortFunc(all, func(a, b message) int { return strings.Compare(a.text, b.text) })
 	return all
 }
 

@@ -45,8 +45,8 @@ func TestTranslationsAreComplete(t *testing.T) {
 				assert.ElementsMatch(t, placeholder.FindAllString(e.text, -1), placeholder.FindAllString(translation, -1), "%s: %s", file, e.text)
 			}
 		}
-		assert.Subset(t, translated, messages, "%s: see mkpo messages", file)
-		assert.Subset(t, append(holdTexts(), messages...), translated, "%s: see mkpo messages", file)
+		assert.Subset(t, translated, append(untouchedTexts(), messages...), "%s: see mkpo messages", file)
+		assert.Subset(t, append(daemonTexts(), messages...), translated, "%s: see mkpo messages", file)
 		language := strings.TrimSuffix(filepath.Base(file), ".po")
 		loaded, err := os.ReadFile(filepath.Join(page, "po."+language+".js"))
 		require.NoError(t, err)
