@@ -67,7 +67,6 @@ func TestPageActs(t *testing.T) {
 		page.Await("#preview pre", "http://127.0.0.1:334")
 		page.Click("#gate")
 		page.Await("#preview pre", "local registry, gate")
-		page.Picture("local-registry")
 		page.Click(submit)
 		assert.Equal(t, "enable registry.example true", receive(t, page, d.acts))
 		page.AwaitNone("dialog")
