@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -128,6 +129,10 @@ func hint(verb *cobra.Command, err error) string {
 		return "try again in a few seconds; `ss -xp` lists the connections"
 	case errors.Is(err, api.ErrNoDaemon):
 		return noDaemonHint(verb.Name())
+	case errors.Is(err, agent.ErrNoLock), errors.Is(err, agent.ErrNoCatalog):
+		return "image-update-agent.yaml(5) describes the setting"
+	case isConfig(err) && errors.Is(err, fs.ErrNotExist):
+		return ""
 	case isConfig(err):
 		return "correct the key in that line; image-update-agent.yaml(5) describes every key"
 	case isUsage(err):

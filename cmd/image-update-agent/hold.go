@@ -65,7 +65,7 @@ func (a *app) resumeCommand() *cobra.Command {
 	var req api.ResumeRequest
 	cmd := &cobra.Command{
 		Use:   "resume {IMAGE... | --all}",
-		Short: "Remove holds",
+		Short: "Remove holds", SuggestFor: []string{"unhold", "release"},
 		Long: `resume removes the holds on the named images, or with --all every hold. A hold of the
 configuration ends when you remove it there.
 

@@ -98,7 +98,7 @@ func (a *app) statusBelow(ctx context.Context, settings settings) (status.Status
 	}
 	switch last, lastErr := settings.lastStatus(); {
 	case errors.Is(lastErr, fs.ErrNotExist):
-		return s, fmt.Errorf("%w; and none has left a status", err)
+		return s, fmt.Errorf("%w; and no daemon has written a status", err)
 	case lastErr != nil:
 		return s, fmt.Errorf("%w; its last status: %w", err, lastErr)
 	default:

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -96,10 +97,24 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	err := fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0])
-	if near := cmd.SuggestionsFor(args[0]); cmd.HasSubCommands() && len(near) > 0 {
-		err = fmt.Errorf("unknown command %q, did you mean %q?", args[0], near[0])
+	if near := nearest(cmd, args[0]); cmd.HasSubCommands() && near != "" {
+		err = fmt.Errorf("unknown command %q, did you mean %q?", args[0], near)
 	} else if cmd.HasSubCommands() {
 		err = fmt.Errorf("unknown command %q", args[0])
 	}
 	return Usage(err)
+}
+
+// nearest returns the verb that a person most likely means: one that names the word in SuggestFor, else one that is
+// spelled alike; "" if there is none.
+func nearest(cmd *cobra.Command, word string) string {
+	for _, verb := range cmd.Commands() {
+		if slices.Contains(verb.SuggestFor, word) {
+			return verb.Name()
+		}
+	}
+	if near := cmd.SuggestionsFor(word); len(near) > 0 {
+		return near[0]
+	}
+	return ""
 }
