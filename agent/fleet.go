@@ -14,7 +14,7 @@ import (
 )
 
 // ErrNoLock is returned if no fleet lock is configured.
-var ErrNoLock = errors.New("no fleet lock is configured (apply.lock.lease or apply.lock.url)")
+var ErrNoLock = errors.New("no fleet lock is configured (apply.lock.lease, etcd or url)")
 
 // unlock releases the fleet lock as soon as nothing needs it. Each cycle ends with it, so a crash or an unreachable
 // server only delays the release.

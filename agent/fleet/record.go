@@ -18,10 +18,11 @@ type LockRecord struct {
 	Since time.Time `json:"since,omitzero"`
 	// Pods are the pod manifests that need the lock.
 	Pods []string `json:"pods,omitempty"`
-	// Server and Group, or Lease, are the target of the request.
+	// Server and Group, or Lease, or Etcd, are the target of the request.
 	Server string `json:"server,omitempty"`
 	Group  string `json:"group,omitempty"`
 	Lease  string `json:"lease,omitempty"`
+	Etcd   string `json:"etcd,omitempty"`
 	// Given: the server confirmed the grant.
 	Given bool `json:"given,omitempty"`
 	// Failures counts consecutive requests without an answer.
@@ -38,7 +39,7 @@ type LockRecord struct {
 
 // Ask records a request for the lock before it is sent, for a pod manifest. A held lock stays held.
 func (l *LockRecord) Ask(file string, at Lock, now time.Time) {
-	l.Server, l.Group, l.Lease = at.Server, at.Group, at.Lease
+	l.Server, l.Group, l.Lease, l.Etcd = at.Server, at.Group, at.Lease, at.Etcd
 	if l.State != LockWaiting && l.State != LockHeld {
 		l.State, l.Since, l.RetryAt, l.Failures = LockWaiting, now.UTC(), time.Time{}, 0
 	}
@@ -54,8 +55,8 @@ func (l *LockRecord) Take(others []LockHolder, now time.Time) {
 		l.Since = now.UTC()
 	}
 	*l = LockRecord{
-		State: LockHeld, Since: l.Since, Pods: l.Pods, Server: l.Server, Group: l.Group, Lease: l.Lease, Given: true,
-		Others: others,
+		State: LockHeld, Since: l.Since, Pods: l.Pods, Server: l.Server, Group: l.Group, Lease: l.Lease, Etcd: l.Etcd,
+		Given: true, Others: others,
 	}
 }
 
@@ -80,14 +81,17 @@ func (l *LockRecord) Fail(err error, now time.Time, jitter float64) {
 func (l *LockRecord) Release(now time.Time) {
 	if l.State != LockReleasing {
 		*l = LockRecord{
-			State: LockReleasing, Since: now.UTC(), Server: l.Server, Group: l.Group, Lease: l.Lease, Given: l.Given,
+			State: LockReleasing, Since: now.UTC(), Server: l.Server, Group: l.Group, Lease: l.Lease, Etcd: l.Etcd,
+			Given: l.Given,
 		}
 	}
 }
 
 // Try records a trial before the lock is requested and released at once. After a crash it is released.
 func (l *LockRecord) Try(at Lock, now time.Time) {
-	*l = LockRecord{State: LockReleasing, Since: now.UTC(), Server: at.Server, Group: at.Group, Lease: at.Lease}
+	*l = LockRecord{
+		State: LockReleasing, Since: now.UTC(), Server: at.Server, Group: at.Group, Lease: at.Lease, Etcd: at.Etcd,
+	}
 }
 
 // IsStuck reports whether the server did not accept the release.
@@ -97,6 +101,7 @@ func (l *LockRecord) IsStuck() bool { return l.State == LockReleasing && l.Error
 func (l *LockRecord) Refuse(was LockRecord, now time.Time) {
 	*l = LockRecord{
 		State: LockRefused, Since: now.UTC(), Pods: was.Pods, Server: was.Server, Group: was.Group, Lease: was.Lease,
+		Etcd:  was.Etcd,
 		Error: was.Error, Kind: was.Kind, Host: was.Host, Status: was.Status, Holders: was.Holders,
 	}
 }
@@ -110,7 +115,7 @@ func (l *LockRecord) Retain(isOffered func(file string) bool) {
 
 // isElsewhere reports whether another lock was requested than the configured one.
 func (l *LockRecord) isElsewhere(at Lock) bool {
-	return l.Server != at.Server || l.Group != at.Group || l.Lease != at.Lease
+	return l.Server != at.Server || l.Group != at.Group || l.Lease != at.Lease || l.Etcd != at.Etcd
 }
 
 // Hold returns why an automatic apply of a pod manifest waits for the lock, if it does.
@@ -155,12 +160,13 @@ type LockWorked struct {
 	Server string    `json:"server"`
 	Group  string    `json:"group"`
 	Lease  string    `json:"lease,omitempty"`
+	Etcd   string    `json:"etcd,omitempty"`
 	ID     string    `json:"id"`
 }
 
 // Since returns when the configured lock worked last; zero: never.
 func (w LockWorked) Since(at Lock) time.Time {
-	if w.Server != at.Server || w.Group != at.Group || w.Lease != at.Lease || w.ID != at.ID {
+	if w.Server != at.Server || w.Group != at.Group || w.Lease != at.Lease || w.Etcd != at.Etcd || w.ID != at.ID {
 		return time.Time{}
 	}
 	return w.At

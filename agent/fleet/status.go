@@ -29,6 +29,7 @@ type LockStatus struct {
 	Server string    `json:"server"` // URL
 	Group  string    `json:"group"`
 	Lease  string    `json:"lease"` // NAMESPACE/NAME; Server and Group are then empty
+	Etcd   string    `json:"etcd"`  // key; Server, Group and Lease are then empty
 	ID     string    `json:"id"`    // of this node
 	Pods   string    `json:"pods"`  // "control-plane" or "all"
 	State  LockState `json:"state"`
@@ -53,13 +54,14 @@ type LockStatus struct {
 // IsStuck reports whether the server did not accept the release.
 func (l *LockStatus) IsStuck() bool { return l.State == LockReleasing && l.Error != "" }
 
-// FreeCommand returns the command that takes a Lease from its holder, for example a node that is gone; empty for a lock
-// server.
-func (l *LockStatus) FreeCommand() string { return freeCommand(l.Lease) }
-
-func freeCommand(lease string) string {
-	namespace, name, _ := strings.Cut(lease, "/")
-	if lease == "" {
+// FreeCommand returns the command that takes a lock in the cluster from its holder, for example a node that is gone;
+// empty for a lock server.
+func (l *LockStatus) FreeCommand() string {
+	namespace, name, _ := strings.Cut(l.Lease, "/")
+	switch {
+	case l.Etcd != "":
+		return "etcdctl del " + l.Etcd
+	case l.Lease == "":
 		return ""
 	}
 	return "kubectl -n " + namespace + " patch lease " + name + ` --type merge -p '{"spec":{"holderIdentity":null}}'`
@@ -72,7 +74,7 @@ func (l *LockRecord) LockStatus(at Lock, worked LockWorked, failed []string) *Lo
 		return nil
 	}
 	s := &LockStatus{
-		Server: at.Server, Group: at.Group, Lease: at.Lease, ID: at.ID, Pods: at.Pods,
+		Server: at.Server, Group: at.Group, Lease: at.Lease, Etcd: at.Etcd, ID: at.ID, Pods: at.Pods,
 		State: cmp.Or(l.State, LockFree), Since: l.Since,
 		PodManifests: append([]string{}, l.Pods...), Kept: len(failed) > 0, Error: l.Error, Kind: l.Kind,
 		Holders: append([]LockHolder{}, l.Holders...), RetryAt: l.RetryAt, WorkedAt: worked.Since(at),

@@ -55,12 +55,12 @@ func (a *app) examine(ctx context.Context) []doctor.Finding {
 	lockID, _ := s.lockID()
 	return doctor.Examine(ctx, doctor.Node{
 		LockID: lockID,
-		Lease: func(ctx context.Context) (*fleet.LockHolder, error) {
-			lease, err := s.lease()
+		LockHolder: func(ctx context.Context) (*fleet.LockHolder, error) {
+			lock, err := s.clusterLock()
 			if err != nil {
 				return nil, err
 			}
-			return lease.Read(ctx)
+			return lock.Read(ctx)
 		},
 		Reboots:  s.kured().Nodes,
 		Settings: s.Settings, CertsD: c.CertsD, Files: c.Files, Platform: c.Platform, Bus: s.systemBus(), Version: version,

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -14,9 +15,11 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/etcdlock"
 	"github.com/kubic-project/image-update-agent/internal/fleetlock"
 	"github.com/kubic-project/image-update-agent/internal/kubelease"
 	"github.com/kubic-project/image-update-agent/internal/kured"
+	"github.com/kubic-project/image-update-agent/internal/podfiles"
 	"github.com/kubic-project/image-update-agent/internal/quorum"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
@@ -62,7 +65,7 @@ func (a *app) lockReleaseCommand() *cobra.Command {
 		Long: `release makes the daemon release the lock of this node, so that other nodes can continue.
 A lock that is kept because a pod did not become healthy stops the fleet on purpose:
 release it when you know that the update is not the cause. To release the lock of another
-node, use the command that lock show prints for a Lease, or the lock server.
+node, use the command that lock show prints, or the lock server.
 
 Exit status: 0 released, 1 nothing confirmed it (the agent tries again), 2 no
 lock is configured, 4 an apply is running.`,
@@ -101,16 +104,18 @@ func (s settings) lock() fleet.Lock {
 	switch {
 	case l.Lease != "":
 		return fleet.Lock{Pods: l.Pods, Lease: l.Lease, ID: id}
+	case l.Etcd:
+		return fleet.Lock{Pods: l.Pods, Etcd: etcdlock.Key, ID: id}
 	case l.URL != "":
 		return fleet.Lock{Pods: l.Pods, Server: l.URL, Group: l.Group, ID: id}
 	}
 	return fleet.Lock{}
 }
 
-// lockID is this node's id in the lock server's list, and the one that it may have had before. In a Lease, it is the
-// name of the node.
+// lockID is this node's id in the lock server's list, and the one that it may have had before. In the cluster, it is
+// the name of the node.
 func (s settings) lockID() (id, former string) {
-	if s.Apply.Lock.Lease != "" {
+	if s.Apply.Lock.Lease != "" || s.Apply.Lock.Etcd {
 		return strings.ToLower(s.name()), ""
 	}
 	own := fleetlock.ID(s.machineID())
@@ -120,14 +125,31 @@ func (s settings) lockID() (id, former string) {
 	return own, "" // Zincati's id may be Zincati's
 }
 
-// lease is the lock in a Lease of the cluster.
-func (s settings) lease() (*kubelease.Client, error) {
+// clusterLock is a lock in the cluster itself.
+type clusterLock interface {
+	fleet.Locker
+	Read(ctx context.Context) (*fleet.LockHolder, error)
+}
+
+// clusterLock is the lock in a Lease of the cluster, or in its etcd, which the pod manifests name.
+func (s settings) clusterLock() (clusterLock, error) {
 	l := s.Apply.Lock
-	node, _ := s.lockID()
-	return kubelease.New(kubelease.Options{
-		Lease: l.Lease, Kubeconfig: l.Kubeconfig, Root: s.root, Node: node, Machine: fleetlock.ID(s.machineID()),
-		Version: version,
-	})
+	name, _ := s.lockID()
+	machine := fleetlock.ID(s.machineID())
+	if l.Lease != "" {
+		return kubelease.New(kubelease.Options{
+			Lease: l.Lease, Kubeconfig: l.Kubeconfig, Root: s.root, Node: name, Machine: machine, Version: version,
+		})
+	}
+	files := podfiles.New(podfiles.Dirs{PodManifests: s.PodManifests})
+	etcd := func(ctx context.Context) (etcdlock.Ask, error) {
+		all, err := files.PodManifests(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return quorum.Control{Root: s.root}.Etcd(all)
+	}
+	return etcdlock.New(etcdlock.Options{Etcd: etcd, Node: name, Machine: machine})
 }
 
 // kured is the lock of kured in the cluster.
@@ -148,8 +170,8 @@ func (s settings) joinFleet(a *agent.Agent, log *slog.Logger) error {
 	l := s.Apply.Lock
 	id, former := s.lockID()
 	switch {
-	case l.Lease != "":
-		lock, err := s.lease()
+	case l.Lease != "" || l.Etcd:
+		lock, err := s.clusterLock()
 		if err != nil {
 			return configError{err}
 		}

@@ -16,7 +16,8 @@ import (
 
 // Store is an etcd with its JSON gateway. It asks the first member that answers.
 type Store struct {
-	URLs []string
+	URLs   []string
+	Client *http.Client // nil: without TLS
 }
 
 // patience limits a member's answer. Without a leader it returns an error after 7 s.
@@ -54,6 +55,11 @@ func (s Store) Put(ctx context.Context, key string, value []byte, version int64)
 	return answer.Succeeded, err
 }
 
+// Delete deletes a key.
+func (s Store) Delete(ctx context.Context, key string) error {
+	return s.post(ctx, "/v3/kv/deleterange", map[string]any{"key": []byte(key)}, &struct{}{})
+}
+
 func (s Store) post(ctx context.Context, path string, question, answer any) error {
 	body, err := json.Marshal(question)
 	if err != nil {
@@ -61,7 +67,7 @@ func (s Store) post(ctx context.Context, path string, question, answer any) erro
 	}
 	var errs []error
 	for _, url := range s.URLs {
-		err := ask(ctx, url+path, body, answer)
+		err := s.ask(ctx, url+path, body, answer)
 		if err == nil {
 			return nil
 		}
@@ -70,14 +76,18 @@ func (s Store) post(ctx context.Context, path string, question, answer any) erro
 	return errors.Join(errs...)
 }
 
-func ask(ctx context.Context, url string, body []byte, answer any) error {
+func (s Store) ask(ctx context.Context, url string, body []byte, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	resp, err := (&http.Client{Timeout: patience}).Do(req)
+	client := s.Client
+	if client == nil {
+		client = &http.Client{Timeout: patience}
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return err
 	}

@@ -214,8 +214,8 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 	})
 }
 
-// A lock in the cluster needs one line; its kubeconfig is the platform's.
-func TestLease(t *testing.T) {
+// A lock in the cluster needs one line; the kubeconfig of a Lease is the platform's.
+func TestLockInTheCluster(t *testing.T) {
 	t.Parallel()
 	const lease = "apply: {lock: {lease: kube-system/updates}}\n"
 	for platform, want := range map[string]string{
@@ -228,6 +228,9 @@ func TestLease(t *testing.T) {
 		assert.True(t, l.IsSet())
 	}
 	assert.False(t, Lock{}.IsSet())
+	l := load(t, Sources{Root: tree(t, map[string]string{adminFile: "apply: {lock: {etcd: true}}\n"})}).Settings.Apply.Lock
+	assert.True(t, l.Etcd)
+	assert.True(t, l.IsSet())
 }
 
 func (f field) records() bool { return f.kind == "" && !f.isSection() }

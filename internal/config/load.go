@@ -173,24 +173,30 @@ func (w *walker) fitTogether() {
 	}
 }
 
-// fitLease checks that a lock in a Lease is the only one, and has no settings of a lock server.
-func (w *walker) fitLease() {
-	lease, keys := w.written("apply.lock.lease"), fields(reflect.TypeFor[Lock]())
+// fitCluster checks that a lock in the cluster is the only one, and has no settings of a lock server.
+func (w *walker) fitCluster() {
+	keys := fields(reflect.TypeFor[Lock]())
 	isDefault := func(name string) bool {
 		f, _ := find(keys, name)
 		return w.written("apply.lock."+name).Value == f.defaultOn(w.platform)
 	}
-	if isDefault("lease") {
-		if !isDefault("kubeconfig") && w.settings.Apply.Kured == "" {
-			w.unfit("apply.lock.kubeconfig", "%s: has no effect without apply.lock.lease or apply.kured")
+	for _, in := range []string{"lease", "etcd"} {
+		if isDefault(in) {
+			continue
 		}
-		return
+		set := w.written("apply.lock." + in)
+		if in != "etcd" && !isDefault("etcd") {
+			w.unfit("apply.lock.etcd", "%s: want one lock, but apply.lock.%s is set, too (%s)", in, set.LineComment)
+		}
+		for _, name := range []string{"url", "group", "id"} {
+			if !isDefault(name) {
+				w.unfit("apply.lock."+name, "%s: want none of a lock server, because apply.lock.%s is set (%s)",
+					in, set.LineComment)
+			}
+		}
 	}
-	for _, name := range []string{"url", "group", "id"} {
-		if !isDefault(name) {
-			w.unfit("apply.lock."+name, "%s: want none of a lock server, because apply.lock.lease is set (%s)",
-				lease.LineComment)
-		}
+	if isDefault("lease") && !isDefault("kubeconfig") && w.settings.Apply.Kured == "" {
+		w.unfit("apply.lock.kubeconfig", "%s: has no effect without apply.lock.lease or apply.kured")
 	}
 }
 
@@ -203,7 +209,7 @@ func (w *walker) unfit(key, format string, args ...any) {
 
 // fitLock checks the settings of the lock together.
 func (w *walker) fitLock() {
-	w.fitLease()
+	w.fitCluster()
 	l, url := w.settings.Apply.Lock, w.written("apply.lock.url")
 	tls := strings.HasPrefix(l.URL, "https:")
 	for _, k := range []struct{ key, value string }{{"ca", l.CA}, {"cert", l.Cert}, {"key", l.Key}} {

@@ -57,9 +57,9 @@ type Node struct {
 	Bus     string // D-Bus address of the system bus
 	Version string // of this program
 
-	LockID string // of this node in the lock server's list
-	// Lease returns the holder of the lock in the cluster; nil: nobody. See kubelease.Client.
-	Lease func(context.Context) (*fleet.LockHolder, error)
+	LockID string // of this node in the lock server's list, or the name of the node
+	// LockHolder returns the holder of the lock in the cluster; nil: nobody. See kubelease.Client and etcdlock.Client.
+	LockHolder func(context.Context) (*fleet.LockHolder, error)
 
 	// Reboots returns the nodes that kured reboots. See kured.Lock.
 	Reboots func(context.Context) ([]string, error)

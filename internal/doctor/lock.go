@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,50 +17,62 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/etcdlock"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // checkLock looks at the lock of the fleet: this node's id, and whether the server gives the lock and takes it back.
 func (n Node) checkLock(ctx context.Context, daemon *status.Status) []Finding {
 	switch lock := n.Apply.Lock; {
-	case lock.Lease != "":
-		lease := n.checkLease(ctx, daemon)
-		if lease.Verdict == Fail {
-			return []Finding{lease}
+	case lock.Lease != "" || lock.Etcd:
+		holder := n.checkHolder(ctx, daemon)
+		if holder.Verdict == Fail {
+			return []Finding{holder}
 		}
-		return []Finding{lease, n.tryLock(ctx, daemon)}
+		return []Finding{holder, n.tryLock(ctx, daemon)}
 	case lock.URL != "":
 		return []Finding{n.checkLockID(), n.tryLock(ctx, daemon)}
 	}
 	return nil
 }
 
-// checkLease compares the holder of the Lease with what the daemon knows. People and other programs can change it.
-func (n Node) checkLease(ctx context.Context, daemon *status.Status) Finding {
-	const check = "lease"
-	lease := n.Apply.Lock.Lease
-	h, err := n.Lease(ctx)
+// etcdKey is the key of the lock in etcd; empty: it is elsewhere.
+func (n Node) etcdKey() string {
+	if n.Apply.Lock.Etcd {
+		return etcdlock.Key
+	}
+	return ""
+}
+
+// checkHolder compares the holder of a lock in the cluster with what the daemon knows. People and other programs can
+// change it.
+func (n Node) checkHolder(ctx context.Context, daemon *status.Status) Finding {
+	const check = "lock holder"
+	h, err := n.LockHolder(ctx)
 	var known fleet.LockStatus
 	if daemon != nil && daemon.Lock != nil {
 		known = *daemon.Lock
 	}
-	free := (&fleet.LockStatus{Lease: lease}).FreeCommand()
+	name := cmp.Or(n.Apply.Lock.Lease, n.etcdKey())
+	free := (&fleet.LockStatus{Lease: n.Apply.Lock.Lease, Etcd: n.etcdKey()}).FreeCommand()
 	switch {
 	case err != nil:
-		return fail(check, err, leaseRemedy(err, lease))
+		return fail(check, err, n.lockRemedy(err))
 	case known.State == fleet.LockHeld && (h == nil || h.ID != n.LockID):
-		return warn(check, "the daemon has the lock, but "+lease+" has "+holderOf(h)+": somebody changed it",
+		return warn(check, "the daemon has the lock, but "+name+" has "+holderOf(h)+": somebody changed it",
 			"when the pods of this node are healthy, run image-update-agent lock release")
 	case h == nil:
-		return ok(check, lease+" is free; the name of this node is "+n.LockID)
+		return ok(check, name+" is free; the name of this node is "+n.LockID)
 	case h.ID == n.LockID && known.State != "" && known.State.IsIdle():
-		return warn(check, lease+" has this node as "+holderOf(h)+", but the daemon does not need the lock",
+		return warn(check, name+" has this node as "+holderOf(h)+", but the daemon does not need the lock",
 			"if no other machine has the name "+n.LockID+", run "+free)
 	case h.Gone:
-		return warn(check, lease+" has "+holderOf(h)+", which is no node of the cluster: all other nodes wait",
+		return warn(check, name+" has "+holderOf(h)+", which is no node of the cluster: all other nodes wait",
 			"run "+free)
+	case n.Apply.Lock.Etcd && h.ID != n.LockID: // etcd does not know the nodes of the cluster
+		return ok(check, name+" has "+holderOf(h)+"; if it is gone for good, run "+free)
 	}
-	return ok(check, lease+" has "+holderOf(h))
+	return ok(check, name+" has "+holderOf(h))
 }
 
 func holderOf(h *fleet.LockHolder) string {
@@ -72,10 +85,14 @@ func holderOf(h *fleet.LockHolder) string {
 	return "holder " + h.ID + " since " + h.Since.Format(time.RFC3339)
 }
 
-// leaseRemedy is how to reach a Lease. The API server says itself which permission is missing.
-func leaseRemedy(err error, lease string) string {
-	if e, is := errors.AsType[*fleet.LockError](err); is && e.Status == http.StatusForbidden {
-		namespace, _, _ := strings.Cut(lease, "/")
+// lockRemedy is how to reach a lock in the cluster. The API server says itself which permission is missing.
+func (n Node) lockRemedy(err error) string {
+	e, is := errors.AsType[*fleet.LockError](err)
+	switch lock := n.Apply.Lock; {
+	case lock.Etcd:
+		return "correct the flags of etcd in this node's kube-apiserver or etcd manifest, or restore the connection to etcd"
+	case is && e.Status == http.StatusForbidden:
+		namespace, _, _ := strings.Cut(lock.Lease, "/")
 		return "let the user of the kubeconfig get, create and update leases.coordination.k8s.io in namespace " +
 			namespace + ": docs/fleets.md has a Role"
 	}
@@ -130,8 +147,8 @@ func (n Node) tryLock(ctx context.Context, daemon *status.Status) Finding {
 	}
 	l := daemon.Lock
 	switch set := n.Apply.Lock; {
-	case l == nil || l.Lease != set.Lease || l.ID != n.LockID,
-		set.Lease == "" && (l.Server != set.URL || l.Group != set.Group):
+	case l == nil || l.Lease != set.Lease || l.Etcd != n.etcdKey() || l.ID != n.LockID || l.Server != set.URL,
+		set.URL != "" && l.Group != set.Group:
 		return warn(check, "not tried: the daemon uses other settings for the lock",
 			"run systemctl reload image-update-agent, then doctor again")
 	case l.IsStuck():
@@ -160,8 +177,8 @@ func (n Node) tryLock(ctx context.Context, daemon *status.Status) Finding {
 	case errors.Is(err, release.ErrHeld):
 		return advise(check, "it answers, but a release was not tried: "+err.Error(),
 			"run doctor again when no other node has the lock")
-	case n.Apply.Lock.Lease != "":
-		return fail(check, err, leaseRemedy(err, n.Apply.Lock.Lease))
+	case n.Apply.Lock.URL == "":
+		return fail(check, err, n.lockRemedy(err))
 	default:
 		return fail(check, err, "correct apply.lock.url, group, ca, cert or key, or repair the lock server; "+
 			"if this id already has the lock and no machine has the same machine-id, run image-update-agent lock release")
@@ -173,16 +190,19 @@ const stuck = "see the log of the lock server; if it identifies nodes by Zincati
 
 // stuck is how to release a lock that the server does not take back.
 func (n Node) stuck(err error) string {
-	if lease := n.Apply.Lock.Lease; lease != "" {
-		return leaseRemedy(err, lease)
+	if n.Apply.Lock.URL == "" {
+		return n.lockRemedy(err)
 	}
 	return stuck
 }
 
 func worked(l *fleet.LockStatus) Finding {
 	place := l.Server
-	if l.Lease != "" {
+	switch {
+	case l.Lease != "":
 		place = "the Lease " + l.Lease
+	case l.Etcd != "":
+		place = "the etcd key " + l.Etcd
 	}
 	return ok("lock", fmt.Sprintf("%s gave the lock and took it back at %s", place, l.WorkedAt.Format(time.RFC3339)))
 }

@@ -152,9 +152,9 @@ func failedAdvice(s status.Status) string {
 			return "find out why the pod did not become healthy; the agent releases the lock once it is healthy. " +
 				"To let the other nodes continue now: image-update-agent lock release"
 		case status.KindUnlock:
-			if s.Lock != nil && s.Lock.Lease != "" {
+			if s.Lock != nil && s.Lock.Server == "" {
 				return "the agent tries again by itself, or at once with image-update-agent lock release; " +
-					"image-update-agent doctor shows whether it may change the Lease"
+					"image-update-agent doctor shows whether it may change the lock"
 			}
 			return "see the log of the lock server; if it identifies nodes by Zincati's id, as poseidon's fleetlock does, set " +
 				"apply.lock.id: zincati. The agent tries again by itself, or at once with image-update-agent lock release; " +

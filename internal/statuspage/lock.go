@@ -3,6 +3,7 @@
 package statuspage
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/fleet"
@@ -13,18 +14,18 @@ import (
 func Lock(to *terminal.Page, l fleet.LockStatus) error {
 	p := &page{Page: to}
 	p.Item(labelled("Lock:"), p.lockLine(l))
-	if l.Lease == "" {
+	switch {
+	case l.Lease != "":
+		p.Item(labelled("Lease:"), l.Lease+", for "+podsOf(l.Pods))
+	case l.Etcd != "":
+		p.Item(labelled("etcd key:"), l.Etcd+", for "+podsOf(l.Pods))
+	default:
 		p.Item(labelled("Server:"), terminal.OneLine(l.Server))
 		p.Item(labelled("Group:"), l.Group+", for "+podsOf(l.Pods))
-	} else {
-		p.Item(labelled("Lease:"), l.Lease+", for "+podsOf(l.Pods))
 	}
 	p.Item(labelled("This node:"), l.ID)
-	switch isAnother := len(l.Holders) > 0; {
-	case isAnother && l.Lease != "":
-		p.Item(labelled("If gone:"), l.FreeCommand())
-	case isAnother:
-		p.Item(labelled("If gone:"), "release its lock on the server")
+	if len(l.Holders) > 0 { // another node
+		p.Item(labelled("If gone:"), cmp.Or(l.FreeCommand(), "release its lock on the server"))
 	}
 	return p.Flush()
 }
