@@ -52,7 +52,7 @@ func TestKuredOfARealAPIServer(t *testing.T) {
 	assert.Empty(t, api.Requests(isAgent), "of an idle agent")
 	applies("4.0.0-rev1-build1.2")
 	asked := api.Requests(isAgent)
-	assert.Contains(t, asked, "GET /apis/apps/v1/namespaces/kube-system/daemonsets/kured")
+	assert.Contains(t, asked, "get /apis/apps/v1/namespaces/kube-system/daemonsets/kured")
 
 	ask(http.MethodPost, "", `{"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "kured"}, "spec": {
 		"selector": {"matchLabels": {"name": "kured"}}, "template": {"metadata": {"labels": {"name": "kured"}},
@@ -68,7 +68,7 @@ func TestKuredOfARealAPIServer(t *testing.T) {
 	annotate("null")
 	n.WriteFile("etc/kubernetes/admin.conf", registrytest.Text(t, api.Kubeconfig("stranger")))
 	held("lock of kured in DaemonSet kube-system/kured at ")
-	story.Diagnosed(t, story.Diagnose(t, n, 1)["kured"], "fail", `403: daemonsets.apps "kured" is forbidden`)
+	story.Diagnosed(t, story.Diagnose(t, n, 1)["kured"], "failed", `403: daemonsets.apps "kured" is forbidden`)
 	n.WriteFile("etc/kubernetes/admin.conf", admin)
 	applies("4.0.0-rev1-build1.3")
 	asked = api.Requests(isAgent)

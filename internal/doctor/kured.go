@@ -17,8 +17,8 @@ func (n Node) checkKured(ctx context.Context) []Finding {
 	namespace, name, _ := strings.Cut(set, "/")
 	switch nodes, err := n.Reboots(ctx); {
 	case err != nil:
-		return []Finding{fail(check, err, "correct apply.kured or apply.lock.kubeconfig, or let its user get daemonsets.apps "+
-			name+" in namespace "+namespace+": docs/fleets.md has a Role")}
+		return []Finding{fail(check, err, "correct apply.kured or apply.lock.kubeconfig, or let its user get "+
+			"daemonsets.apps "+name+" in namespace "+namespace+": docs/fleets.md has a Role")}
 	case len(nodes) > 0:
 		return []Finding{advise(check, "kured reboots "+strings.Join(nodes, ", ")+": nothing is applied meanwhile",
 			"wait for the reboot; if it does not end, see kubectl -n "+namespace+" logs daemonset/"+name)}

@@ -148,8 +148,9 @@ func (l Lock) annotations(ctx context.Context, k kubeconfig.Config) (map[string]
 	}
 	errJSON := json.Unmarshal(body, &said)
 	isStatus := errJSON == nil && said.Kind == "Status"
+	isMissing := isStatus && said.Reason == "NotFound" && said.Details.Kind == "daemonsets"
 	switch {
-	case resp.StatusCode == http.StatusNotFound && isStatus && said.Reason == "NotFound" && said.Details.Kind == "daemonsets":
+	case resp.StatusCode == http.StatusNotFound && isMissing:
 		return nil, nil //nolint:nilnil // no annotations
 	case resp.StatusCode != http.StatusOK && isStatus:
 		return nil, fmt.Errorf("%d: %s", resp.StatusCode, outside.Text(said.Message))
