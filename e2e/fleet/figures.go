@@ -38,6 +38,7 @@ func Make() Document {
 			"fleet-peers.svg":   drawPeers(peers),
 			"fleet-staging.svg": drawStaging(loads),
 			"fleet-waves.svg":   drawWaves(Waves()),
+			"fleet-stands.svg":  drawStanding(Waves()[0]),
 		},
 		Tables: fleetTable(results) + "\n" + peerTable(peers) + "\n" + stagingTable(loads) + "\n" + waveTable(Waves()),
 	}

@@ -33,6 +33,18 @@ func TestPageShowsTheSimulation(t *testing.T) {
 	assert.Equal(t, want, string(have))
 }
 
+// Each node of a rollout is staged, then runs the release or has failed.
+func TestWhereTheNodesStand(t *testing.T) {
+	t.Parallel()
+	w := Waves()[0]
+	begun := w.Begin()
+	assert.Equal(t, Standing{Run: 9_998, Failed: 2}, w.Standing(begun, 84*time.Hour, failedNodes()...))
+	assert.Len(t, begun, w.Nodes)
+	half := w.Standing(begun, 36*time.Hour, failedNodes()...)
+	assert.Equal(t, w.Nodes, half.Staged+half.Run+half.Failed, "all have polled")
+	assert.Zero(t, w.Standing(begun, -1))
+}
+
 // TestPeaks checks the goals: the simulation is deterministic.
 func TestPeaks(t *testing.T) {
 	t.Parallel()

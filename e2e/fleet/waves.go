@@ -105,6 +105,53 @@ func (w Wave) share(begun []Begun, by time.Duration) float64 {
 	return 100 * float64(n) / float64(w.Nodes)
 }
 
+// Standing is how many nodes stage, run and failed a release, as `image-catalog fleet` counts them.
+type Standing struct{ Staged, Run, Failed int }
+
+// Standing counts the nodes at a time after the publication. A node stages the release at its first poll; the failed
+// ones, of those that begin, do not run it.
+func (w Wave) Standing(begun []Begun, at time.Duration, failed ...string) Standing {
+	var s Standing
+	for _, b := range begun {
+		switch {
+		case b.At <= at && slices.Contains(failed, b.Node):
+			s.Failed++
+		case b.At <= at:
+			s.Run++
+		case policy.NextSlot(Epoch(), w.Interval, b.Node).Sub(Epoch()) <= at:
+			s.Staged++
+		}
+	}
+	return s
+}
+
+// failedNodes fail in the figure.
+func failedNodes() []string { return []string{nodeID(17), nodeID(4711)} }
+
+func drawStanding(w Wave) []byte {
+	c := Chart{
+		Title: "10,000 nodes: where they stand in a rollout of 72 h", XLabel: "hours after publication",
+		YLabel: "nodes (logarithmic)", X1: 84, Y0: 0.5, Y1: 60_000, Legend: 0.04,
+		XTicks: []float64{0, 12, 24, 36, 48, 60, 72, 84}, YTicks: []float64{1, 10, 100, 1000, 10_000},
+	}
+	begun := w.Begin()
+	for i, of := range []struct {
+		name  string
+		count func(Standing) int
+	}{
+		{"run it", func(s Standing) int { return s.Run }},
+		{"failed", func(s Standing) int { return s.Failed }},
+		{"staged", func(s Standing) int { return s.Staged }},
+	} {
+		s := Series{Name: of.name, Color: colors[i], Width: waveBin.Hours()}
+		for at := waveBin; at <= 84*time.Hour; at += waveBin {
+			s.Y = append(s.Y, float64(of.count(w.Standing(begun, at, failedNodes()...))))
+		}
+		c.Series = append(c.Series, s)
+	}
+	return SVG(1, []Chart{c})
+}
+
 const waveBin = 30 * time.Minute
 
 func drawWaves(waves []Wave) []byte {
