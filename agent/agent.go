@@ -23,8 +23,8 @@ import (
 )
 
 // Agent runs cycles. The optional fields are Catalog, Preconditions, Readiness, Inhibitor, FleetLock, Quorum, Reboots,
-// Pacer, Verifier, Meter, Events, LocalRegistry, Progress and Jitter. It is not safe for concurrent use; Loop serializes
-// the calls.
+// Pacer, Verifier, Meter, Events, LocalRegistry, Progress and Jitter. It is not safe for concurrent use; Loop
+// serializes the calls.
 type Agent struct {
 	Source        source.Source
 	Catalog       catalog.Channel // nil: the registry's tags only

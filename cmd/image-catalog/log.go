@@ -119,7 +119,8 @@ func didWhat(page *terminal.Page, e catalog.Entry) string {
 	case catalog.ActionAdd:
 		return "added " + terminal.Plural(len(e.Changes), "release")
 	case catalog.ActionPromote:
-		if !slices.ContainsFunc(e.Changes, func(c catalog.Change) bool { return c.Release.Rollout == nil || c.Release.Rollout.Paused == nil }) {
+		spreads := func(c catalog.Change) bool { return c.Release.Rollout == nil || c.Release.Rollout.Paused == nil }
+		if !slices.ContainsFunc(e.Changes, spreads) {
 			return "paused the rollout of " + terminal.Plural(len(e.Changes), "release")
 		}
 		return "promoted " + terminal.Plural(len(e.Changes), "release")

@@ -14,8 +14,8 @@ import (
 )
 
 // frugalNotifier is a systemd.Notifier that returns memory to the kernel after cycles, at most once a minute: at once
-// after a cycle that follows a quiet minute, else a minute later. Collecting after each of many cycles took a quarter of
-// their CPU. A cycle that leaves much memory, as one that stages does, returns it at once.
+// after a cycle that follows a quiet minute, else a minute later. Collecting after each of many cycles took a quarter
+// of their CPU. A cycle that leaves much memory, as one that stages does, returns it at once.
 type frugalNotifier struct {
 	*systemd.Notifier
 	heap  func() uint64 // bytes of the heap in memory

@@ -30,7 +30,7 @@ func TestMemoryIsReturned(t *testing.T) {
 		// after lets time pass until another cycle ends, and returns how often memory was returned.
 		after := func(d time.Duration) int {
 			before := freed
-			time.Sleep(d) // the bubble's time
+			<-time.After(d) // the bubble's time
 			synctest.Wait()
 			f.Status("")
 			return freed - before
@@ -47,7 +47,7 @@ func TestMemoryIsReturned(t *testing.T) {
 		assert.Equal(t, 1, after(time.Second), "it left much")
 		heap = mostHeap
 		assert.Equal(t, 0, after(time.Second))
-		time.Sleep(2 * idleAfter)
+		<-time.After(2 * idleAfter)
 	})
 }
 

@@ -73,8 +73,8 @@ type made interface {
 	Digest() (v1.Hash, error)
 }
 
-// answers are the packed programs of all images, by path: a function that returns one and its error. Compressing it takes
-// longer than the rest of an image, so a process does it once.
+// answers are the packed programs of all images, by path: a function that returns one and its error. Compressing it
+// takes longer than the rest of an image, so a process does it once.
 var answers sync.Map
 
 func packedAnswer(path string) (packed, error) {

@@ -48,8 +48,11 @@ func TestPageTranslatesTheDaemonsTexts(t *testing.T) {
 			assert.NotContains(t, shown, h.Summary)
 			assert.Contains(t, shown, h.Details)
 		}
-		for _, text := range []string{"Kein Wartungsfenster ist offen.", "Sein Grain: tx_update", "Der Tag zeigt jetzt auf einen älteren Build. built earlier",
-			"es nennt einen Digest, also startet kubelet genau dieses Image", "Der Datenträger ist zu voll. 4 MB free"} {
+		for _, text := range []string{
+			"Kein Wartungsfenster ist offen.", "Sein Grain: tx_update", "Der Datenträger ist zu voll. 4 MB free",
+			"Der Tag zeigt jetzt auf einen älteren Build. built earlier",
+			"es nennt einen Digest, also startet kubelet genau dieses Image",
+		} {
 			assert.Contains(t, shown, text)
 		}
 		assert.Empty(t, page.Console())
