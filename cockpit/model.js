@@ -208,10 +208,10 @@ export function ruleReason({ rule, reason }) {
 /** What went wrong, in the same form. */
 export function failure({ kind, text }) {
     const texts = {
-        disk: _("The disk is too full."), unsigned: _("The release is not signed yet."), forged: _("No signature is valid."),
+        unsigned: _("The release is not signed yet."), forged: _("No signature is valid."), disk: _("The disk is too full."),
         "not-found": _("The registry does not have it."), platform: _("The image is not for this node."),
-        source: _("The registry does not answer."), unlisted: _("The release catalog does not list the image."),
-        catalog: _("The release catalog cannot be used."), "not-up": _("The pod did not come up."),
+        unlisted: _("The release catalog does not list the image."), catalog: _("The release catalog cannot be used."),
+        source: _("The registry does not answer."), "not-up": _("The pod did not come up."),
         conflict: _("The pod manifest was changed meanwhile."),
     };
     return texts[kind] ? { text: texts[kind], cause: text } : { text, cause: "" };

@@ -65,7 +65,7 @@ func (l *tagLists) list(
 	if !ok || kept.Error != "" {
 		return nil, fmt.Errorf("%s: no tag list: %s", repository, kept.Error)
 	}
-	return a.Memory.ordered(repository, kept.Tags, a.Policy.RuleFor(repository).Scheme), nil
+	return l.memory(repository).ordered(repository, kept.Tags, a.Policy.RuleFor(repository).Scheme), nil
 }
 
 // haver is a Source that detects an incomplete list by the tags that it lacks: see registry.TagsHaving. With an error
@@ -142,6 +142,15 @@ func (l *tagLists) noList(repository string) *record.NoList {
 		return l.asker.Record.Lists[repository].NoList
 	}
 	return nil
+}
+
+// memory returns the memory for the list of a repository; nil for one that this round fetched, which may have a hundred
+// thousand tags.
+func (l *tagLists) memory(repository string) *Memory {
+	if _, fetched := l.tags[repository]; fetched {
+		return nil
+	}
+	return l.asker.Memory
 }
 
 // unread returns tags that were not parsed, of the newest list.
