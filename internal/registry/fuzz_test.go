@@ -27,7 +27,7 @@ func FuzzTagPage(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, page []byte) {
 		list := tagList{seen: map[string]bool{}}
-		if list.read(bytes.NewReader(page)) != nil {
+		if list.read(bytes.NewReader(page), false) != nil {
 			return
 		}
 		assert.Equal(t, len(page), list.bytes)
@@ -39,7 +39,7 @@ func FuzzTagPage(f *testing.F) {
 		sorted := slices.Sorted(slices.Values(list.tags))
 		assert.Len(t, slices.Compact(sorted), len(list.tags), "each once")
 		once := slices.Clone(list.tags)
-		err := list.read(bytes.NewReader(page))
+		err := list.read(bytes.NewReader(page), false)
 		assert.Equal(t, once, list.tags)
 		if len(once) > 0 && list.invalid == 0 {
 			require.ErrorContains(t, err, "repeats")

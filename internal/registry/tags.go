@@ -114,7 +114,7 @@ func (e endpoint) tagPage(ctx context.Context, u *url.URL, list *tagList) (http.
 			if isPage(h) {
 				return errPage
 			}
-			if err := list.read(body); err != nil {
+			if err := list.read(body, h.Get("Link") == ""); err != nil {
 				return fmt.Errorf("tag list: %w", err)
 			}
 			return nil
@@ -126,17 +126,18 @@ func (e endpoint) tagPage(ctx context.Context, u *url.URL, list *tagList) (http.
 type tagList struct {
 	tags    []string
 	seen    map[string]bool
+	last    string // of the pages so far
 	invalid int
 	bytes   int // of the pages so far
 }
 
 // read reads a page as it arrives, and adds it.
-func (l *tagList) read(page io.Reader) error {
+func (l *tagList) read(page io.Reader, isLast bool) error {
 	names, err := distspec.ReadTagPage(countedPage{page, l}, maxTags)
 	if err != nil {
 		return err
 	}
-	return l.add(names)
+	return l.add(names, isLast)
 }
 
 // countedPage counts the bytes of all pages.
@@ -167,10 +168,13 @@ func (l *tagList) lacks(known []string, mirror bool) error {
 	return nil
 }
 
-// add adds a page. A page with only known tags means that the host repeats its pages.
-func (l *tagList) add(names []string) error {
+// add adds a page. A page with only known tags means that the host repeats its pages. But for some hosts a page begins
+// with the last tag of the page before, so the last one may have this tag alone.
+func (l *tagList) add(names []string, isLast bool) error {
+	before := l.last
 	known := 0
 	for _, tag := range names {
+		l.last = tag
 		switch {
 		case tags.Classify(tag) == tags.ClassInvalid:
 			l.invalid++
@@ -183,7 +187,7 @@ func (l *tagList) add(names []string) error {
 			l.tags = append(l.tags, tag)
 		}
 	}
-	if known > 0 && known == len(names) {
+	if known > 0 && known == len(names) && !(isLast && known == 1 && names[0] == before) {
 		return errors.New("page repeats")
 	}
 	return nil

@@ -142,7 +142,9 @@ func TestHostsWithAGreatestPage(t *testing.T) {
 // Pages may be empty and overlap; the order is the host's.
 func TestOddPages(t *testing.T) {
 	t.Parallel()
-	bodies := []string{`{"tags":["b","a"]}`, `{"tags":[]}`, `{"tags":["a","c"]}`, `{"name":"app"}`, `{"tags":["d","d"]}`, `{"tags":null}`}
+	bodies := []string{
+		`{"tags":["b","a"]}`, `{"tags":[]}`, `{"tags":["a","c"]}`, `{"name":"app"}`, `{"tags":["d","d"]}`, `{"tags":null}`, `{"tags":["d"]}`,
+	}
 	f := newFake(t)
 	f.answer(tagPages(len(bodies), func(page int) string { return bodies[page] }))
 	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
@@ -197,6 +199,10 @@ func TestPagesThatAreRefused(t *testing.T) {
 			w.Header().Set("Link", fmt.Sprintf(`<?last=%sx>; rel="next"`, req.URL.Query().Get("last")))
 			_, _ = w.Write([]byte(`{"tags":["1"]}`))
 		}, "page repeats", 2},
+		{"the first page as the last", tagPages(2, func(int) string { return `{"tags":["1","2"]}` }), "page repeats", 2},
+		{"an earlier tag as the last page", tagPages(2, func(page int) string {
+			return []string{`{"tags":["1","2"]}`, `{"tags":["1"]}`}[page]
+		}), "page repeats", 2},
 		{"endless", func(w http.ResponseWriter, req *http.Request) {
 			pages(1<<30, relative)(w, req)
 		}, "more than 200 pages", 200},
