@@ -66,7 +66,13 @@ func (a *app) promoteCommand() *cobra.Command {
 			if o.revert {
 				return wantArgs(false, "CHANNEL")(cmd, args)
 			}
-			return wantArgs(true, "FROM", "TO")(cmd, args)
+			if err := wantArgs(true, "FROM", "TO")(cmd, args); err != nil {
+				return err
+			}
+			if args[0] == args[1] {
+				return cli.Usage(fmt.Errorf("%s: FROM and TO are the same channel", args[0]))
+			}
+			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := exclusive(cmd, "revert", "set", "all", "withdrawn", "soaked", "rollout", "now"); err != nil {
