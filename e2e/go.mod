@@ -10,8 +10,8 @@ require (
 	github.com/containerd/platforms v1.0.0-rc.5
 	github.com/godbus/dbus/v5 v5.2.4
 	github.com/google/go-containerregistry v0.22.1
-	github.com/kubic-project/image-update-agent v0.0.0-00010101000000-000000000000
 	github.com/klauspost/compress v1.20.0
+	github.com/kubic-project/image-update-agent v0.0.0-00010101000000-000000000000
 	github.com/opencontainers/go-digest v1.0.0
 	github.com/opencontainers/image-spec v1.1.1
 	github.com/pelletier/go-toml/v2 v2.4.3
