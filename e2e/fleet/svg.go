@@ -19,6 +19,7 @@ type Chart struct {
 	Bands          []Band
 	Lines          []Line
 	Legend         float64 // position of the legend, as a part of the width
+	LegendTop      float64 // and in pixels below the top
 	Series         []Series
 }
 
@@ -115,7 +116,7 @@ func (c Chart) draw(b *strings.Builder, w, h float64) {
 		}
 		fmt.Fprintf(b, `<path d="%s" fill="none" stroke="%s" stroke-width="1.3"/>`+"\n", p.String(), s.Color)
 		if s.Name != "" {
-			row := top + 10 + float64(i)*13
+			row := top + c.LegendTop + 10 + float64(i)*13
 			fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="10" height="3" fill="%s"/>`+"\n", left+c.Legend*w, row-4, s.Color)
 			text(b, left+c.Legend*w+15, row, "start", "", s.Name)
 		}

@@ -130,8 +130,8 @@ func failedNodes() []string { return []string{nodeID(17), nodeID(4711)} }
 
 func drawStanding(w Wave) []byte {
 	c := Chart{
-		Title: "10,000 nodes: where they stand in a rollout of 72 h", XLabel: "hours after publication",
-		YLabel: "nodes (logarithmic)", X1: 84, Y0: 0.5, Y1: 60_000, Legend: 0.04,
+		Title: "10,000 nodes: where they stand in a rollout of 72 h (logarithmic)", XLabel: "hours after publication",
+		YLabel: "nodes", X1: 84, Y0: 0.5, Y1: 20_000, Legend: 0.25, LegendTop: 55,
 		XTicks: []float64{0, 12, 24, 36, 48, 60, 72, 84}, YTicks: []float64{1, 10, 100, 1000, 10_000},
 	}
 	begun := w.Begin()
