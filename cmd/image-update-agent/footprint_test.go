@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime"
 	"runtime/debug"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,31 +23,32 @@ func TestMemoryIsReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, err := systemd.NewNotifier(slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
-		freed, heap := 0, uint64(0)
-		free := func() { freed++ }
+		var freed atomic.Int64
+		heap := uint64(0)
+		free := func() { freed.Add(1) }
 		f := &frugalNotifier{
 			Notifier: n, heap: func() uint64 { return heap }, free: free, idle: time.AfterFunc(idleAfter, free),
 		}
 		// after lets time pass until another cycle ends, and returns how often memory was returned.
-		after := func(d time.Duration) int {
-			before := freed
+		after := func(d time.Duration) int64 {
+			before := freed.Load()
 			<-time.After(d) // the bubble's time
 			synctest.Wait()
 			f.Status("")
-			return freed - before
+			return freed.Load() - before
 		}
-		assert.Equal(t, 1, after(0), "the first cycle")
-		total := 0
+		assert.EqualValues(t, 1, after(0), "the first cycle")
+		total := int64(0)
 		for range 600 {
 			total += after(time.Second)
 		}
 		assert.InDelta(t, 10, total, 1, "of ten minutes of cycles")
-		assert.Equal(t, 2, after(10*time.Minute), "a minute after a cycle, and after the next one")
-		assert.Equal(t, 1, after(10*time.Minute), "nothing was left to return")
+		assert.EqualValues(t, 2, after(10*time.Minute), "a minute after a cycle, and after the next one")
+		assert.EqualValues(t, 1, after(10*time.Minute), "nothing was left to return")
 		heap = mostHeap + 1
-		assert.Equal(t, 1, after(time.Second), "it left much")
+		assert.EqualValues(t, 1, after(time.Second), "it left much")
 		heap = mostHeap
-		assert.Equal(t, 0, after(time.Second))
+		assert.EqualValues(t, 0, after(time.Second))
 		<-time.After(2 * idleAfter)
 	})
 }
