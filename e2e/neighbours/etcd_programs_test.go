@@ -25,6 +25,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/node"
+	rig "github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
 	"github.com/kubic-project/image-update-agent/internal/quorum"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
@@ -170,10 +171,7 @@ func etcdBase(t *testing.T, root, part string) map[string]string {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	return story.Address(rig.FreePort(t))
 }
 
 // TestMembersOfEachEtcdAreFound starts members of each series with client URLs and certificates from flags, variables,

@@ -277,12 +277,7 @@ func TestEtcdsSettingsAreReadAsByEtcd(t *testing.T) {
 // TestEtcdWithURLsForHTTP checks that the newest etcd answers at its client URLs even if it has separate URLs for HTTP.
 func TestEtcdWithURLsForHTTP(t *testing.T) {
 	t.Parallel()
-	at := func() url.URL {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		defer func() { _ = l.Close() }()
-		return url.URL{Scheme: "http", Host: l.Addr().String()}
-	}
+	at := func() url.URL { return url.URL{Scheme: "http", Host: freeAddress(t)} }
 	config := embed.NewConfig()
 	config.Dir, config.LogOutputs = t.TempDir(), []string{"/dev/null"}
 	client, http, peer := at(), at(), at()
