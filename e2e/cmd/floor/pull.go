@@ -15,6 +15,8 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // downloads is the number of concurrent layers: CRI's default for an image (max_concurrent_downloads).
@@ -112,7 +114,7 @@ func layer(client *http.Client, url string) (sent, plain int64, err error) {
 	}
 	defer body.Close()
 	hashed := &hashing{from: body, hash: sha256.New()}
-	unpacked, err := gzip.NewReader(bufio.NewReaderSize(hashed, 256<<10))
+	unpacked, err := unpack(bufio.NewReaderSize(hashed, 256<<10))
 	if err != nil {
 		return 0, 0, fmt.Errorf("%s: %w", url, err)
 	}
@@ -124,6 +126,18 @@ func layer(client *http.Client, url string) (sent, plain int64, err error) {
 		return 0, 0, fmt.Errorf("%s: got %s", url, got)
 	}
 	return hashed.read, plain, nil
+}
+
+// unpack reads gzip or zstd, by its first bytes.
+func unpack(packed *bufio.Reader) (io.Reader, error) {
+	magic, err := packed.Peek(4)
+	switch {
+	case err != nil:
+		return nil, err
+	case string(magic) == "\x28\xb5\x2f\xfd":
+		return zstd.NewReader(packed, zstd.WithDecoderConcurrency(1))
+	}
+	return gzip.NewReader(packed)
 }
 
 // hashing hashes and counts the bytes read.
