@@ -53,7 +53,9 @@ func pullServers() []server {
 	lts := tuned("1.7", "", "")
 	lts.Version = node.Containerd17
 	if os.Getenv(benchSmall) != "" {
-		return []server{old, plain, tuned("2 unpacks=4", "", unpacks)} // each form of the configuration
+		more := tuned("2 unpacks=4", "", unpacks)
+		old.works, more.works = old.works[:2], more.works[:1]
+		return []server{old, plain, more} // each form of the configuration
 	}
 	return []server{
 		old, pigz, lts, plain,
