@@ -65,7 +65,7 @@ func (l *tagLists) list(
 	if !ok || kept.Error != "" {
 		return nil, fmt.Errorf("%s: no tag list: %s", repository, kept.Error)
 	}
-	return l.memory(repository).ordered(repository, kept.Tags, a.Policy.RuleFor(repository).Scheme), nil
+	return a.Memory.ordered(repository, kept.Tags, a.Policy.RuleFor(repository).Scheme), nil
 }
 
 // haver is a Source that detects an incomplete list by the tags that it lacks: see registry.TagsHaving. With an error

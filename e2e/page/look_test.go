@@ -27,19 +27,25 @@ func axe(t *testing.T, n *node.Node) string {
 	return string(code)
 }
 
-// accessible asserts that a person with a screen reader, or with weak eyes, can use what the page shows. Without a rule,
-// it asserts all of axe's.
-func accessible(t *testing.T, page *browser.Tab, code, what string, rule ...string) {
+// accessible asserts that a person with a screen reader, or with weak eyes, can use what the page shows.
+func accessible(t *testing.T, page *browser.Tab, code, what string) {
 	t.Helper()
+	assert.Empty(t, violations(page, code, "{}"), what)
+}
+
+// readable asserts that the page's colors differ enough.
+func readable(t *testing.T, page *browser.Tab, code, what string) {
+	t.Helper()
+	assert.Empty(t, violations(page, code, `{runOnly: ["color-contrast"]}`), what)
+}
+
+// violations returns what axe finds, with its options.
+func violations(page *browser.Tab, code, options string) []string {
 	if browser.Eval[string](page, "typeof axe") == "undefined" {
 		browser.Eval[string](page, code+"; ''")
 	}
-	options := "{}"
-	if len(rule) > 0 {
-		options = fmt.Sprintf("{runOnly: [%q]}", rule[0])
-	}
-	assert.Empty(t, browser.Eval[[]string](page, fmt.Sprintf(`axe.run(%s).then(found => found.violations.flatMap(v =>
-		v.nodes.map(n => v.id + ": " + n.target + ": " + n.failureSummary)))`, options)), what)
+	return browser.Eval[[]string](page, fmt.Sprintf(`axe.run(%s).then(found => found.violations.flatMap(v =>
+		v.nodes.map(n => v.id + ": " + n.target + ": " + n.failureSummary)))`, options))
 }
 
 // wide reports whether the page is wider than the window.

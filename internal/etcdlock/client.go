@@ -24,6 +24,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/kubic-project/image-update-agent/agent/fleet"
+	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
 // Key is the key in etcd. It is next to /registry, where the API server keeps the objects of the cluster.
@@ -108,10 +109,8 @@ func (c *Client) Unlock(ctx context.Context) error {
 		if !is || e.Err == nil || isUnknown || c.o.Now().After(late) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, pause) != nil {
 			return err
-		case <-time.After(pause):
 		}
 	}
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/internal/kubeconfig"
+	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
 // Options configure a Client. All but Root, Timeout, Patience and Now are required.
@@ -115,10 +116,8 @@ func (c *Client) Unlock(ctx context.Context) error {
 		if !isAway(err) || c.o.Now().After(late) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, pause) != nil {
 			return err
-		case <-time.After(pause):
 		}
 	}
 }
