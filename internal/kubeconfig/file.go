@@ -16,8 +16,8 @@ type file struct {
 	Kind       string `yaml:"kind"`
 	Current    string `yaml:"current-context"`
 	Contexts   []struct {
-		Name    string  `yaml:"name"`
-		Context context `yaml:"context"`
+		Name    string `yaml:"name"`
+		Context pair   `yaml:"context"`
 	} `yaml:"contexts"`
 	Clusters []struct {
 		Name    string  `yaml:"name"`
@@ -29,7 +29,7 @@ type file struct {
 	} `yaml:"users"`
 }
 
-type context struct {
+type pair struct {
 	Cluster string `yaml:"cluster"`
 	User    string `yaml:"user"`
 }
@@ -97,7 +97,7 @@ func (f file) current() (c cluster, u user, err error) {
 	if f.Current == "" {
 		return c, u, errors.New("no current-context")
 	}
-	contexts, clusters, users := map[string]context{}, map[string]cluster{}, map[string]user{}
+	contexts, clusters, users := map[string]pair{}, map[string]cluster{}, map[string]user{}
 	for _, one := range f.Contexts {
 		contexts[one.Name] = one.Context
 	}

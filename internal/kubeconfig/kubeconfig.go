@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubeconfig reads a kubeconfig: the API server of its current context, and the credentials for it.
+// Package kubeconfig reads a kubeconfig: the API server of its current context, and the credentials for it. It makes
+// requests to that server, and reads why the server refuses one.
 //
 // It accepts a part of what kubectl accepts, with the same meaning (e2e/neighbours compares it with clientcmd): https,
 // authorities, a client certificate, a token or its file, tls-server-name and proxy-url. It refuses everything else

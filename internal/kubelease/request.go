@@ -3,7 +3,6 @@
 package kubelease
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -14,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/fleet"
+	"github.com/kubic-project/image-update-agent/internal/kubeconfig"
 	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
@@ -59,17 +59,9 @@ func (s *session) send(ctx context.Context, method, path string, l *object) ([]b
 	if l != nil {
 		body, _ = json.Marshal(l) // fields of JSON
 	}
-	req, err := http.NewRequestWithContext(ctx, method, s.config.Server+path, bytes.NewReader(body))
+	req, err := s.config.Request(ctx, method, path, s.o.Version, body)
 	if err != nil {
 		return nil, s.failed(ctx, err)
-	}
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", "image-update-agent/"+s.o.Version)
-	if l != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if s.config.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+s.config.Token)
 	}
 	resp, err := s.transport.RoundTrip(req) // a transport follows no redirect
 	if err != nil {
@@ -88,7 +80,7 @@ func (s *session) send(ctx context.Context, method, path string, l *object) ([]b
 
 // The reasons of Kubernetes' Status that the client knows.
 const (
-	reasonNotFound = "NotFound"
+	reasonNotFound = kubeconfig.ReasonNotFound
 	reasonConflict = "Conflict"
 	reasonExists   = "AlreadyExists"
 )
@@ -102,23 +94,16 @@ func (s *session) refused(resp *http.Response, body []byte) error {
 			e.RetryAt = latest
 		}
 	}
-	var said struct {
-		Kind    string `json:"kind"`
-		Reason  string `json:"reason"`
-		Message string `json:"message"`
-		Details struct {
-			Kind string `json:"kind"`
-		} `json:"details"`
-	}
+	said, isStatus := kubeconfig.ReadStatus(body)
 	switch {
-	case json.Unmarshal(body, &said) != nil || said.Kind != "Status":
+	case !isStatus:
 		e.Err = errors.New("the answer is not from an API server")
 	case resp.StatusCode >= http.StatusInternalServerError:
 		e.Kind, e.Err = outside.Line(said.Reason, maxReason), errors.New(outside.Text(said.Message))
 	default:
 		e.Kind, e.Value = outside.Line(said.Reason, maxReason), outside.Text(said.Message)
 	}
-	if e.Kind == reasonNotFound && said.Details.Kind != "leases" && said.Details.Kind != "nodes" {
+	if e.Kind == reasonNotFound && said.About != "leases" && said.About != "nodes" {
 		e.Kind = "" // such as the namespace
 	}
 	return e

@@ -112,15 +112,10 @@ func (l Lock) annotations(ctx context.Context, k kubeconfig.Config) (map[string]
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	namespace, name, _ := strings.Cut(l.DaemonSet, "/")
-	url := k.Server + "/apis/apps/v1/namespaces/" + namespace + "/daemonsets/" + name
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	path := "/apis/apps/v1/namespaces/" + namespace + "/daemonsets/" + name
+	req, err := k.Request(ctx, http.MethodGet, path, l.Version, nil)
 	if err != nil {
 		return nil, err
-	}
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", "image-update-agent/"+l.Version)
-	if k.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+k.Token)
 	}
 	transport := k.Transport()
 	transport.DisableKeepAlives, transport.DisableCompression, transport.MaxResponseHeaderBytes = true, true, maxHeader
@@ -133,31 +128,33 @@ func (l Lock) annotations(ctx context.Context, k kubeconfig.Config) (map[string]
 	if err != nil {
 		return nil, err
 	}
-	var said struct {
+	return l.read(resp.StatusCode, body)
+}
+
+// read returns the annotations of an answer.
+func (l Lock) read(code int, body []byte) (map[string]string, error) {
+	namespace, name, _ := strings.Cut(l.DaemonSet, "/")
+	status, isStatus := kubeconfig.ReadStatus(body)
+	isMissing := isStatus && status.Reason == kubeconfig.ReasonNotFound && status.About == "daemonsets"
+	switch {
+	case code == http.StatusNotFound && isMissing:
+		return nil, nil //nolint:nilnil // no annotations
+	case code != http.StatusOK && isStatus:
+		return nil, fmt.Errorf("%d: %s", code, outside.Text(status.Message))
+	case code != http.StatusOK:
+		return nil, fmt.Errorf("%d: the answer is not from an API server", code)
+	}
+	var set struct {
 		Kind     string `json:"kind"`
 		Metadata struct {
 			Namespace   string            `json:"namespace"`
 			Name        string            `json:"name"`
 			Annotations map[string]string `json:"annotations"`
 		} `json:"metadata"`
-		Reason  string `json:"reason"` // of a Status
-		Message string `json:"message"`
-		Details struct {
-			Kind string `json:"kind"`
-		} `json:"details"`
 	}
-	errJSON := json.Unmarshal(body, &said)
-	isStatus := errJSON == nil && said.Kind == "Status"
-	isMissing := isStatus && said.Reason == "NotFound" && said.Details.Kind == "daemonsets"
-	switch {
-	case resp.StatusCode == http.StatusNotFound && isMissing:
-		return nil, nil //nolint:nilnil // no annotations
-	case resp.StatusCode != http.StatusOK && isStatus:
-		return nil, fmt.Errorf("%d: %s", resp.StatusCode, outside.Text(said.Message))
-	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%d: the answer is not from an API server", resp.StatusCode)
-	case errJSON != nil || said.Kind != "DaemonSet" || said.Metadata.Namespace != namespace || said.Metadata.Name != name:
+	if json.Unmarshal(body, &set) != nil || set.Kind != "DaemonSet" ||
+		set.Metadata.Namespace != namespace || set.Metadata.Name != name {
 		return nil, errNoObject
 	}
-	return said.Metadata.Annotations, nil
+	return set.Metadata.Annotations, nil
 }
