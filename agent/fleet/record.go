@@ -37,9 +37,21 @@ type LockRecord struct {
 	Others []LockHolder `json:"others,omitempty"`
 }
 
+// as returns the record of a state of the same lock, without more.
+func (l *LockRecord) as(state LockState, since time.Time) LockRecord {
+	return LockRecord{
+		State: state, Since: since.UTC(), Server: l.Server, Group: l.Group, Lease: l.Lease, Etcd: l.Etcd,
+	}
+}
+
+// target sets the lock that is requested.
+func (l *LockRecord) target(at Lock) {
+	l.Server, l.Group, l.Lease, l.Etcd = at.Server, at.Group, at.Lease, at.Etcd
+}
+
 // Ask records a request for the lock before it is sent, for a pod manifest. A held lock stays held.
 func (l *LockRecord) Ask(file string, at Lock, now time.Time) {
-	l.Server, l.Group, l.Lease, l.Etcd = at.Server, at.Group, at.Lease, at.Etcd
+	l.target(at)
 	if l.State != LockWaiting && l.State != LockHeld {
 		l.State, l.Since, l.RetryAt, l.Failures = LockWaiting, now.UTC(), time.Time{}, 0
 	}
@@ -52,12 +64,11 @@ func (l *LockRecord) Ask(file string, at Lock, now time.Time) {
 // Take records that the server granted the lock. others hold it, too.
 func (l *LockRecord) Take(others []LockHolder, now time.Time) {
 	if l.State != LockHeld {
-		l.Since = now.UTC()
+		l.Since = now
 	}
-	*l = LockRecord{
-		State: LockHeld, Since: l.Since, Pods: l.Pods, Server: l.Server, Group: l.Group, Lease: l.Lease, Etcd: l.Etcd,
-		Given: true, Others: others,
-	}
+	held := l.as(LockHeld, l.Since)
+	held.Pods, held.Given, held.Others = l.Pods, true, others
+	*l = held
 }
 
 // Fail records that the server did not grant or did not release the lock.
@@ -80,18 +91,16 @@ func (l *LockRecord) Fail(err error, now time.Time, jitter float64) {
 // Release records a release before the request is sent.
 func (l *LockRecord) Release(now time.Time) {
 	if l.State != LockReleasing {
-		*l = LockRecord{
-			State: LockReleasing, Since: now.UTC(), Server: l.Server, Group: l.Group, Lease: l.Lease, Etcd: l.Etcd,
-			Given: l.Given,
-		}
+		releasing := l.as(LockReleasing, now)
+		releasing.Given = l.Given
+		*l = releasing
 	}
 }
 
 // Try records a trial before the lock is requested and released at once. After a crash it is released.
 func (l *LockRecord) Try(at Lock, now time.Time) {
-	*l = LockRecord{
-		State: LockReleasing, Since: now.UTC(), Server: at.Server, Group: at.Group, Lease: at.Lease, Etcd: at.Etcd,
-	}
+	l.target(at)
+	*l = l.as(LockReleasing, now)
 }
 
 // IsStuck reports whether the server did not accept the release.
@@ -99,11 +108,10 @@ func (l *LockRecord) IsStuck() bool { return l.State == LockReleasing && l.Error
 
 // Refuse records that the node requested the lock in vain, and does not hold it. was is the record of the request.
 func (l *LockRecord) Refuse(was LockRecord, now time.Time) {
-	*l = LockRecord{
-		State: LockRefused, Since: now.UTC(), Pods: was.Pods, Server: was.Server, Group: was.Group, Lease: was.Lease,
-		Etcd:  was.Etcd,
-		Error: was.Error, Kind: was.Kind, Host: was.Host, Status: was.Status, Holders: was.Holders,
-	}
+	refused := was.as(LockRefused, now)
+	refused.Pods, refused.Holders = was.Pods, was.Holders
+	refused.Error, refused.Kind, refused.Host, refused.Status = was.Error, was.Kind, was.Host, was.Status
+	*l = refused
 }
 
 // Retain forgets a refusal when nothing is offered any more to the pods that requested the lock.
