@@ -261,7 +261,7 @@ func TestWrongArguments(t *testing.T) {
 		"inspect Stage":                                     "Stage: not the name of a channel",
 		"promote stage prod":                                "want either IMAGE..., --set NAME or --all",
 		"promote stage prod velum --all":                    "want either IMAGE..., --set NAME or --all",
-		"promote stage stage velum":                         "stage: FROM and TO are the same channel",
+		"promote prod" + " prod velum":                      "prod: FROM and TO are the same channel",
 		"promote stage prod velum --start x":                "--rollout is missing",
 		"promote stage prod velum --rollout 48":             "want a duration such as 48h or 30d",
 		"promote stage prod velum --rollout 48h --start x":  `--start "x": want 2026-12-24, 2026-12-24T18:00:00+01:00`,

@@ -187,7 +187,8 @@ func (l *tagList) add(names []string, isLast bool) error {
 			l.tags = append(l.tags, tag)
 		}
 	}
-	if known > 0 && known == len(names) && !(isLast && known == 1 && names[0] == before) {
+	overlaps := isLast && len(names) == 1 && names[0] == before
+	if known > 0 && known == len(names) && !overlaps {
 		return errors.New("page repeats")
 	}
 	return nil
