@@ -119,7 +119,7 @@ function Registry(page) {
     const { dialog, act, ask, jump } = page;
     const { kind, registry, enable, gate } = dialog;
     return h(Ask, {
-        page, title: format(enable ? _("Enable the local registry for $0?") : _("Disable the local registry for $0?"), registry),
+        page, unread: !dialog.preview && _("What changes is still being read."), title: format(enable ? _("Enable the local registry for $0?") : _("Disable the local registry for $0?"), registry),
         action: enable ? _("Enable") : _("Disable"),
         onDo: () => act({ what: "registry", done: format(enable ? _("The local registry answers for $0") : _("The local registry no longer answers for $0"), registry) },
             daemon => enable ? daemon.enableLocalRegistry(registry, Boolean(gate)) : daemon.disableLocalRegistry(registry)),

@@ -313,6 +313,7 @@ cockpit.locale({
   "Waiting until its containers run": [null, "Warten, bis seine Container laufen"],
   "Wanted: $0. Now: $1.": [null, "Gewünscht: $0. Jetzt: $1."],
   "What changes could not be asked": [null, "Was sich ändert, war nicht zu erfahren"],
+  "What changes is still being read.": [null, "Was sich ändert, wird noch gelesen."],
   "What the next cycle does": [null, "Was der nächste Durchlauf tut"],
   "What to do:": [null, "Was zu tun ist:"],
   "When": [null, "Wann"],

@@ -129,11 +129,12 @@ export const Cell = ({ label, children, ...rest }) =>
 
 // The browser's own dialog keeps the focus inside, and Escape closes it. onDo gets the fields of the form. While busy, the
 // act goes on, and closing only hides the dialog. again: what it shows has changed, and is read again before it is done.
-export const Dialog = ({ title, children, action, danger, busy, again, onDo, onAgain, onClose }) => {
+// unread: why it cannot be done yet, since a part of what it shows is still being read.
+export const Dialog = ({ title, children, action, danger, busy, again, unread, onDo, onAgain, onClose }) => {
     const open = element => element && !element.open && element.showModal();
     const submit = event => {
         event.preventDefault();
-        if (busy)
+        if (busy || unread)
             return;
         if (again)
             return onAgain();
@@ -146,7 +147,7 @@ export const Dialog = ({ title, children, action, danger, busy, again, onDo, onA
                 h("h1", { class: "pf-v6-c-modal-box__title", id: "dialog-title" }, title)),
             h("div", { class: "pf-v6-c-modal-box__body" }, children),
             h("footer", { class: "pf-v6-c-modal-box__footer" },
-                h(Button, { type: "submit", kind: isDanger ? "danger" : "primary", busy }, again ? _("Read again") : action),
+                h(Button, { type: "submit", kind: isDanger ? "danger" : "primary", busy, disabled: unread }, again ? _("Read again") : action),
                 h(Button, { kind: "link", "data-do": "dismiss", onClick: onClose }, busy ? _("Continue in the background") : _("Cancel")))));
 };
 

@@ -5,6 +5,7 @@ package browser
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -95,10 +96,45 @@ func (t *Tab) do(steps ...chromedp.Action[chromedp.Void]) {
 // Go shows another page.
 func (t *Tab) Go(address string) { t.tb.Helper(); t.do(chromedp.Navigate(address)) }
 
-// Click clicks an element that a person sees, as soon as it can be pressed.
+// press finds where to press an element: null until it can be pressed, lies above all others and has stood still for two
+// frames. It notes whether the click reaches the element.
+const press = `(async selector => {
+	const frame = () => new Promise(requestAnimationFrame);
+	const center = ({ x, y, width, height }) => [x + width / 2, y + height / 2];
+	const element = document.querySelector(selector);
+	if (!element?.checkVisibility({ visibilityProperty: true }))
+		return null;
+	element.scrollIntoView({ block: "nearest", inline: "nearest", behavior: "instant" });
+	const before = String(element.getClientRects()[0] && center(element.getClientRects()[0]));
+	await frame();
+	await frame();
+	const place = element.getClientRects()[0] && center(element.getClientRects()[0]);
+	if (!place || String(place) !== before || !element.contains(document.elementFromPoint(...place)))
+		return null;
+	window.wasPressed = false;
+	element.addEventListener("click", () => { window.wasPressed = true; }, { once: true, capture: true });
+	return place;
+})(%s)`
+
+// Click clicks an element that a person sees, as soon as it can be pressed. The mouse presses a place and not an
+// element: where the element has moved away meanwhile, Click presses again.
 func (t *Tab) Click(selector string) {
 	t.tb.Helper()
-	t.do(chromedp.Click(selector+":not([aria-disabled=true])", chromedp.NodeVisible))
+	find := fmt.Sprintf(press, quote(selector+":not([aria-disabled=true])"))
+	node.Eventually(t.tb, selector+" can be pressed", Patience, func() error {
+		place, err := eval[[]float64](t, find)
+		if err != nil {
+			return err
+		}
+		if len(place) != 2 {
+			return errors.New("it is absent, disabled, hidden or moving")
+		}
+		t.do(chromedp.MouseClickXY(place[0], place[1]))
+		if wasPressed, err := eval[bool](t, "window.wasPressed !== false"); err == nil && !wasPressed {
+			return errors.New("it moved away from the mouse")
+		}
+		return nil // an error: the click has loaded another page
+	})
 }
 
 // Type types into an element.

@@ -6,12 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 
 	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/e2e/browser"
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
@@ -30,6 +32,19 @@ func busy() status.Status {
 		Registry: "other.example", Position: localregistry.Gate, Tags: []localregistry.ServedTag{}, Unanswered: []localregistry.UnservedTag{},
 	}}}
 	return s
+}
+
+// holdPreview has the next program that the page runs wait until answer() is called in the page.
+func holdPreview(page *browser.Tab) {
+	browser.Eval[string](page, `{
+		const { spawn } = cockpit;
+		cockpit.spawn = (...args) => {
+			cockpit.spawn = spawn;
+			const held = new Promise(resolve => { window.answer = resolve; });
+			return { stream: write => held.then(() => spawn(...args).stream(write)) };
+		};
+		""
+	}`)
 }
 
 // Each act has a dialog that says what it means, and asks the daemon for it.
@@ -62,7 +77,12 @@ func TestPageActs(t *testing.T) {
 		assert.Equal(t, `resume ["registry.example/a/image0"] false`, receive(t, page, d.acts))
 		page.Await("#result", "The hold has ended")
 
+		holdPreview(page)
 		page.Click("[data-do=enable]")
+		page.Await("dialog", "Asking")
+		assert.Equal(t, "true", page.Attribute(submit, "aria-disabled"), "nobody confirms what was not shown")
+		page.Press(kb.Enter)
+		browser.Eval[string](page, "window.answer(); ''")
 		page.Await("#preview", "/etc/containerd/certs.d/registry.example/hosts.toml becomes:")
 		page.Await("#preview pre", "http://127.0.0.1:334")
 		page.Click("#gate")
