@@ -23,7 +23,7 @@ func (a *app) tagsExplainCommand(flags *schemeFlags) *cobra.Command {
 For each OTHER tag, it shows the smallest value of updates that offers it, or the reason
 why none does and the tags.pattern that would. Without OTHER, it uses made-up examples.
 
-Exit status: 0 the tag can be ordered, 3 it cannot: the image gets rebuilds only.`,
+Exit status: 0 the tag can be ordered, 3 it cannot.`,
 		Example: `  image-update-agent tags explain 1.27.0-alpine
   image-update-agent tags explain 1.27.0-alpine3.19 1.27.1-alpine3.20
   image-update-agent tags explain --pattern '^(?P<version>.*)-alpine[0-9.]+$' \
@@ -37,7 +37,7 @@ Exit status: 0 the tag can be ordered, 3 it cannot: the image gets rebuilds only
 				return err
 			}
 			e := s.Explain(args[0], args[1:]...)
-			if err := a.show(e, func() error { return printExplanation(a.out, e) }); err != nil {
+			if err := a.show(e, func() error { return printExplanation(a.out, e, s) }); err != nil {
 				return err
 			}
 			if e.Reason != "" {
@@ -48,15 +48,18 @@ Exit status: 0 the tag can be ordered, 3 it cannot: the image gets rebuilds only
 	})
 }
 
-func printExplanation(out io.Writer, e tags.Explanation) error {
+func printExplanation(out io.Writer, e tags.Explanation, s tags.Scheme) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(name, value string) { fmt.Fprintf(table, "%s:\t%s\n", name, terminal.Quoted(value)) }
 	row("Tag", e.Tag)
 	row("Form", string(e.Form))
 	if e.Reason != "" {
 		fmt.Fprintf(table, "Not ordered:\t%s\n", terminal.OneLine(e.Reason))
-		row("Follows", "rebuilds of this tag only")
-		if e.Pattern != "" {
+		row("Follows", followed(e, s))
+		switch tag := tagIn(e.Tag); {
+		case e.Form == tags.ClassInvalid && tag != "":
+			row("Remedy", "give only the tag: "+tag)
+		case e.Pattern != "":
 			fmt.Fprintf(table, "Remedy:\ttags: {pattern: '%s'}\n", e.Pattern)
 		}
 		return table.Flush()
@@ -68,6 +71,7 @@ func printExplanation(out io.Writer, e tags.Explanation) error {
 			row(part[0], part[1])
 		}
 	}
+	row("Follows", followed(e, s))
 	fmt.Fprint(table, "\nTAG\tUPDATES\tWHY NOT\n")
 	for _, v := range e.Tags {
 		why := v.Reason
