@@ -3,11 +3,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/terminal"
 	"github.com/kubic-project/image-update-agent/manifests"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -107,17 +108,28 @@ func (a *app) preview(ctx context.Context, s settings, p policy.Policy, log *slo
 			delete(got.Wanted, file.Name) // it may have been named twice
 		}
 	}
-	for _, i := range got.Images {
-		if i.Error != "" {
-			errs = append(errs, fmt.Errorf("%s: %snot known", i.Place(), strings.TrimPrefix(i.Reference+": ", ": ")))
-		}
-	}
-	err := errors.Join(errs...)
+	err := errors.Join(append(errs, unknownImages(got.Images))...)
 	if err == nil && len(out.Images) == 0 && a.output != "json" {
 		_, err = fmt.Fprintln(a.out, "There is no image in these files.")
 		return err
 	}
 	return errors.Join(a.printPreview(out), err)
+}
+
+// unknownImages says once how many images have no answer, and what to do; the page and the JSON say why, for each.
+func unknownImages(images []preview.Image) error {
+	all, unknown := map[string]bool{}, map[string]bool{}
+	for _, i := range images {
+		name := cmp.Or(i.Reference, i.Place()) // an error about a whole file has no reference
+		if all[name] = true; i.Error != "" {
+			unknown[name] = true
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	return fmt.Errorf("no release found for %d of %s: check the image names, the network and the registry logins",
+		len(unknown), terminal.Plural(len(all), "image"))
 }
 
 func (a *app) printPreview(out previewed) error {

@@ -107,13 +107,13 @@ func TestPreviewWithoutSettings(t *testing.T) {
 
 func TestPreviewOfWhatCannotBeAsked(t *testing.T) {
 	t.Parallel()
-	out, errs, _, code := runPreview(t, []string{"HOST/none:1.0", "127.0.0.1:1/a:1.0", "HOST/haproxy:3.0.5-alpine"}, "--updates", "major")
+	out, errs, _, code := runPreview(t, []string{"HOST/none:1.0", "127.0.0.1:1/a:1.0", "HOST/none:1.0", "HOST/haproxy:3.0.5-alpine"}, "--updates", "major")
 	assert.Equal(t, 1, code)
 	assert.Contains(t, out, "3.2.1-alpine  minor", "one bad image does not hide the others")
 	assert.Contains(t, out, "Unknown:")
 	assert.Regexp(t, `web.yaml:7 +HOST/none +1.0 +- +-`, out)
-	assert.Contains(t, errs, "web.yaml:7: HOST/none:1.0: not known")
-	assert.Contains(t, errs, "web.yaml:9: 127.0.0.1:1/a:1.0: not known")
+	assert.Equal(t, "image-update-agent: error: no release found for 2 of 3 images: "+
+		"check the image names, the network and the registry logins\n", errs, "once, and why is on the page")
 	_, errs, _, code = runPreview(t, nil, "--updates", "all")
 	assert.Equal(t, 2, code)
 	assert.Contains(t, errs, `"all"`)
