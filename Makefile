@@ -138,7 +138,7 @@ bench: ## run the benchmarks, also of comparable programs, and print the size of
 		$(MAKE) root node hosts && go -C e2e test -timeout 6h -run '^$$' -bench '$(BENCH)' -benchmem ./...; \
 	fi
 
-fleet: ## draw docs/dev/fleet*.svg and the tables of docs/dev/performance.md from the simulation
+fleet: ## draw docs/dev/fleet*.svg and the tables of docs/dev/fleet-figures.md from the simulation
 	@go -C e2e run ./cmd/fleet ../docs/dev
 
 pictures: root node hosts ## redraw the pictures in docs: from *.dot files, and screenshots of the Cockpit page

@@ -13,7 +13,8 @@ import (
 
 // forgetOwnPages unmaps the pages of the program's own file, most of its idle memory: the kernel maps 16 of them around
 // each one that is used, and keeps them. They stay in the page cache: a thread that uses one gets it again in a
-// microsecond. An error leaves the memory as it is.
+// microsecond. An error leaves the memory as it is. MADV_RANDOM does not make the kernel map fewer (263 faults and
+// 16.8 MB with and without it).
 func forgetOwnPages() {
 	own, err := os.Readlink("/proc/self/exe")
 	if err != nil {

@@ -13,7 +13,10 @@ import (
 // Sizes returns the sizes of the fleets.
 func Sizes() []int { return []int{100, 1_000, 10_000} }
 
-// Document is the part of docs/dev/performance.md: the figures by file name, and the tables between its marks.
+// Page is the file in docs/dev that shows the figures.
+const Page = "fleet-figures.md"
+
+// Document is the part of docs/dev/fleet-figures.md: the figures by file name, and the tables between its marks.
 type Document struct {
 	Figures map[string][]byte
 	Tables  string
@@ -201,7 +204,7 @@ func short(d time.Duration) string {
 	}
 }
 
-// The marks around the tables in docs/dev/performance.md.
+// The marks around the tables in docs/dev/fleet-figures.md.
 const (
 	begin = "<!-- made by e2e/cmd/fleet: begin -->\n"
 	end   = "<!-- made by e2e/cmd/fleet: end -->\n"

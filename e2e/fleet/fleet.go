@@ -46,7 +46,7 @@ type Scenario struct {
 	Shown, Judged Span
 }
 
-// Scenarios returns those of docs/dev/performance.md.
+// Scenarios returns those of docs/dev/fleet-figures.md.
 func Scenarios() []Scenario {
 	const h = time.Hour
 	cut := Span{11*h + 30*time.Minute, 12*h + 30*time.Minute}

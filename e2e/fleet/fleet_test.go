@@ -26,7 +26,7 @@ func TestPageShowsTheSimulation(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, string(want), string(have), name)
 	}
-	have, err := os.ReadFile(filepath.Join(docs, "performance.md"))
+	have, err := os.ReadFile(filepath.Join(docs, Page))
 	require.NoError(t, err)
 	want, err := made.Renew(string(have))
 	require.NoError(t, err)

@@ -24,7 +24,7 @@ type Staging struct {
 	Spread   time.Duration // stagingSpread: each node waits for its own part of it
 }
 
-// Stagings returns those of docs/dev/performance.md.
+// Stagings returns those of docs/dev/fleet-figures.md.
 func Stagings() []Staging {
 	return []Staging{
 		{"interval 12 h", 10_000, 12 * time.Hour, 0},

@@ -189,20 +189,6 @@ func TestEveryThreatHasItsTest(t *testing.T) {
 	}
 }
 
-// Each section with figures names its command and its commit, so that they can be measured again.
-func TestFiguresNameTheirCommandAndCommit(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile(filepath.Join(root, "docs/dev/performance.md"))
-	require.NoError(t, err)
-	sections := strings.Split(string(page), "\n## ")[1:]
-	require.Greater(t, len(sections), 5)
-	for _, section := range sections {
-		title, text, _ := strings.Cut(section, "\n")
-		assert.Regexp(t, "`make (bench BENCH=[^`]+|fleet)`", text, title)
-		assert.Regexp(t, `commit ([0-9a-f]{7}|at hand)`, text, title)
-	}
-}
-
 // The users' pages and the developers' pages each have an index.
 func TestEveryPageIsInTheIndex(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command fleet simulates fleets of nodes and writes the figures and tables of docs/dev/performance.md.
+// Command fleet simulates fleets of nodes and writes the figures and tables of docs/dev/fleet-figures.md.
 //
 //	fleet DOCS
 package main
@@ -25,7 +25,7 @@ func run(args []string) error {
 	if len(args) != 1 {
 		return errors.New("want DOCS, the directory")
 	}
-	page := filepath.Join(args[0], "performance.md")
+	page := filepath.Join(args[0], fleet.Page)
 	text, err := os.ReadFile(page)
 	if err != nil {
 		return err
