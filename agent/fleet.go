@@ -21,7 +21,7 @@ var ErrNoLock = errors.New("no fleet lock is configured (apply.lock.lease, etcd 
 func (c *cycle) unlock(ctx context.Context, use record.InUse) {
 	c.lock.Forget()
 	if c.agent.records.Record.IsLockDue(use, c.agent.Now()) {
-		_ = c.lock.Unlock(ctx) // logged already, and kept in the record
+		_ = c.lock.Finish(ctx) // logged already, and kept in the record
 	}
 }
 

@@ -290,6 +290,35 @@ func TestPersonNeedsTheLock(t *testing.T) {
 	})
 }
 
+// A person's apply that could not reach the lock server took nothing, so there is nothing to release.
+func TestUnreachableLockIsNotReleased(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, first, second := member(t)
+		w.Policy.Auto = false
+		w.restart()
+		w.check()
+		w.Fleet.OnLock = func(string) (bool, error) {
+			return false, &fleet.LockError{Server: "fake", Err: errors.New("connection refused"), Unsent: true}
+		}
+		w.Fleet.OnUnlock = func(string) error { return errors.New("connection refused") }
+		out, _ := w.apply()
+		assert.Equal(t, status.HoldLock, out[0].Hold, out[0].Reason)
+		s := w.observe()
+		assert.Equal(t, fleet.LockRefused, s.Lock.State)
+		assert.Equal(t, "lock server fake: connection refused", s.Lock.Error)
+		assert.Equal(t, status.StateStaged, s.State, s.Reason)
+		w.runs("etcd.yaml", "etcd", first.Digest)
+		w.requests(1, 0)
+
+		w.Fleet.OnLock, w.Fleet.OnUnlock = nil, nil
+		out, _ = w.apply()
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+		w.runs("etcd.yaml", "etcd", second.Digest)
+		assert.Empty(t, w.Fleet.Holders())
+		w.requests(2, 1)
+	})
+}
+
 // A refusal is forgotten with the update that needed the lock, and with the lock's configuration.
 func TestRefusalOfTheLockEnds(t *testing.T) {
 	for title, end := range map[string]func(w *world, first release.Release){

@@ -4,6 +4,7 @@ package agenttest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -13,8 +14,8 @@ import (
 // Fleet is a lock server in memory for nodes that restart one after another. The zero value has one slot. It is safe
 // for concurrent use.
 type Fleet struct {
-	// OnLock, if set, is called for each request with the node's id. Its error is the answer; if lost is true, the lock
-	// was granted before the error.
+	// OnLock, if set, is called for each request with the node's id. Its error is the answer, as it is if it is a
+	// *fleet.LockError; if lost is true, the lock was granted before the error.
 	OnLock func(id string) (lost bool, err error)
 	// OnUnlock, if set, may fail the unlock.
 	OnUnlock func(id string) error
@@ -101,6 +102,9 @@ func (n fleetNode) Lock(ctx context.Context) (fleet.LockAnswer, error) {
 	defer f.mu.Unlock()
 	f.locks++
 	if err != nil && !lost {
+		if e, is := errors.AsType[*fleet.LockError](err); is {
+			return fleet.LockAnswer{}, e
+		}
 		return fleet.LockAnswer{}, &fleet.LockError{Server: "fake", Err: err}
 	}
 	if !slices.Contains(f.holders, n.id) && len(f.holders) >= max(f.Slots, 1) {

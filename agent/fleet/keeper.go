@@ -36,13 +36,15 @@ type Saver interface {
 // Take takes the lock for a pod manifest. The record is saved before the request, and again with the granted lock
 // before anything is done under it. show is called after each save. An error is a hold.
 func (k *Keeper) Take(ctx context.Context, file string, show func()) error {
-	l, before := k.Record, k.Record.State
+	l, before, wasUntaken := k.Record, k.Record.State, k.Record.isUntaken()
 	l.Ask(file, k.Lock, k.Now())
 	if err := k.Records.Save(ctx); err != nil {
+		l.Unsent = wasUntaken
 		return k.held(err)
 	}
 	show()
 	answer, err := k.ask(ctx)
+	l.Unsent = wasUntaken && isUnsent(err)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return k.held(err)
@@ -65,6 +67,11 @@ func (k *Keeper) Take(ctx context.Context, file string, show func()) error {
 	return nil
 }
 
+func isUnsent(err error) bool {
+	e, is := errors.AsType[*LockError](err)
+	return is && e.Unsent
+}
+
 func (k *Keeper) held(err error) error { return &release.HoldError{Hold: k.Hold, Err: err} }
 
 func (k *Keeper) ask(ctx context.Context) (LockAnswer, error) {
@@ -75,6 +82,15 @@ func (k *Keeper) ask(ctx context.Context) (LockAnswer, error) {
 func (k *Keeper) giveBack(ctx context.Context) error {
 	defer k.Heartbeat()()
 	return k.Server.Unlock(ctx)
+}
+
+// Finish ends the use of the lock: it releases the lock, or forgets a request that cannot have reached the server.
+func (k *Keeper) Finish(ctx context.Context) error {
+	if k.Record.State != LockWaiting || !k.Record.Unsent {
+		return k.Unlock(ctx)
+	}
+	k.Record.forget(*k.Record, k.Now())
+	return nil
 }
 
 // Unlock releases the lock. A failed request is repeated later: the server knows the holder.
@@ -99,10 +115,7 @@ func (k *Keeper) Unlock(ctx context.Context) error {
 			ID: k.Lock.ID,
 		}
 	}
-	*l = LockRecord{}
-	if was.State == LockWaiting && was.Error != "" {
-		l.Refuse(was, k.Now())
-	}
+	l.forget(was, k.Now())
 	k.Log.Info("fleet lock released", "lock", k.Lock.Name())
 	return nil
 }

@@ -181,6 +181,52 @@ func TestTakeAndUnlock(t *testing.T) {
 	assert.Zero(t, n.Record.Failures, "the request was ended")
 }
 
+// A request that cannot have reached the server took nothing: the node does not release it. In doubt it does.
+func TestUnsentRequests(t *testing.T) {
+	t.Parallel()
+	unsent := &fleet.LockError{Server: "lock", Err: errors.New("connection refused"), Unsent: true}
+	for title, c := range map[string]struct {
+		set      func(*node)
+		answers  []error
+		released bool
+		state    fleet.LockState
+	}{
+		"it was not sent":                 {func(*node) {}, []error{unsent}, false, fleet.LockRefused},
+		"it was not sent twice":           {func(*node) {}, []error{unsent, unsent}, false, fleet.LockRefused},
+		"the disk was full before":        {func(n *node) { n.full = errFull }, []error{nil}, false, ""},
+		"after a refusal":                 {func(n *node) { n.Record.Refuse(fleet.LockRecord{Error: "full"}, now) }, []error{unsent}, false, fleet.LockRefused},
+		"the first answer was lost":       {func(*node) {}, []error{lost, unsent}, true, fleet.LockRefused},
+		"the second answer was lost":      {func(*node) {}, []error{unsent, lost}, true, fleet.LockRefused},
+		"the server refused":              {func(*node) {}, []error{taken, unsent}, true, fleet.LockRefused},
+		"it is held already":              {func(*node) {}, []error{nil, unsent}, true, ""},
+		"its release is not confirmed":    {func(n *node) { n.Record.Try(lock, now) }, []error{unsent}, true, fleet.LockRefused},
+		"a former version may have asked": {func(n *node) { n.Record.Ask("a.yaml", lock, now) }, []error{unsent}, true, fleet.LockRefused},
+	} {
+		n := newNode()
+		c.set(n)
+		for _, err := range c.answers {
+			n.err = err
+			_ = n.Take(t.Context(), "a.yaml", func() { assert.False(t, n.Record.Unsent, "%s: a crash leaves the doubt", title) })
+		}
+		n.full, n.did = nil, nil
+		require.NoError(t, n.Finish(t.Context()), title)
+		want := []string(nil)
+		if c.released {
+			want = []string{"save releasing", "unlock"}
+		}
+		assert.Equal(t, want, n.did, title)
+		assert.Equal(t, c.state, n.Record.State, title)
+		assert.Equal(t, c.state == fleet.LockRefused, n.Record.Error != "", title)
+	}
+
+	n := newNode()
+	n.err = unsent
+	require.ErrorIs(t, n.Take(t.Context(), "a.yaml", func() {}), release.ErrHeld)
+	n.did = nil
+	require.NoError(t, n.Unlock(t.Context()))
+	assert.Equal(t, []string{"save releasing", "unlock"}, n.did, "a person releases it anyway")
+}
+
 // A lock that is no longer configured cannot be released.
 func TestForgottenLock(t *testing.T) {
 	t.Parallel()

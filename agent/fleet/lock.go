@@ -87,7 +87,7 @@ type LockError struct {
 	RetryAt time.Time // from Retry-After; zero: none
 	Err     error     // why there is no valid answer; nil: the server refused
 	Taken   bool      // another node holds the lock, without an HTTP status that says so
-	Unsent  bool      // there was no connection, so the server received no request
+	Unsent  bool      // no request that takes the lock can have reached the server
 }
 
 // Error returns, for example, "lock server lock.example.com: 409: all slots are taken (holder 1b4e...)" or

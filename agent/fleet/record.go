@@ -23,6 +23,8 @@ type LockRecord struct {
 	Group  string `json:"group,omitempty"`
 	Lease  string `json:"lease,omitempty"`
 	Etcd   string `json:"etcd,omitempty"`
+	// Unsent: the node waits for the lock, and no request that takes it can have reached the server so far.
+	Unsent bool `json:"unsent,omitempty"`
 	// Given: the server confirmed the grant.
 	Given bool `json:"given,omitempty"`
 	// Failures counts consecutive requests without an answer.
@@ -52,6 +54,7 @@ func (l *LockRecord) target(at Lock) {
 // Ask records a request for the lock before it is sent, for a pod manifest. A held lock stays held.
 func (l *LockRecord) Ask(file string, at Lock, now time.Time) {
 	l.target(at)
+	l.Unsent = false
 	if l.State != LockWaiting && l.State != LockHeld {
 		l.State, l.Since, l.RetryAt, l.Failures = LockWaiting, now.UTC(), time.Time{}, 0
 	}
@@ -106,6 +109,15 @@ func (l *LockRecord) Try(at Lock, now time.Time) {
 // IsStuck reports whether the server did not accept the release.
 func (l *LockRecord) IsStuck() bool { return l.State == LockReleasing && l.Error != "" }
 
+// forget records that the node does not have the lock any more. was is the record before: a request in vain stays as a
+// refusal.
+func (l *LockRecord) forget(was LockRecord, now time.Time) {
+	*l = LockRecord{}
+	if was.State == LockWaiting && was.Error != "" {
+		l.Refuse(was, now)
+	}
+}
+
 // Refuse records that the node requested the lock in vain, and does not hold it. was is the record of the request.
 func (l *LockRecord) Refuse(was LockRecord, now time.Time) {
 	refused := was.as(LockRefused, now)
@@ -120,6 +132,9 @@ func (l *LockRecord) Retain(isOffered func(file string) bool) {
 		*l = LockRecord{}
 	}
 }
+
+// isUntaken reports whether no request that may have taken the lock was sent.
+func (l *LockRecord) isUntaken() bool { return l.State.IsIdle() || l.State == LockWaiting && l.Unsent }
 
 // isElsewhere reports whether another lock was requested than the configured one.
 func (l *LockRecord) isElsewhere(at Lock) bool {

@@ -24,7 +24,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -33,6 +32,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/sent"
 )
 
 // Options configure a Client. URL, Group and ID are required.
@@ -124,14 +124,15 @@ const (
 func (c *Client) post(ctx context.Context, path string, body []byte) (fleet.LockAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
+	ctx, maybeSent := sent.Watch(ctx)
 	fail := func(err error) (fleet.LockAnswer, error) {
 		return fleet.LockAnswer{}, &fleet.LockError{
-			Server: c.host, Err: outside.Error(c.plain(ctx, err)), Unsent: isUnsent(err),
+			Server: c.host, Err: outside.Error(c.plain(ctx, err)), Unsent: !maybeSent(),
 		}
 	}
 	config, err := c.tlsConfig()
 	if err != nil {
-		return fail(fileError{err})
+		return fail(err)
 	}
 	transport := &http.Transport{
 		Proxy: c.o.Proxy, TLSClientConfig: config, DisableKeepAlives: true, DisableCompression: true,
@@ -152,20 +153,6 @@ func (c *Client) post(ctx context.Context, path string, body []byte) (fleet.Lock
 	defer resp.Body.Close()
 	return c.answer(ctx, resp, path == preReboot)
 }
-
-// isUnsent reports whether the request cannot have been sent: the name, the address or the server's certificate is
-// wrong, or a file cannot be read.
-func isUnsent(err error) bool {
-	at, isNet := errors.AsType[*net.OpError](err)
-	_, isCertificate := errors.AsType[*tls.CertificateVerificationError](err)
-	_, isFile := errors.AsType[fileError](err)
-	return isNet && at.Op == "dial" || isCertificate || isFile
-}
-
-// fileError is a file of certificates that cannot be used.
-type fileError struct{ error }
-
-func (e fileError) Unwrap() error { return e.error }
 
 // plain removes what the caller reports anyway; a timeout is described by its length.
 func (c *Client) plain(ctx context.Context, err error) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -391,8 +392,34 @@ func TestHostileServers(t *testing.T) {
 			}
 			require.ErrorIs(t, err, release.ErrHeld)
 			require.ErrorContains(t, err, c.want)
+			e := &fleet.LockError{}
+			require.ErrorAs(t, err, &e)
+			assert.False(t, e.Unsent, "the server has read the request")
 			assert.Less(t, len(err.Error()), 600)
 		})
+	}
+}
+
+// A request without a connection took nothing.
+func TestUnsentRequests(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and begins no TLS
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = silent.Close() })
+	for title, c := range map[string]struct{ url, want string }{
+		"nothing listens": {"http://127.0.0.1:1", "connection refused"},
+		"TLS hangs":       {"https://" + silent.Addr().String(), "no answer within 100ms"},
+		"no such file":    {"http://127.0.0.1:1", "ca /none: no such file"},
+	} {
+		_, err := client(t, c.url, func(o *fleetlock.Options) {
+			if o.Timeout = 100 * time.Millisecond; title == "no such file" {
+				o.CA = "/none"
+			}
+		}).Lock(t.Context())
+		require.ErrorContains(t, err, c.want, title)
+		e := &fleet.LockError{}
+		require.ErrorAs(t, err, &e, title)
+		assert.True(t, e.Unsent, title)
 	}
 }
 

@@ -213,6 +213,8 @@ type session struct {
 	*Client
 	config    kubeconfig.Config
 	transport *http.Transport
+	// written: a PUT may have reached the API server. Nothing else takes the lock.
+	written bool
 }
 
 func (s *session) close() { s.transport.CloseIdleConnections() }

@@ -199,9 +199,9 @@ func TestLostAnswers(t *testing.T) {
 		e := &fleet.LockError{}
 		require.ErrorAs(t, err, &e, method)
 		require.Error(t, e.Err)
-		assert.False(t, e.Unsent)
+		assert.Equal(t, method != http.MethodPut, e.Unsent, "only a PUT takes the lock")
+		assert.Equal(t, e.Unsent, s.holder(name) == "", method)
 	}
-	assert.Equal(t, "node-1", s.holder(name))
 	answer, err := n.Lock(t.Context())
 	require.NoError(t, err, "it enters again")
 	assert.True(t, answer.Retained)
@@ -279,6 +279,38 @@ func TestRefusals(t *testing.T) {
 	e := &fleet.LockError{}
 	require.ErrorAs(t, err, &e)
 	assert.True(t, e.Unsent, "there is no connection")
+}
+
+// Only a PUT that may have reached the API server may have taken the lock.
+func TestUnsentRequests(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.edit(name, func(map[string]any) {})
+	n := as(t, s, "node-1")
+	for method, unsent := range map[string]bool{http.MethodGet: true, http.MethodPut: false} {
+		s.before = func(r *http.Request) int {
+			if r.Method == method {
+				return http.StatusServiceUnavailable
+			}
+			return 0
+		}
+		_, err := n.Lock(t.Context())
+		e := &fleet.LockError{}
+		require.ErrorAs(t, err, &e, method)
+		assert.Equal(t, unsent, e.Unsent, method)
+	}
+	s.before = func(r *http.Request) int { // the API server ends after the GET
+		if r.Method == http.MethodGet {
+			s.Config.SetKeepAlivesEnabled(false)
+			assert.NoError(t, s.Listener.Close())
+		}
+		return 0
+	}
+	_, err := n.Lock(t.Context())
+	e := &fleet.LockError{}
+	require.ErrorAs(t, err, &e)
+	assert.True(t, e.Unsent, "the PUT got no connection: %s", err)
+	assert.Empty(t, s.holder(name))
 }
 
 // A success that is not the Lease is an error.

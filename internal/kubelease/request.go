@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
+	"github.com/kubic-project/image-update-agent/internal/sent"
 )
 
 func (s *session) collection() string {
@@ -59,11 +59,13 @@ func (s *session) send(ctx context.Context, method, path string, l *object) ([]b
 	if l != nil {
 		body, _ = json.Marshal(l) // fields of JSON
 	}
+	ctx, maybeSent := sent.Watch(ctx)
 	req, err := s.config.Request(ctx, method, path, s.o.Version, body)
 	if err != nil {
 		return nil, s.failed(ctx, err)
 	}
 	resp, err := s.transport.RoundTrip(req) // a transport follows no redirect
+	s.written = s.written || method == http.MethodPut && maybeSent()
 	if err != nil {
 		return nil, s.failed(ctx, err)
 	}
@@ -88,7 +90,9 @@ const (
 // refused returns the error for an answer without success. An answer that the API server did not write, such as that of
 // a proxy, has no reason. After a 5xx the request may have succeeded.
 func (s *session) refused(resp *http.Response, body []byte) error {
-	e := &fleet.LockError{Lock: s.title(), Server: s.config.Host(), Status: resp.StatusCode}
+	e := &fleet.LockError{
+		Lock: s.title(), Server: s.config.Host(), Status: resp.StatusCode, Unsent: !s.written,
+	}
 	if latest := s.o.Now().Add(maxRetry); resp.Header.Get("Retry-After") != "" {
 		if e.RetryAt = transport.RetryAt(resp.Header, s.o.Now()); e.RetryAt.After(latest) {
 			e.RetryAt = latest
@@ -128,19 +132,17 @@ func isAway(err error) bool {
 
 // failed returns the error for a request without an answer.
 func (s *session) failed(ctx context.Context, err error) error {
-	at, isNet := errors.AsType[*net.OpError](err)
-	_, isCertificate := errors.AsType[*tls.CertificateVerificationError](err)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer within %s", s.o.Timeout)
 	}
-	return &fleet.LockError{
-		Lock: s.title(), Server: s.config.Host(), Err: outside.Error(err), Unsent: isNet && at.Op == "dial" || isCertificate,
-	}
+	return &fleet.LockError{Lock: s.title(), Server: s.config.Host(), Err: outside.Error(err), Unsent: !s.written}
 }
 
 // strange returns the error for a success with an unusable answer.
 func (s *session) strange(err error) error {
-	return &fleet.LockError{Lock: s.title(), Server: s.config.Host(), Status: http.StatusOK, Err: err}
+	return &fleet.LockError{
+		Lock: s.title(), Server: s.config.Host(), Status: http.StatusOK, Err: err, Unsent: !s.written,
+	}
 }
 
 // busy returns the error for a Lease that others change all the time.

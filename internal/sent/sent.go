@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sent tells whether an HTTP request may have reached its server.
+package sent
+
+import (
+	"context"
+	"net/http/httptrace"
+	"sync/atomic"
+)
+
+// Watch returns the context for a request, and whether the request may have reached the server since. net/http writes
+// a request only to a connection that it got: after the name was resolved, after TCP connected, and after TLS accepted
+// the server's certificate.
+func Watch(ctx context.Context) (watched context.Context, maybeSent func() bool) {
+	var got atomic.Bool
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { got.Store(true) }}
+	return httptrace.WithClientTrace(ctx, trace), got.Load
+}
