@@ -66,6 +66,16 @@ func TestKuredOfARealAPIServer(t *testing.T) {
 	annotate(`"node-4"`)
 	held("lock of kured in DaemonSet kube-system/kured: annotation weave.works/kured-node-lock")
 	annotate("null")
+	run := func(args string) {
+		t.Helper()
+		ask(http.MethodPatch, "/kured", `{"metadata": {"annotations": {"example.com/lock": "{\"nodeID\":\"node-5\"}"}}, "spec": {"template":
+			{"spec": {"containers": [{"name": "kured", "image": "kured", "args": [`+args+`]}]}}}}`, http.StatusOK)
+	}
+	run(`"--lock-annotation=example.com/lock"`)
+	held("kured reboots node-5")
+	run(`"--lock-annotation=$(LOCK)"`)
+	held("lock of kured in DaemonSet kube-system/kured: --lock-annotation")
+	run("")
 	n.WriteFile("etc/kubernetes/admin.conf", registrytest.Text(t, api.Kubeconfig("stranger")))
 	held("lock of kured in DaemonSet kube-system/kured at ")
 	story.Diagnosed(t, story.Diagnose(t, n, 1)["kured"], "failed", `403: daemonsets.apps "kured" is forbidden`)

@@ -2,6 +2,10 @@
 
 // Package kured reads which nodes kured reboots: those that hold its lock, in an annotation of its DaemonSet.
 //
+// The annotation is the one that kured's container has as --lock-annotation or KURED_LOCK_ANNOTATION, else kured's
+// default. If that is not certain, or if kured has its lock in another DaemonSet (--ds-name, --ds-namespace), it is an
+// error.
+//
 // The annotation is read as kured reads it, with one node or several (--concurrency). The lock of a node ends with the
 // TTL that kured wrote into it; without one it does not end, also if kured itself has another one now (--lock-ttl). An
 // annotation that kured could not read is an error. Each call sends one GET; nothing is kept between them.
@@ -38,11 +42,15 @@ func (l Lock) Nodes(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, l.failed("", err)
 	}
-	annotations, err := l.annotations(ctx, k)
+	set, err := l.ask(ctx, k)
 	if err != nil {
 		return nil, l.failed(" at "+k.Host(), err)
 	}
-	text, exists := annotations[annotation]
+	name, err := annotationOf(set.Spec.Template.Spec.Containers, l.DaemonSet)
+	if err != nil {
+		return nil, l.failed("", err)
+	}
+	text, exists := set.Metadata.Annotations[name]
 	if !exists {
 		return nil, nil
 	}
@@ -52,7 +60,7 @@ func (l Lock) Nodes(ctx context.Context) ([]string, error) {
 	}
 	nodes, err := holders(text, now())
 	if err != nil {
-		return nil, l.failed("", err)
+		return nil, l.failed("", fmt.Errorf("annotation %s: %w", name, err))
 	}
 	return nodes, nil
 }
@@ -86,7 +94,7 @@ func (h held) isOver(now time.Time) bool { return h.TTL > 0 && now.Sub(h.Created
 func holders(text string, now time.Time) ([]string, error) {
 	var v value
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		return nil, fmt.Errorf("annotation %s: %w", annotation, err)
+		return nil, err
 	}
 	all := v.Locks
 	if v.MaxOwners == nil && v.Locks == nil || v.Node != "" {
@@ -107,54 +115,64 @@ func holders(text string, now time.Time) ([]string, error) {
 
 var errNoObject = errors.New("the answer is not this DaemonSet")
 
-// annotations returns those of the DaemonSet; none if there is no such DaemonSet.
-func (l Lock) annotations(ctx context.Context, k kubeconfig.Config) (map[string]string, error) {
+// daemonSet is what the agent reads of a DaemonSet.
+type daemonSet struct {
+	Kind     string `json:"kind"`
+	Metadata struct {
+		Namespace   string            `json:"namespace"`
+		Name        string            `json:"name"`
+		Annotations map[string]string `json:"annotations"`
+	} `json:"metadata"`
+	Spec struct {
+		Template struct {
+			Spec struct {
+				Containers []container `json:"containers"`
+			} `json:"spec"`
+		} `json:"template"`
+	} `json:"spec"`
+}
+
+// ask returns the DaemonSet; a zero one if there is none.
+func (l Lock) ask(ctx context.Context, k kubeconfig.Config) (daemonSet, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	namespace, name, _ := strings.Cut(l.DaemonSet, "/")
 	path := "/apis/apps/v1/namespaces/" + namespace + "/daemonsets/" + name
 	req, err := k.Request(ctx, http.MethodGet, path, l.Version, nil)
 	if err != nil {
-		return nil, err
+		return daemonSet{}, err
 	}
 	transport := k.Transport()
 	transport.DisableKeepAlives, transport.DisableCompression, transport.MaxResponseHeaderBytes = true, true, maxHeader
 	resp, err := transport.RoundTrip(req) // a transport follows no redirect
 	if err != nil {
-		return nil, err
+		return daemonSet{}, err
 	}
 	defer resp.Body.Close()
 	body, err := outside.ReadAll(resp.Body, maxBody)
 	if err != nil {
-		return nil, err
+		return daemonSet{}, err
 	}
 	return l.read(resp.StatusCode, body)
 }
 
-// read returns the annotations of an answer.
-func (l Lock) read(code int, body []byte) (map[string]string, error) {
+// read returns the DaemonSet of an answer.
+func (l Lock) read(code int, body []byte) (daemonSet, error) {
 	namespace, name, _ := strings.Cut(l.DaemonSet, "/")
 	status, isStatus := kubeconfig.ReadStatus(body)
 	isMissing := isStatus && status.Reason == kubeconfig.ReasonNotFound && status.About == "daemonsets"
 	switch {
 	case code == http.StatusNotFound && isMissing:
-		return nil, nil //nolint:nilnil // no annotations
+		return daemonSet{}, nil
 	case code != http.StatusOK && isStatus:
-		return nil, fmt.Errorf("%d: %s", code, outside.Text(status.Message))
+		return daemonSet{}, fmt.Errorf("%d: %s", code, outside.Text(status.Message))
 	case code != http.StatusOK:
-		return nil, fmt.Errorf("%d: the answer is not from an API server", code)
+		return daemonSet{}, fmt.Errorf("%d: the answer is not from an API server", code)
 	}
-	var set struct {
-		Kind     string `json:"kind"`
-		Metadata struct {
-			Namespace   string            `json:"namespace"`
-			Name        string            `json:"name"`
-			Annotations map[string]string `json:"annotations"`
-		} `json:"metadata"`
-	}
+	var set daemonSet
 	if json.Unmarshal(body, &set) != nil || set.Kind != "DaemonSet" ||
 		set.Metadata.Namespace != namespace || set.Metadata.Name != name {
-		return nil, errNoObject
+		return daemonSet{}, errNoObject
 	}
-	return set.Metadata.Annotations, nil
+	return set, nil
 }

@@ -135,6 +135,94 @@ func TestNodes(t *testing.T) {
 	require.ErrorContains(t, err, "kubeconfig /none: no such file")
 }
 
+// kured's settings as its chart, its manifest and people write them (cmd/kured/main.go of kured).
+func TestAnnotationOf(t *testing.T) {
+	t.Parallel()
+	const other = "example.com/lock"
+	args := func(words ...string) container { return container{Name: "kured", Args: words} }
+	env := func(name, value string) []variable { return []variable{{Name: name, Value: value}} }
+	from := []variable{{Name: "KURED_LOCK_ANNOTATION", ValueFrom: []byte(`{"configMapKeyRef": {}}`)}}
+	node := []variable{{Name: "KURED_NODE_ID", ValueFrom: []byte(`{"fieldRef": {}}`)}}
+	refs := []json.RawMessage{[]byte("{}")}
+	for title, c := range map[string]struct {
+		containers []container
+		want, err  string
+	}{
+		"no settings":         {[]container{{Name: "kured", Command: []string{"/usr/bin/kured"}, Env: node}}, annotation, ""},
+		"no containers":       {nil, annotation, ""},
+		"with =":              {[]container{args("--period=1h", "--lock-annotation="+other)}, other, ""},
+		"in two words":        {[]container{args("--lock-annotation", other, "--period=1h")}, other, ""},
+		"in the command":      {[]container{{Command: []string{"/usr/bin/kured", "--lock-annotation=" + other}}}, other, ""},
+		"behind a wrapper":    {[]container{{Command: []string{"tini", "--", "/usr/bin/kured"}, Args: []string{"--lock-annotation=" + other}}}, other, ""},
+		"given twice":         {[]container{args("--lock-annotation=a", "--lock-annotation="+other)}, other, ""},
+		"without a prefix":    {[]container{args("--lock-annotation=Lock_1.x")}, "Lock_1.x", ""},
+		"a sidecar":           {[]container{{Name: "log", EnvFrom: refs, Args: []string{"--lock-annotation=x"}}, args("--lock-annotation=" + other)}, other, ""},
+		"as a variable":       {[]container{{Name: "kured", Env: env("KURED_LOCK_ANNOTATION", other)}}, other, ""},
+		"both":                {[]container{{Env: env("KURED_LOCK_ANNOTATION", other), Args: []string{"--lock-annotation=" + other}}}, other, ""},
+		"with envFrom":        {[]container{{EnvFrom: refs, Args: []string{"--lock-annotation=" + other}}}, other, ""},
+		"another flag":        {[]container{args("--message-template-drain=--lock-annotation=x", "--lock-annotations=x")}, annotation, ""},
+		"the chart's":         {[]container{args("--ds-name=kured", "--ds-namespace=kube-system", "--lock-annotation="+other)}, other, ""},
+		"a set of a variable": {[]container{args("--ds-namespace=$(NAMESPACE)")}, annotation, ""},
+
+		"no value":               {[]container{args("--lock-annotation")}, "", "--lock-annotation has no value"},
+		"an empty value":         {[]container{args("--lock-annotation=")}, "", `--lock-annotation: "" is no name`},
+		"another flag as value":  {[]container{args("--lock-annotation", "--period=1h")}, "", `"--period=1h" is no name`},
+		"of Kubernetes' value":   {[]container{args("--lock-annotation=$(LOCK)")}, "", `"$(LOCK)" is no name`},
+		"quoted":                 {[]container{args(`--lock-annotation="a"`)}, "", `is no name`},
+		"one dash":               {[]container{args("-lock-annotation=a")}, "", `cannot read --lock-annotation in "-lock-annotation=a"`},
+		"a shell":                {[]container{{Command: []string{"sh", "-c", "exec kured --lock-annotation=a"}}}, "", "cannot read --lock-annotation in"},
+		"a variable of a shell":  {[]container{{Command: []string{"sh", "-c", "KURED_LOCK_ANNOTATION=a kured"}}}, "", "cannot read --lock-annotation in"},
+		"a variable from a map":  {[]container{{Name: "kured", Env: from}}, "", "KURED_LOCK_ANNOTATION is not a plain value"},
+		"an empty variable":      {[]container{{Env: env("KURED_LOCK_ANNOTATION", "")}}, "", `KURED_LOCK_ANNOTATION: "" is no name`},
+		"variables from a map":   {[]container{{Name: "kured", EnvFrom: refs}}, "", `envFrom of container "kured" may set KURED_LOCK_ANNOTATION: give --lock-annotation in args`},
+		"a variable differs":     {[]container{{Env: env("KURED_LOCK_ANNOTATION", "a"), Args: []string{"--lock-annotation=b"}}}, "", "--lock-annotation b, and KURED_LOCK_ANNOTATION a"},
+		"two containers differ":  {[]container{{Name: "a", Args: []string{"--lock-annotation=a"}}, {Name: "b", Args: []string{"--lock-annotation=b"}}}, "", "--lock-annotation of two containers: a and b"},
+		"another DaemonSet":      {[]container{args("--ds-name=lock")}, "", "kured's lock is in kube-system/lock (--ds-namespace, --ds-name): set apply.kured to it"},
+		"another namespace":      {[]container{{Env: env("KURED_DS_NAMESPACE", "reboots")}}, "", "kured's lock is in reboots/kured"},
+		"another one of a chart": {[]container{args("--ds-name=lock", "--ds-namespace=reboots")}, "", "kured's lock is in reboots/lock"},
+	} {
+		got, err := annotationOf(c.containers, "kube-system/kured")
+		assert.Equal(t, c.want, got, title)
+		if c.err == "" {
+			require.NoError(t, err, title)
+			continue
+		}
+		require.ErrorContains(t, err, c.err, title)
+	}
+}
+
+// The annotation of kured's settings counts, not the default one.
+func TestNodesOfAnotherAnnotation(t *testing.T) {
+	t.Parallel()
+	body := func(args, annotations string) string {
+		return `{"kind": "DaemonSet", "metadata": {"namespace": "kube-system", "name": "kured", "annotations": {` + annotations + `}},
+			"spec": {"template": {"spec": {"containers": [{"name": "kured", "command": ["/usr/bin/kured"], "args": [` + args + `],
+			"env": [{"name": "KURED_NODE_ID", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]}]}}}}`
+	}
+	const held = `"{\"nodeID\":\"node-2\"}"`
+	for title, c := range map[string]struct {
+		body  string
+		nodes []string
+		err   string
+	}{
+		"held":              {body(`"--lock-annotation=x/y"`, `"x/y": `+held), []string{"node-2"}, ""},
+		"free":              {body(`"--lock-annotation", "x/y"`, `"weave.works/kured-node-lock": `+held), nil, ""},
+		"a wrong value":     {body(`"--lock-annotation=x/y"`, `"x/y": "node-2"`), nil, "annotation x/y: invalid character"},
+		"cannot be read":    {body(`"--lock-annotation=$(X)"`, `"x/y": `+held), nil, `kube-system/kured: --lock-annotation: "$(X)" is no name`},
+		"another DaemonSet": {body(`"--ds-name=lock"`, ""), nil, "kube-system/kured: kured's lock is in kube-system/lock"},
+	} {
+		l, _ := at(t, 200, c.body)
+		nodes, err := l.Nodes(t.Context())
+		assert.Equal(t, c.nodes, nodes, title)
+		if c.err == "" {
+			require.NoError(t, err, title)
+			continue
+		}
+		require.ErrorContains(t, err, "lock of kured in DaemonSet ", title)
+		require.ErrorContains(t, err, c.err, title)
+	}
+}
+
 func TestManyNodesAreCut(t *testing.T) {
 	t.Parallel()
 	nodes, err := holders(`{"locks": [`+strings.Repeat(`{"nodeID": "n"},`, maxNodes)+`{"nodeID": "n"}]}`, now)
