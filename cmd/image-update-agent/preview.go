@@ -96,7 +96,7 @@ func (a *app) preview(ctx context.Context, s settings, p policy.Policy, log *slo
 	errs := []error{a.eachPod(ctx, args, func(path string, data []byte, _ *manifests.File) {
 		files = append(files, node.PodFile{Name: path, Data: data})
 	})}
-	reg := a.registryOf(s, log)
+	reg := a.registryWith(s, hostsIgnoredForPreview(s), log)
 	defer reg.Close()
 	got := preview.Ask(ctx, &source.Asker{Source: reg, Policy: p, Log: log, Now: time.Now}, files)
 	outside.Hide(&got.Images)
@@ -114,6 +114,21 @@ func (a *app) preview(ctx context.Context, s settings, p policy.Policy, log *slo
 		return err
 	}
 	return errors.Join(a.printPreview(out), err)
+}
+
+// hostsIgnoredForPreview is hostsIgnored without the need for containerd: if it does not answer, hosts.toml is followed.
+func hostsIgnoredForPreview(s settings) func() (string, error) {
+	ask := hostsIgnored(s)
+	if ask == nil {
+		return nil
+	}
+	return func() (string, error) {
+		why, err := ask()
+		if s.certsD.Err("") == nil { // its configuration could be read
+			err = nil
+		}
+		return why, err
+	}
 }
 
 // unknownImages says once how many images have no answer, and what to do; the page and the JSON say why, for each.

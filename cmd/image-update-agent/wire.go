@@ -141,6 +141,10 @@ func recorderOf(s settings, log *slog.Logger) record.Recorder {
 }
 
 func (a *app) registryOf(s settings, log *slog.Logger) *registry.Registry {
+	return a.registryWith(s, hostsIgnored(s), log)
+}
+
+func (a *app) registryWith(s settings, ignored func() (string, error), log *slog.Logger) *registry.Registry {
 	logins := hosts.NewCredentials(hosts.CredentialOptions{
 		Root: s.root, Kubelet: s.platform.Logins, File: s.Credentials.File, Getenv: os.Getenv, Log: log,
 		Containerd: func(host string) (hosts.Login, error) {
@@ -157,7 +161,7 @@ func (a *app) registryOf(s settings, log *slog.Logger) *registry.Registry {
 			Proxy: hosts.NewProxies(s.root, os.Getenv).For,
 			Wrap:  a.onWire,
 		},
-		CertsDirs: s.Containerd.CertsD, HostsIgnored: hostsIgnored(s), LeastSpeed: s.Staging.LeastSpeed,
+		CertsDirs: s.Containerd.CertsD, HostsIgnored: ignored, LeastSpeed: s.Staging.LeastSpeed,
 	})
 }
 
