@@ -14,8 +14,8 @@ import (
 
 // read returns the version that CHANNEL or CHANNEL@VERSION names.
 func read(ctx context.Context, p *publish.Publisher, word string) (publish.Version, error) {
-	channel, number, isOld := strings.Cut(word, "@")
-	if !isOld {
+	channel, number, _ := strings.Cut(word, "@")
+	if !isOld(word) {
 		return p.Current(ctx, channel)
 	}
 	version, err := strconv.ParseUint(number, 10, 53)
@@ -24,3 +24,6 @@ func read(ctx context.Context, p *publish.Publisher, word string) (publish.Versi
 	}
 	return p.ReadVersion(ctx, channel, version)
 }
+
+// isOld reports whether a word names one version, and not what a channel has now.
+func isOld(word string) bool { return strings.Contains(word, "@") }

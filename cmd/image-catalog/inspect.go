@@ -55,6 +55,9 @@ may be a version: CHANNEL@VERSION.`,
 				return err
 			}
 			out, err := a.inspect(cmd.Context(), p, v, args[1:])
+			if err == nil && !isOld(args[0]) {
+				out.Waiting, err = p.Waits(cmd.Context(), v)
+			}
 			if err == nil && history {
 				out.History, err = p.Log(cmd.Context(), v)
 				out.History = matching(out.History, args[1:], max(most, 1))
@@ -75,7 +78,7 @@ func (a *app) inspect(
 ) (inspected, error) {
 	out := inspected{
 		Channel: v.Channel, Name: v.Name, Version: v.Version, Digest: v.Digest, Created: v.Created,
-		SignedBy: v.SignedBy, Images: []catalog.Page{},
+		SignedBy: v.SignedBy, Images: []catalog.Page{}, Waiting: []publish.Waiting{},
 	}
 	if !v.Expires.IsZero() {
 		out.Expires = &v.Expires
@@ -96,10 +99,7 @@ func (a *app) inspect(
 			out.Images = append(out.Images, only(page, tags[ref.Image]))
 		}
 	}
-	if out.Waiting, err = p.Waits(ctx, v); out.Waiting == nil {
-		out.Waiting = []publish.Waiting{}
-	}
-	return out, err
+	return out, nil
 }
 
 // namedImages returns the images that words name, and the named tags of each. No words, no tags: all.

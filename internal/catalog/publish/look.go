@@ -119,6 +119,9 @@ func (p *Publisher) Waits(ctx context.Context, v Version) ([]Waiting, error) {
 		}
 	}
 	ops, waiting, err := p.readOps(ctx, pending)
+	if waiting == nil {
+		waiting = []Waiting{}
+	}
 	for _, op := range ops {
 		waiting = append(waiting, Waiting{Op: op.Tag, Why: "the next publisher publishes it"})
 	}
