@@ -145,10 +145,11 @@ func (a *app) registryOf(s settings, log *slog.Logger) *registry.Registry {
 }
 
 func (a *app) registryWith(s settings, ignored func() (string, error), log *slog.Logger) *registry.Registry {
+	running := containerdVersion(s)
 	logins := hosts.NewCredentials(hosts.CredentialOptions{
 		Root: s.root, Kubelet: s.platform.Logins, File: s.Credentials.File, Getenv: os.Getenv, Log: log,
 		Containerd: func(host string) (hosts.Login, error) {
-			user, secret, err := config.ContainerdLogin(s.platform, host)
+			user, secret, err := config.ContainerdLogin(s.platform, host, running)
 			return hosts.Login{User: user, Secret: secret}, err
 		},
 	})
@@ -167,6 +168,19 @@ func (a *app) registryWith(s settings, ignored func() (string, error), log *slog
 
 // askTimeout bounds an answer of containerd about itself.
 const askTimeout = 5 * time.Second
+
+// containerdVersion returns the version of the running containerd; empty if it does not answer.
+func containerdVersion(s settings) func() string {
+	ask := pods.UntilRestart(s.Containerd.Socket, func(ctx context.Context) (images.Server, error) {
+		return images.AskServer(ctx, s.Containerd.Socket, s.Containerd.Namespace)
+	})
+	return func() string {
+		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+		defer cancel()
+		server, _ := ask(ctx)
+		return server.Version
+	}
+}
 
 // errNoPath keeps an answer without config_path from being kept: CRI may not have been ready.
 var errNoPath = errors.New("no config_path")

@@ -32,7 +32,7 @@ func TestContainerdsConfigurationIsReadAsByContainerd(t *testing.T) {
 			c, top := startContainerd(t, part), t.TempDir()
 			seen, unread, refused := map[string]int{}, 0, 0
 			for n := range rounds {
-				root, files := filepath.Join(top, fmt.Sprint(n)), containerdFiles{r, strings.HasPrefix(version, "1.")}.all()
+				root, files := filepath.Join(top, fmt.Sprint(n)), newContainerdFiles(r, version).all()
 				for name, text := range files {
 					put(t, filepath.Join(root, name), text)
 				}
@@ -75,6 +75,14 @@ func onPurposeUnread(version, problem string) bool {
 type containerdFiles struct {
 	r  *rand.Rand
 	v1 bool // for containerd 1.x
+	// key is the spelling of config_path in all files: of two spellings containerd uses the last one in the alphabet
+	key string
+}
+
+func newContainerdFiles(r *rand.Rand, version string) containerdFiles {
+	f := containerdFiles{r, strings.HasPrefix(version, "1."), ""}
+	f.key = f.rarely(30, "config_path", "CONFIG_PATH", "Config_Path")
+	return f
 }
 
 func (f containerdFiles) one(of ...string) string { return oneOf(f.r, of...) }
@@ -171,7 +179,7 @@ func (f containerdFiles) path() string {
 // registry returns the table with config_path, or an equivalent line for the head of the file. Other tables of the
 // plugin may follow a table.
 func (f containerdFiles) registry(plugin string) (head string, tables []string) {
-	path, table := "config_path = "+f.path(), "[plugins."+plugin+".registry]\n"
+	path, table := f.key+" = "+f.path(), "[plugins."+plugin+".registry]\n"
 	switch f.r.IntN(20) {
 	case 0:
 		return "", []string{"[plugins]\n  [plugins." + plugin + "]\n    [plugins." + plugin + ".registry]\n      " + path}

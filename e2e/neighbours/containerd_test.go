@@ -35,6 +35,7 @@ type containerd struct {
 // containerdAsked and containerdSays are the Request and Answer of tools/modules/reads.
 type containerdAsked struct {
 	Root      string   `json:"root,omitempty"`
+	Logins    []string `json:"logins,omitempty"`
 	CertsDirs []string `json:"certsDirs,omitempty"`
 	Namespace string   `json:"namespace,omitempty"`
 	Pull      string   `json:"pull,omitempty"`
@@ -49,9 +50,15 @@ type containerdSays struct {
 		ConfigPath, Snapshotter, Sandbox string
 		Mirrors, ClientPull              bool
 		Unpacks                          int
+		Logins                           map[string]containerdLogin
 	}
 	Hosts  []containerdHost
 	Pulled struct{ Digest, Missing string }
+}
+
+type containerdLogin struct {
+	User, Secret []byte
+	Err          string
 }
 
 type containerdHost struct {

@@ -37,36 +37,36 @@ func readCertsD(p platform.Platform, isWritten bool) CertsD {
 	}
 	c := readContainerd(p)
 	images := tableOf(c.merged()[imagesPlugin])
-	registry := tableOf(images["registry"])
+	registry := tableOf(anyCase(images, "registry"))
 	out := CertsD{
 		root: filepath.Clean("/" + p.Root), read: c.read, err: c.err,
-		path: configPath(images), mirrors: len(tableOf(registry["mirrors"])) > 0,
+		path: configPath(images, anyCase), mirrors: len(tableOf(anyCase(registry, "mirrors"))) > 0,
 	}
 	out.client = out.mirrors || pullsByClient(images, registry)
 	out.path1 = out.path // of a configuration that only 2.x accepts
 	if cri, runs := c.replaced(); runs {
-		out.path1 = configPath(cri)
+		out.path1 = configPath(cri, lowerOrUpper)
 	}
 	return out
 }
 
 // configPath returns config_path from the table of a plugin.
-func configPath(plugin map[string]any) string {
-	path, _ := tableOf(plugin["registry"])["config_path"].(string)
+func configPath(plugin map[string]any, valueOf settingOf) string {
+	path, _ := valueOf(tableOf(valueOf(plugin, "registry")), "config_path").(string)
 	return path
 }
 
 // pullsByClient checks the same settings as containerd's CheckLocalImagePullConfigs.
 func pullsByClient(images, registry map[string]any) bool {
 	for _, key := range []string{"use_local_image_pull", "discard_unpacked_layers", "image_pull_with_sync_fs"} {
-		if is, _ := images[key].(bool); is {
+		if is, _ := anyCase(images, key).(bool); is {
 			return true
 		}
 	}
-	disabled, written := images["disable_snapshot_annotations"].(bool)
-	downloads, limited := images["max_concurrent_downloads"].(int64)
+	disabled, written := anyCase(images, "disable_snapshot_annotations").(bool)
+	downloads, limited := anyCase(images, "max_concurrent_downloads").(int64)
 	return written && !disabled || limited && downloads != 3 ||
-		len(tableOf(registry["configs"])) > 0 || len(tableOf(registry["auths"])) > 0
+		len(tableOf(anyCase(registry, "configs"))) > 0 || len(tableOf(anyCase(registry, "auths"))) > 0
 }
 
 // Counts reports whether polls follow hosts.toml with every version of containerd: config_path names one directory, or
@@ -89,7 +89,7 @@ func (c CertsD) Err(inUse string) error {
 
 // Path returns the config_path that a version of containerd reads from its configuration; empty if there is none.
 func (c CertsD) Path(version string) string {
-	if version != "" && !isAtLeast(version, 2, 0) && isAtLeast(version, 1, 0) {
+	if isVersion1(version) {
 		return c.path1
 	}
 	return c.path
@@ -141,6 +141,8 @@ func (c CertsD) withoutRoot(list string) string {
 
 func isList(path string) bool { return strings.Contains(path, ":") }
 
+func isVersion1(version string) bool { return isAtLeast(version, 1, 0) && !isAtLeast(version, 2, 0) }
+
 // isAtLeast compares a version in containerd's format ("v2.4.2", "1.6.20~ds1").
 func isAtLeast(version string, major, minor int) bool {
 	var x, y int
@@ -153,7 +155,8 @@ func isAtLeast(version string, major, minor int) bool {
 // Unpacks returns how many layers of an image containerd unpacks at once in its own pulls (max_concurrent_unpacks, of
 // 2.2 and later); 0 if its configuration does not set it.
 func Unpacks(p platform.Platform) int {
-	n, _ := tableOf(readContainerd(p).merged()[transferPlugin])["max_concurrent_unpacks"].(int64)
+	transfer := tableOf(readContainerd(p).merged()[transferPlugin])
+	n, _ := anyCase(transfer, "max_concurrent_unpacks").(int64)
 	return max(int(n), 0)
 }
 

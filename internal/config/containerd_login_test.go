@@ -51,12 +51,12 @@ func TestLoginsOfContainerd(t *testing.T) {
 		"user.example": {"u", "p w"}, "auth.example:5000": {"u", "p:w"}, "token.example": {"", "t"}, "all.example": {"u", "p"},
 		"empty.example": {}, "tls.example": {}, "auth.example": {}, "other.example": {}, "": {},
 	} {
-		user, secret, err := ContainerdLogin(p, host)
+		user, secret, err := ContainerdLogin(p, host, newest)
 		require.NoError(t, err, host)
 		assert.Equal(t, want, [2]string{user, secret}, host)
 	}
 	for _, host := range []string{"bad.example", "worse.example"} {
-		user, secret, err := ContainerdLogin(p, host)
+		user, secret, err := ContainerdLogin(p, host, newest)
 		require.EqualError(t, err, path+": "+host+": auth is not the base64 of user:password")
 		assert.Empty(t, user+secret, host)
 	}
@@ -70,20 +70,75 @@ func TestLoginsOfEveryVersionOfContainerdsConfiguration(t *testing.T) {
 			"/etc/containerd/config.toml": head + "imports = ['/etc/containerd/more.toml']\n",
 			"/etc/containerd/more.toml":   head + "[plugins." + plugin + ".registry.configs.'a'.auth]\nusername = 'u'\npassword = 'p'\n",
 		})))
-		user, secret, err := ContainerdLogin(p, "a")
+		user, secret, err := ContainerdLogin(p, "a", newest)
 		require.NoError(t, err)
 		assert.Equal(t, "u p", user+" "+secret, head)
 	}
+}
+
+// containerd's CRI plugin puts auths into configs when it starts.
+func TestLoginsOfEndpoints(t *testing.T) {
+	t.Parallel()
+	const registry = "[plugins.cri.registry."
+	p := platform.Detect(tree(t, kubeadms(map[string]string{
+		"/etc/containerd/config.toml": "" +
+			registry + "auths.'https://url.example/v1/']\nusername = 'url'\n" +
+			registry + "auths.'https://port.example:5000']\nauth = 'dTpw'\n" +
+			registry + "auths.'host.example']\nidentitytoken = 't'\n" +
+			registry + "auths.'https://user@user.example']\nusername = 'user'\n" +
+			registry + "auths.'//noscheme.example']\nusername = 'u'\n" +
+			registry + "auths.'noport.example:5000']\nusername = 'u'\n" +
+			registry + "auths.'%zz']\nusername = 'u'\n" +
+			registry + "auths.'https://both.example']\nusername = 'auths'\n" +
+			registry + "configs.'both.example'.auth]\nusername = 'configs'\npassword = 'p'\n" +
+			registry + "auths.'https://empty.example']\n" +
+			registry + "configs.'empty.example'.auth]\nusername = 'configs'\n",
+	})))
+	for host, want := range map[string][2]string{
+		"url.example": {"url", ""}, "port.example:5000": {"u", "p"}, "host.example": {"", "t"}, "user.example": {"user", ""},
+		"noscheme.example": {}, "noport.example:5000": {}, "%zz": {}, "both.example": {"auths", ""}, "empty.example": {},
+		"Url.example": {}, "port.example": {},
+	} {
+		user, secret, err := ContainerdLogin(p, host, newest)
+		require.NoError(t, err, host)
+		assert.Equal(t, want, [2]string{user, secret}, host)
+	}
+}
+
+// containerd 2.x merges the files of its configuration, and ignores the case of keys. In 1.x, a later file replaces the
+// table of a plugin, and a key is in lower or upper case.
+func TestLoginsOfEachContainerd(t *testing.T) {
+	t.Parallel()
+	const table = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.registry.configs."
+	p := platform.Detect(tree(t, kubeadms(map[string]string{
+		"/etc/containerd/config.toml": "imports = ['/etc/containerd/more.toml']\n" + table + "'first'.auth]\nusername = 'u'\n",
+		"/etc/containerd/more.toml": table + "'last'.auth]\nusername = 'u'\n" +
+			"[plugins.'io.containerd.grpc.v1.cri'.registry.configs.'upper'.AUTH]\nUSERNAME = 'u'\n" +
+			"[plugins.'io.containerd.grpc.v1.cri'.registry.configs.'mixed'.Auth]\nuserName = 'u'\n",
+	})))
+	for host, want := range map[string]struct{ v1, v2, unknown string }{
+		"first": {"", "u", "u"}, "last": {"u", "u", "u"}, "upper": {"u", "u", "u"}, "mixed": {"", "u", "u"},
+	} {
+		for version, user := range map[string]string{"1.7.35": want.v1, "v2.4.2": want.v2, "": want.unknown} {
+			got, _, err := ContainerdLogin(p, host, func() string { return version })
+			require.NoError(t, err)
+			assert.Equal(t, user, got, "%s with %s", host, version)
+		}
+	}
+	_, _, err := ContainerdLogin(p, "last", func() string { panic("every version has the same login") })
+	require.NoError(t, err)
 }
 
 // An unreadable configuration may have the login.
 func TestLoginsOfAnUnreadableConfiguration(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{"no TOML": "password = 'secret", "an import is gone": "imports = ['/etc/gone.toml']\n"} {
-		_, _, err := ContainerdLogin(platform.Detect(tree(t, kubeadms(map[string]string{"/etc/containerd/config.toml": text}))), "a")
+		_, _, err := ContainerdLogin(platform.Detect(tree(t, kubeadms(map[string]string{"/etc/containerd/config.toml": text}))), "a", newest)
 		require.Error(t, err, name)
 		assert.NotContains(t, err.Error(), "secret", name)
 	}
-	_, _, err := ContainerdLogin(platform.Detect(t.TempDir()), "a")
+	_, _, err := ContainerdLogin(platform.Detect(t.TempDir()), "a", newest)
 	require.NoError(t, err, "there is no containerd")
 }
+
+func newest() string { return "v2.4.2" }

@@ -20,6 +20,7 @@ import (
 // Request is one request: for the configuration below a root, for the hosts of a namespace, or for a pull.
 type Request struct {
 	Root      string   `json:"root,omitempty"`      // the root directory of a containerd, with its configuration
+	Logins    []string `json:"logins,omitempty"`    // the hosts whose logins in that configuration are requested
 	CertsDirs []string `json:"certsDirs,omitempty"` // config_path, split
 	Namespace string   `json:"namespace,omitempty"` // whose hosts are requested
 	Pull      string   `json:"pull,omitempty"`      // an image: HOST/REPOSITORY:TAG
@@ -44,6 +45,29 @@ type Config struct {
 	Unpacks     int    `json:"unpacks"`
 	Snapshotter string `json:"snapshotter"`
 	Sandbox     string `json:"sandbox"`
+
+	Logins map[string]Login `json:"logins,omitempty"` // by host
+}
+
+// Login is the login of a host: without a user, Secret is an identity token. Err is containerd's error.
+type Login struct {
+	User   []byte `json:"user,omitempty"`
+	Secret []byte `json:"secret,omitempty"`
+	Err    string `json:"err,omitempty"`
+}
+
+// LoginsOf returns the logins of hosts. login returns the login of a host.
+func LoginsOf(hosts []string, login func(host string) (user, secret string, err error)) map[string]Login {
+	all := map[string]Login{}
+	for _, host := range hosts {
+		user, secret, err := login(host)
+		if err != nil {
+			all[host] = Login{Err: err.Error()}
+			continue
+		}
+		all[host] = Login{User: []byte(user), Secret: []byte(secret)}
+	}
+	return all
 }
 
 // Host is one host of a namespace.

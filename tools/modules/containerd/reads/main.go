@@ -28,6 +28,7 @@ import (
 	"github.com/containerd/plugin/registry"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubic-project/image-update-agent/tools/modules/reads"
 )
@@ -43,7 +44,7 @@ func answer(ctx context.Context, r reads.Request) (a reads.Answer, err error) {
 	switch {
 	case r.Root != "":
 		err = reads.In(r.Root, func() error {
-			a.Config, err = configured(ctx)
+			a.Config, err = configured(ctx, r)
 			return err
 		})
 	case r.Pull != "":
@@ -62,8 +63,11 @@ func checkLocalImagePullConfigs(ctx context.Context, c unsafe.Pointer)
 //go:linkname validateImageConfig github.com/containerd/containerd/v2/internal/cri/config.ValidateImageConfig
 func validateImageConfig(ctx context.Context, c unsafe.Pointer) ([]string, error)
 
+//go:linkname parseAuth github.com/containerd/containerd/v2/internal/cri/server/images.ParseAuth
+func parseAuth(auth *runtime.AuthConfig, host string) (user, secret string, err error)
+
 // configured does the same as containerd at its start, and the plugins of images at theirs.
-func configured(ctx context.Context) (*reads.Config, error) {
+func configured(ctx context.Context, r reads.Request) (*reads.Config, error) {
 	all := &srvconfig.Config{Version: version.ConfigVersion, Plugins: map[string]any{}} // the start of its command
 	graph := registry.Graph(func(*plugin.Registration) bool { return false })
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
@@ -76,6 +80,9 @@ func configured(ctx context.Context) (*reads.Config, error) {
 		Registry struct {
 			ConfigPath string         `json:"configPath"`
 			Mirrors    map[string]any `json:"mirrors"`
+			Configs    map[string]struct {
+				Auth *auth `json:"auth"`
+			} `json:"configs"`
 		} `json:"registry"`
 		UseLocalImagePull bool              `json:"useLocalImagePull"`
 		Snapshotter       string            `json:"snapshotter"`
@@ -104,7 +111,28 @@ func configured(ctx context.Context) (*reads.Config, error) {
 		ConfigPath: images.Registry.ConfigPath, Mirrors: len(images.Registry.Mirrors) > 0,
 		ClientPull: images.UseLocalImagePull, Unpacks: transfer.Unpacks,
 		Snapshotter: images.Snapshotter, Sandbox: images.PinnedImages["sandbox"],
+		Logins: reads.LoginsOf(r.Logins, func(host string) (string, string, error) {
+			return parseAuth(images.Registry.Configs[host].Auth.runtimes(), host)
+		}),
 	}, nil
+}
+
+// auth is the CRI plugin's AuthConfig.
+type auth struct {
+	Username      string `json:"username"`
+	Password      string `json:"password"`
+	Auth          string `json:"auth"`
+	IdentityToken string `json:"identitytoken"`
+}
+
+// runtimes does the same as the CRI plugin's toRuntimeAuthConfig.
+func (a *auth) runtimes() *runtime.AuthConfig {
+	if a == nil {
+		return nil
+	}
+	return &runtime.AuthConfig{
+		Username: a.Username, Password: a.Password, Auth: a.Auth, IdentityToken: a.IdentityToken,
+	}
 }
 
 // decoded merges the files' values into a copy of a plugin's default configuration, and decodes it into to.

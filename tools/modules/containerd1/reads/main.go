@@ -11,6 +11,7 @@ import (
 
 	"github.com/containerd/containerd/errdefs"
 	criconfig "github.com/containerd/containerd/pkg/cri/config"
+	"github.com/containerd/containerd/pkg/cri/server"
 	"github.com/containerd/containerd/plugin"
 	"github.com/containerd/containerd/remotes/docker"
 	"github.com/containerd/containerd/remotes/docker/config"
@@ -18,6 +19,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/sirupsen/logrus"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubic-project/image-update-agent/tools/modules/reads"
 )
@@ -33,7 +35,7 @@ func answer(ctx context.Context, r reads.Request) (a reads.Answer, err error) {
 	switch {
 	case r.Root != "":
 		err = reads.In(r.Root, func() error {
-			a.Config, err = configured(ctx)
+			a.Config, err = configured(ctx, r)
 			return err
 		})
 	case r.Pull != "":
@@ -45,7 +47,7 @@ func answer(ctx context.Context, r reads.Request) (a reads.Answer, err error) {
 }
 
 // configured does the same as containerd at its start, and the CRI plugin at its own.
-func configured(ctx context.Context) (*reads.Config, error) {
+func configured(ctx context.Context, r reads.Request) (*reads.Config, error) {
 	all := &srvconfig.Config{Version: 1} // the start of its command
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
 		if err := srvconfig.LoadConfig(file, all); err != nil {
@@ -63,7 +65,20 @@ func configured(ctx context.Context) (*reads.Config, error) {
 	return &reads.Config{
 		ConfigPath: cri.Registry.ConfigPath, Mirrors: len(cri.Registry.Mirrors) > 0, ClientPull: true,
 		Snapshotter: cri.ContainerdConfig.Snapshotter, Sandbox: cri.SandboxImage,
+		Logins: reads.LoginsOf(r.Logins, func(host string) (string, string, error) {
+			return login(cri.Registry.Configs[host].Auth, host)
+		}),
 	}, nil
+}
+
+// login does the same as the CRI plugin for a pull without a login of its own (registryHosts, toRuntimeAuthConfig).
+func login(auth *criconfig.AuthConfig, host string) (user, secret string, err error) {
+	if auth == nil {
+		return server.ParseAuth(nil, host)
+	}
+	return server.ParseAuth(&runtime.AuthConfig{
+		Username: auth.Username, Password: auth.Password, Auth: auth.Auth, IdentityToken: auth.IdentityToken,
+	}, host)
 }
 
 func validated(ctx context.Context, cri *criconfig.PluginConfig) error {
