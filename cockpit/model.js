@@ -218,7 +218,7 @@ export function failure({ kind, text }) {
 }
 
 /** The verdict of a check of doctor. */
-export const verdict = is => ({ ok: _("ok"), warning: _("warning"), failed: _("failed"), skipped: _("skipped") })[is] ?? is;
+export const verdict = is => ({ ok: _("ok"), advice: _("advice"), warning: _("warning"), failed: _("failed"), skipped: _("skipped") })[is] ?? is;
 
 /** A step of the plan. */
 export function stepText(step) {

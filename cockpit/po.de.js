@@ -331,6 +331,7 @@ cockpit.locale({
   "a health check": [null, "eine Gesundheitsprüfung"],
   "a person": [null, "ein Mensch"],
   "a request": [null, "eine Anfrage"],
+  "advice": [null, "Empfehlung"],
   "all pods": [null, "alle Pods"],
   "applied": [null, "angewendet"],
   "applied automatically": [null, "automatisch angewendet"],

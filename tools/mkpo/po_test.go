@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/doctor"
 )
 
 const page = "../../cockpit"
@@ -51,6 +53,16 @@ func TestTranslationsAreComplete(t *testing.T) {
 		loaded, err := os.ReadFile(filepath.Join(page, "po."+language+".js"))
 		require.NoError(t, err)
 		assert.Equal(t, script(language, entries), string(loaded), "%s has changed: make translations", file)
+	}
+}
+
+// The page shows each verdict of doctor in the language of the session.
+func TestVerdictsOfDoctor(t *testing.T) {
+	t.Parallel()
+	messages, err := messagesOf(page)
+	require.NoError(t, err)
+	for _, verdict := range []string{doctor.OK, doctor.Skipped, doctor.Advice, doctor.Warn, doctor.Fail} {
+		assert.True(t, slices.Contains(messages, message{verdict, ""}), verdict)
 	}
 }
 
