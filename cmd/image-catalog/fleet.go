@@ -104,7 +104,11 @@ func offeredReleases(
 		if !is {
 			continue
 		}
-		wanted := only(page, tags[ref.Image]).Releases
+		named, err := publish.OnlyTags(v, page, tags[ref.Image])
+		if err != nil {
+			return nil, err
+		}
+		wanted := named.Releases
 		if len(tags[ref.Image]) == 0 {
 			wanted = slices.DeleteFunc(slices.Clone(wanted), func(r catalog.Release) bool { return r.Withdrawn != nil })
 			wanted = wanted[:min(len(wanted), 1)]
@@ -114,7 +118,7 @@ func offeredReleases(
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("channel %s lists no such release", v.Channel)
+		return nil, fmt.Errorf("channel %s offers no release", v.Channel)
 	}
 	return out, nil
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -95,9 +94,14 @@ func (a *app) inspect(
 		return out, err
 	}
 	for _, ref := range v.Pages {
-		if page, ok := pages[ref.Image]; ok {
-			out.Images = append(out.Images, only(page, tags[ref.Image]))
+		page, ok := pages[ref.Image]
+		if !ok {
+			continue
 		}
+		if page, err = publish.OnlyTags(v, page, tags[ref.Image]); err != nil {
+			return out, err
+		}
+		out.Images = append(out.Images, page)
 	}
 	return out, nil
 }
@@ -120,16 +124,6 @@ func namedImages(v publish.Version, words []string) (images []string, tags map[s
 		}
 	}
 	return images, tags, nil
-}
-
-// only returns a page with these tags only; with no tags given, the whole page.
-func only(page catalog.Page, tags []string) catalog.Page {
-	if len(tags) > 0 {
-		page.Releases = slices.DeleteFunc(slices.Clone(page.Releases), func(r catalog.Release) bool {
-			return !slices.Contains(tags, r.Tag)
-		})
-	}
-	return page
 }
 
 func writeInspected(page *terminal.Page, v inspected, all bool) {

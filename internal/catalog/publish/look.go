@@ -100,6 +100,23 @@ func changeOf(from, to string) string {
 	return tags.ChangeBetween(x, y).String()
 }
 
+// OnlyTags returns a page with these releases only; without tags, the whole page. The error names a tag that the page
+// does not list.
+func OnlyTags(v Version, page catalog.Page, named []string) (catalog.Page, error) {
+	if len(named) == 0 {
+		return page, nil
+	}
+	for _, tag := range named {
+		if find(page, tag) == nil {
+			return catalog.Page{}, notListed(v, page, catalog.Member(page.Image, tag))
+		}
+	}
+	page.Releases = slices.DeleteFunc(slices.Clone(page.Releases), func(r catalog.Release) bool {
+		return !slices.Contains(named, r.Tag)
+	})
+	return page, nil
+}
+
 // Waits lists the ops of a channel that wait, each with the reason. An op that another publisher
 // folds in this moment is among them.
 func (p *Publisher) Waits(ctx context.Context, v Version) ([]Waiting, error) {
