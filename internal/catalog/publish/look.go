@@ -4,6 +4,7 @@ package publish
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -20,7 +21,8 @@ type Difference struct {
 	From   string `json:"from"`   // tag; empty: none
 	To     string `json:"to"`     // tag; empty: none
 	Change string `json:"change"` // what From changes against To: rebuild, revision, ... lower, new, gone, withdrawn
-	// WithdrawnFrom is the channel that has withdrawn the release, which the other one offers.
+	// WithdrawnFrom is the channel that has withdrawn the release, which the other one offers; of two versions of one
+	// channel, CHANNEL@VERSION.
 	WithdrawnFrom string `json:"withdrawnFrom,omitempty"`
 	Note          string `json:"note,omitempty"`
 }
@@ -43,11 +45,18 @@ func (p *Publisher) Diff(ctx context.Context, from, to Version) ([]Difference, e
 		images[image] = true
 	}
 	out := []Difference{}
+	nameA, nameB := from.Channel, to.Channel
+	if nameA == nameB {
+		nameA, nameB = versionName(from), versionName(to)
+	}
 	for _, image := range slices.Sorted(maps.Keys(images)) {
-		out = append(out, diffPages(image, from.Channel, a[image], to.Channel, b[image])...)
+		out = append(out, diffPages(image, nameA, a[image], nameB, b[image])...)
 	}
 	return out, nil
 }
+
+// versionName names a version as the command line does.
+func versionName(v Version) string { return fmt.Sprintf("%s@%d", v.Channel, v.Version) }
 
 // diffPages compares the pages of an image.
 func diffPages(image, from string, a catalog.Page, to string, b catalog.Page) []Difference {
