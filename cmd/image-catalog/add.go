@@ -76,6 +76,9 @@ func (a *app) wanted(args []string, batch, set string) ([]publish.Wanted, error)
 		image, err := publish.ParseImage(text)
 		all = append(all, publish.Wanted{Text: text, Image: image, Err: err})
 	}
+	if len(all) == 0 && batch != "" {
+		return nil, cli.Usage(fmt.Errorf("--batch %s: it names no image", batch))
+	}
 	if len(all) == 0 {
 		return nil, cli.Usage(errors.New("want IMAGE... or --batch FILE"))
 	}

@@ -272,6 +272,7 @@ func TestWrongArguments(t *testing.T) {
 		"promote stage prod --all --withdrawn":              "want the releases by REPOSITORY:TAG",
 		"add stage":                                         "want IMAGE... or --batch FILE",
 		"add stage velum:1-rev1-build1.1 --platform x/y/z/": "--platform",
+		"add stage --batch /dev/null":                       "--batch /dev/null: it names no image",
 		"add stage velum":                                   "the tag is missing",
 		"images stage --format yaml":                        "want list, crane, oras, regctl, skopeo, skopeo-sync or regsync",
 		"images stage --format regsync":                     "--to MIRROR is missing",
@@ -281,6 +282,11 @@ func TestWrongArguments(t *testing.T) {
 		"init new --expires 2020-01-01 --unsigned":          `--expires "2020-01-01": is in the past`,
 		"add HOST/velum:1 stage":                            "HOST/velum:1: not the name of a channel: the channel comes before images",
 		"withdraw velum:1 prod --reason x":                  "velum:1: not the name of a channel: the channel comes before images",
+		"add stage@2 velum:1":                               "stage@2: want a channel without a version",
+		"prune stage@2":                                     "stage@2: want a channel without a version",
+		"verify stage@2 --unsigned":                         "stage@2: want a channel without a version",
+		"verify Stage --unsigned":                           "Stage: not the name of a channel",
+		"add velum@sha256:ab stage":                         "the channel comes before images",
 		"publish . --signature main.go --trust main.go":     "not a directory that --out wrote",
 		"refresh stage --trust main.go":                     "--trust main.go: ",
 		"images stage --format skopeo-sync --floating":      "a floating tag may be ahead",
@@ -472,6 +478,13 @@ func TestWrongOrderAndWrongKey(t *testing.T) {
 	assert.Equal(t, exitUsage, code)
 	assert.Contains(t, errs, "ci.key: a private key: want the public one")
 	assert.Regexp(t, `(?m)^HOST/velum +4.0.0-rev1-build1.1 `, s.does("inspect", "stage", "velum:4.0.0-rev1-build1.1"))
+	prod := filepath.Join(t.TempDir(), "prod")
+	_, errs, code = run(t, "keygen", prod)
+	require.Zero(t, code, errs)
+	_, errs, _ = s.run("refresh", "stage", "--key", prod+".key")
+	assert.Contains(t, errs, "hint: use --trust FILE for other keys, or --accept-unsigned for a version without a signature\n")
+	_, errs, _ = s.run("inspect", "stage", "--trust", prod+".pub")
+	assert.Contains(t, errs, "hint: use --trust FILE for other keys\n", "a flag that the verb does not have helps nobody")
 	out := s.does("list", "--trust", ci+".pub")
 	assert.Regexp(t, `(?m)^CHANNEL +VERSION +CREATED +IMAGES +EXPIRES +FROZEN +SIGNED BY$`, out)
 	assert.Regexp(t, `(?m)^stage +2 +.* 1 +never +no +sha256:[0-9a-f]{64}$`, out)

@@ -89,6 +89,11 @@ Exit status: 0 no problems, 1 problems were found, or there is no channel.`,
 			if a.flags.unsigned && len(a.flags.trust) > 0 {
 				return cli.Usage(errors.New("--unsigned and --trust exclude each other"))
 			}
+			for _, channel := range args {
+				if err := publish.CheckChannel(channel); err != nil {
+					return err
+				}
+			}
 			p, err := a.publisher(cmd.Context())
 			if err != nil {
 				return err

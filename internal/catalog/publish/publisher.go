@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -148,10 +149,19 @@ func CheckChannel(name string) error {
 	switch {
 	case err == nil:
 		return nil
+	case isVersion(name):
+		return refuse(KindInput, name, "want a channel without a version")
 	case strings.ContainsAny(name, ":/@"):
 		return refuse(KindInput, name, "not the name of a channel: the channel comes before images")
 	}
 	return &Error{Kind: KindInput, Object: name, Text: "not the name of a channel", Err: err}
+}
+
+// isVersion reports whether a word is CHANNEL@VERSION.
+func isVersion(word string) bool {
+	channel, number, _ := strings.Cut(word, "@")
+	_, err := strconv.ParseUint(number, 10, 64)
+	return err == nil && catalog.CheckChannel(channel) == nil
 }
 
 // noChannel returns the error for a channel that is not there, with those that are.
