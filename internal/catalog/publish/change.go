@@ -4,7 +4,6 @@ package publish
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -239,7 +238,7 @@ func sift(
 			effective = append(effective, c)
 			o.Note = overtaken(r, after.Pages[f.Image], f.Tag)
 			if was != nil && was.Withdrawn == nil && is.Withdrawn == nil && r.Do == catalog.ActionPromote {
-				o.Steered, o.Note = true, cmp.Or(o.Note, rolloutNote(*is))
+				o.Steered, o.Note = true, joined(steeredNote(*was, *is), o.Note)
 			}
 			if r.Do == catalog.ActionAdd && was != nil {
 				o.Note = "listed already, in " + setName(was.Set) + ", and now in " + setName(is.Set)
@@ -262,15 +261,33 @@ func sift(
 	return effective, outcomes, nil
 }
 
-// rolloutNote says what became of the rollout of a release.
-func rolloutNote(is catalog.Release) string {
-	switch {
-	case is.Rollout == nil:
-		return "rollout ended: all nodes may apply it"
-	case is.Rollout.Paused != nil:
-		return "rollout paused"
+// steeredNote says what became of the set and the rollout of a release.
+func steeredNote(was, is catalog.Release) string {
+	set := ""
+	if was.Set != is.Set {
+		set = "now in " + setName(is.Set)
 	}
-	return fmt.Sprintf("rollout over %d hours", is.Rollout.Hours)
+	return joined(set, rolloutNote(was.Rollout, is.Rollout))
+}
+
+// rolloutNote says what became of a rollout; "": nothing.
+func rolloutNote(was, is *catalog.Rollout) string {
+	switch {
+	case was == nil && is == nil, was != nil && is != nil && isEqual(*was, *is):
+		return ""
+	case is == nil:
+		return "rollout ended: all nodes may apply it"
+	case is.Paused == nil:
+		return fmt.Sprintf("rollout over %d hours", is.Hours)
+	case was != nil && was.Hours != is.Hours:
+		return fmt.Sprintf("rollout over %d hours, paused", is.Hours)
+	}
+	return "rollout paused"
+}
+
+// joined joins the notes that are not empty.
+func joined(notes ...string) string {
+	return strings.Join(slices.DeleteFunc(notes, func(note string) bool { return note == "" }), "; ")
 }
 
 // isSame reports whether releases differ in nothing but the op that changed them last.
@@ -279,7 +296,7 @@ func isSame(a, b catalog.Release) bool {
 	return isEqual(a, b)
 }
 
-func isEqual(a, b catalog.Release) bool {
+func isEqual[T any](a, b T) bool {
 	x, errX := json.Marshal(a)
 	y, errY := json.Marshal(b)
 	return errX == nil && errY == nil && bytes.Equal(x, y)

@@ -20,7 +20,7 @@ type Outcome struct {
 	Withdrawn bool   `json:"withdrawn,omitempty"`
 	Skipped   bool   `json:"skipped,omitempty"` // left out for the reason in Note
 	Note      string `json:"note,omitempty"`
-	// Steered: the channel offered it before, and only its rollout changed.
+	// Steered: the channel offered it before, and only its set or its rollout changed.
 	Steered bool `json:"-"`
 }
 
