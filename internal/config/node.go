@@ -7,16 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
+	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
-
-// yamlLine matches the position in yaml.v3's errors.
-var yamlLine = lazyregexp.New(`^yaml: (?:line (\d+): )?`)
 
 // document returns the root mapping of a file; nil if it is empty or was reported.
 func (w *walker) document(data []byte) *yaml.Node {
@@ -33,9 +29,8 @@ func (w *walker) document(data []byte) *yaml.Node {
 	case err == nil:
 		w.report(second.Line, "", "second document, want one")
 	case !errors.Is(err, io.EOF):
-		at := yamlLine().FindStringSubmatch(err.Error())
-		line, _ := strconv.Atoi(at[1]) // 0 if yaml.v3 gives no line
-		w.report(line, "", "not YAML: %s", strings.TrimPrefix(err.Error(), at[0]))
+		syntax := yamledit.SyntaxError(data, err)
+		w.report(syntax.Line, "", "not YAML: %s", syntax.Problem)
 	case first.Content[0].Tag != "!!null":
 		return first.Content[0]
 	}

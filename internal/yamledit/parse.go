@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
@@ -68,7 +66,7 @@ func Parse(data []byte) (*File, error) {
 			return f, nil
 		}
 		if err != nil {
-			return nil, syntaxError(err)
+			return nil, SyntaxError(data, err)
 		}
 		if err := check.document(doc); err != nil {
 			return nil, err
@@ -109,16 +107,4 @@ func isControl(r rune) bool {
 		return true
 	}
 	return false
-}
-
-// syntaxError converts yaml.v3's "yaml: line N: problem" to an *Error. yaml.v3 omits the first line's number.
-func syntaxError(err error) error {
-	problem := strings.TrimPrefix(err.Error(), "yaml: ")
-	rest, ok := strings.CutPrefix(problem, "line ")
-	if number, tail, found := strings.Cut(rest, ": "); ok && found {
-		if line, err := strconv.Atoi(number); err == nil {
-			return &Error{Line: line, Problem: tail}
-		}
-	}
-	return &Error{Line: 1, Problem: problem}
 }
