@@ -128,7 +128,7 @@ func group(cmd *cobra.Command, title string, verbs ...*cobra.Command) {
 }
 
 // flagError says what a flag accepts, in the place of the error of Go's strconv.
-func flagError(_ *cobra.Command, err error) error {
+func flagError(cmd *cobra.Command, err error) error {
 	if text, cause, is := strings.Cut(err.Error(), ": strconv."); is {
 		want := "a number"
 		if strings.HasPrefix(cause, "ParseBool") {
@@ -136,7 +136,7 @@ func flagError(_ *cobra.Command, err error) error {
 		}
 		err = fmt.Errorf("%s: want %s", text, want)
 	}
-	return cli.Usage(err)
+	return cli.FlagError(cmd, err)
 }
 
 // wantArgs requires an argument for each name; with more, the last one may be repeated.

@@ -173,7 +173,7 @@ administrator then applies it. No pod is restarted without approval.`,
 		"read this file instead of /etc/image-update-agent/config.yaml and its drop-ins")
 	cmd.PersistentFlags().StringVar(&a.root, "root", "/",
 		"absolute path below which the host's /etc, /usr, /var and /run are")
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage(err) })
+	cmd.SetFlagErrorFunc(cli.FlagError)
 	addGroup(cmd, "daily", "Daily Commands:", a.statusCommand(), a.checkCommand(), a.planCommand(), a.applyCommand(),
 		a.rollbackCommand(), a.historyCommand(), a.holdCommand(), a.resumeCommand())
 	addGroup(cmd, "node", "Node Commands:", a.doctorCommand(), a.configCommand(), a.runCommand(), a.catalogCommand(),

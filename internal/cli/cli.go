@@ -105,6 +105,14 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return Usage(err)
 }
 
+// FlagError makes an error about a flag a usage error. A verb that is not there comes first: its flags are unknown, too.
+func FlagError(cmd *cobra.Command, err error) error {
+	if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
+		return NoArgs(cmd, words)
+	}
+	return Usage(err)
+}
+
 // nearest returns the verb that a person most likely means: one that names the word in SuggestFor, else one that is
 // spelled alike; "" if there is none.
 func nearest(cmd *cobra.Command, word string) string {

@@ -30,6 +30,7 @@ func run(t *testing.T, args ...string) (string, error) {
 		VersionCommand(&out, "agent", "1.2", func(v any) error { return PrintJSON(&out, v) }),
 	)
 	Strict(cmd)
+	cmd.SetFlagErrorFunc(FlagError)
 	cmd.SetArgs(args)
 	cmd.SetOut(&out)
 	err := cmd.ExecuteContext(t.Context())
@@ -42,6 +43,9 @@ func TestMistakesInTheArgumentsAreUsageErrors(t *testing.T) {
 	for want, args := range map[string][]string{
 		`unknown command "chekc", did you mean "check"?`: {"chekc"},
 		`unknown command "xyz"`:                          {"xyz"},
+		`unknown command "zyx"`:                          {"zyx", "--output", "json"}, // and not the flag of the verb
+		`unknown flag: --xyz`:                            {"check", "--xyz"},
+		`unknown flag: --zyx`:                            {"--zyx"},
 		`agent check takes no argument "now"`:            {"check", "now"},
 		`agent version takes no argument "now"`:          {"version", "now"},
 		`agent check takes no argument "too"`:            {"help", "check", "too"},
