@@ -19,6 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/cli"
+	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/filerender"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/state"
@@ -134,7 +135,7 @@ func hint(verb *cobra.Command, err error) string {
 	case isConfig(err) && errors.Is(err, fs.ErrNotExist):
 		return ""
 	case isConfig(err):
-		return "correct the key in that line; image-update-agent.yaml(5) describes every key"
+		return configHint(err)
 	case isUsage(err):
 		return "add --help for arguments and examples, or see image-update-agent(8)"
 	case isLeft(err):
@@ -146,6 +147,16 @@ func hint(verb *cobra.Command, err error) string {
 	default:
 		return ""
 	}
+}
+
+// configHint is for a configuration with mistakes, not all of which are in a line: a drop-in has a name of its own kind,
+// the environment a variable.
+func configHint(err error) string {
+	inLine := func(p config.Problem) bool { return p.Line > 0 }
+	if slices.ContainsFunc(config.ProblemsOf(err), inLine) {
+		return "correct the key in that line; image-update-agent.yaml(5) describes every key"
+	}
+	return "image-update-agent.yaml(5) describes the files and the environment variable"
 }
 
 func isLeft(err error) bool {

@@ -75,8 +75,12 @@ type Node struct {
 func Configuration(err error) []Finding {
 	var mistakes []Finding
 	for _, p := range config.ProblemsOf(err) {
+		place := "that line"
+		if p.Line == 0 { // a file that is not read, or the environment
+			place = "that"
+		}
 		mistakes = append(mistakes, fail("configuration", p,
-			"correct that line, then run image-update-agent config check"))
+			"correct "+place+", then run image-update-agent config check"))
 	}
 	return mistakes
 }
