@@ -83,6 +83,8 @@ func hint(verb *cobra.Command, err error) string {
 		return "write the directory again with the same command and --out, and sign it again"
 	case isKnown && e.Kind == publish.KindSigned && verb.Flags().Lookup("out") == nil:
 		return "use --key FILE"
+	case isKnown && e.Kind == publish.KindUnsigned && verb.Name() == "publish":
+		return "use --signature FILE for each signature, and --trust FILE for each key"
 	case isKnown && e.Kind == publish.KindUnsigned && verb.Flags().Lookup("accept-unsigned") == nil:
 		return "use --trust FILE for other keys"
 	case isKnown && hints[e.Kind] != "":

@@ -150,7 +150,7 @@ func (p *Publisher) checkSignatures(ctx context.Context, dir string, payload []b
 		keys[key] = true
 	}
 	if len(keys) < max(p.require, 1) {
-		return nil, refuse(KindUnsigned, dir, "%d keys signed it, want %d", len(keys), p.require)
+		return nil, refuse(KindUnsigned, dir, "too few keys signed it: %d, want %d", len(keys), p.require)
 	}
 	return out, nil
 }

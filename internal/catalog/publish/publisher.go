@@ -76,6 +76,9 @@ func New(o Options) (*Publisher, error) {
 			return nil, &Error{Kind: KindInput, Object: "name", Text: "want a repository", Err: err}
 		}
 	}
+	if err := checkEnough(o); err != nil {
+		return nil, err
+	}
 	c, err := store.New(o.Store)
 	if err != nil {
 		return nil, err
@@ -99,6 +102,19 @@ func New(o Options) (*Publisher, error) {
 		p.verifier, err = signature.WithKeys(o.Require, trusted...)
 	}
 	return p, err
+}
+
+// checkEnough refuses keys that are too few for the version that they sign: the publisher would refuse it, as nodes do.
+func checkEnough(o Options) error {
+	different := map[string]bool{}
+	for _, k := range o.Keys {
+		different[string(k.public)] = true
+	}
+	if n := len(different); n > 0 && n < o.Require {
+		return refuse(KindInput, "require",
+			"too few keys sign the next version: %d, want %d: use --key for each, or --out DIR", n, o.Require)
+	}
+	return nil
 }
 
 // verify returns the key that signed a version, the first one if several must have.
