@@ -42,7 +42,7 @@ may be a version: CHANNEL@VERSION.`,
 		Example: `  image-catalog inspect prod
   image-catalog inspect prod velum
   image-catalog inspect prod --history --limit 5
-  image-catalog inspect prod --output json | jq '.images[].releases[0].digest'`,
+  image-catalog inspect prod --output json | jq '.images[] | first(.releases[] | select(.withdrawn | not)).digest'`,
 		Args: wantArgs(true, "CHANNEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := a.publisher(cmd.Context())
