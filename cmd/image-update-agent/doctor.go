@@ -15,6 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/doctor"
+	"github.com/kubic-project/image-update-agent/internal/state"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -73,6 +74,7 @@ func (a *app) examine(ctx context.Context) []doctor.Finding {
 				return plan.Plan{}, err
 			}
 			defer w.close()
+			w.agent.Recorder = state.NewReader(s.StateDir)
 			return w.agent.Plan(ctx, source.PollDue)
 		},
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/state"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
@@ -36,6 +37,7 @@ with the rule. It changes nothing.`,
 				return err
 			}
 			defer w.close()
+			w.agent.Recorder = state.NewReader(settings.StateDir)
 			poll := source.PollAll
 			if offline {
 				poll = source.PollNone

@@ -64,25 +64,32 @@ func New(stateDir, runtimeDir string, log *slog.Logger) *Store {
 // Load reads the record. An unusable one is set aside, and Load returns an empty one; the
 // error is one of the directory or disk.
 func (s *Store) Load(ctx context.Context) (record.Record, error) {
+	rec, why, err := load(ctx, s.stateDir)
+	if why != nil {
+		s.setAside(why)
+	}
+	return rec, err
+}
+
+// load reads the record of a directory. If it is unusable, load returns why, and an empty one.
+func load(ctx context.Context, stateDir string) (rec record.Record, why *unusable, err error) {
 	if err := ctx.Err(); err != nil {
-		return record.Record{}, err
+		return record.Record{}, nil, err
 	}
-	data, err := read(s.stateDir, recordFile)
+	data, err := read(stateDir, recordFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return record.Record{}, nil
+		return record.Record{}, nil, nil
 	}
-	var rec record.Record
 	if err == nil {
 		rec, err = decodeRecord(data)
 	}
 	if why, is := errors.AsType[*unusable](err); is {
-		s.setAside(why)
-		return record.Record{}, nil
+		return record.Record{}, why, nil
 	}
 	if err != nil {
-		return record.Record{}, fmt.Errorf("state: %w", err)
+		return record.Record{}, nil, fmt.Errorf("state: %w", err)
 	}
-	return rec, nil
+	return rec, nil, nil
 }
 
 // unusable is the error of a file to set aside, with a word for its new name.
