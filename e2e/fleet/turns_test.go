@@ -193,7 +193,7 @@ func (n *turnNode) update(ctx context.Context, want release.Release) error {
 	return fmt.Errorf("%s: not updated in time", n.id)
 }
 
-// Eight agents restart their etcd under one lock, of a real server over a real etcd, concurrently, in 20 rounds: a lock
+// Eight agents restart their etcd under one lock, of a real server over a real etcd, concurrently, in ten rounds: a lock
 // server, a Lease of a real API server, and a key in etcd, for which every second agent knows one member only. In every
 // second round agents are killed at random, and in one of either kind etcd's leader and the API server. No two agents
 // are in the critical section at once, all finish, and no lock is left. `make soak` sets IUA_ROUNDS, the number of
@@ -241,7 +241,7 @@ func TestEightAgentsTakeTurns(t *testing.T) {
 // takeTurns runs the rounds with a lock, which is each node's. disturb restarts the servers.
 func takeTurns(t *testing.T, lock fleet.Lock, lockOf func(id string) fleet.Locker, disturb func()) {
 	t.Helper()
-	rounds := story.SoakRounds(t, 20)
+	rounds := story.SoakRounds(t, 10)
 	watch := &turns{t: t, in: map[string]bool{}}
 	var nodes []*turnNode
 	for i := range turnNodes {
@@ -268,7 +268,7 @@ func takeTurns(t *testing.T, lock fleet.Lock, lockOf func(id string) fleet.Locke
 			want := n.Registry.Release(turnImage, "3.4.23", 1, fmt.Sprintf("1.%d", round+2))
 			group.Go(func() { errs[i] = n.update(ctx, want) })
 		}
-		if round%11 == 6 {
+		if round%5 == 3 {
 			disturb()
 		}
 		group.Wait()
