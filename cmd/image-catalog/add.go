@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/cli"
+	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
 func (a *app) addCommand() *cobra.Command {
@@ -40,7 +42,7 @@ Exit status: 0 published, 3 the channel lists all of it already.`,
 			if err := publish.CheckChannel(args[0]); err != nil {
 				return err
 			}
-			wanted, err := a.wanted(args[1:], batch, set)
+			wanted, err := a.wanted(cmd.Context(), args[1:], batch, set)
 			if err != nil {
 				return err
 			}
@@ -67,8 +69,8 @@ Exit status: 0 published, 3 the channel lists all of it already.`,
 }
 
 // wanted returns the images of the arguments and of a batch.
-func (a *app) wanted(args []string, batch, set string) ([]publish.Wanted, error) {
-	all, err := a.batch(batch)
+func (a *app) wanted(ctx context.Context, args []string, batch, set string) ([]publish.Wanted, error) {
+	all, err := wait.Result(ctx, func() ([]publish.Wanted, error) { return a.batch(batch) })
 	if err != nil {
 		return nil, err
 	}

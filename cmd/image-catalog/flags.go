@@ -17,6 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
+	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
 // The variables of the environment.
@@ -104,7 +105,7 @@ func (a *app) publisher(ctx context.Context) (*publish.Publisher, error) {
 		return nil, cli.Usage(errors.New("--out and --key exclude each other: --out has the version signed elsewhere"))
 	}
 	for _, file := range a.flags.trust {
-		data, err := readFile(file, maxKeyFile)
+		data, err := readFile(ctx, file, maxKeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("--trust: %w", err)
 		}
@@ -114,7 +115,7 @@ func (a *app) publisher(ctx context.Context) (*publish.Publisher, error) {
 		o.Trusted = append(o.Trusted, data)
 	}
 	for _, name := range a.flags.keys {
-		data, err := readKey(name)
+		data, err := readKey(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("--key: %w", err)
 		}
@@ -135,10 +136,10 @@ func (a *app) publisher(ctx context.Context) (*publish.Publisher, error) {
 }
 
 // readKey reads a key: a file, or a variable of the environment, as in env://CATALOG_KEY.
-func readKey(name string) ([]byte, error) {
+func readKey(ctx context.Context, name string) ([]byte, error) {
 	variable, is := strings.CutPrefix(name, "env://")
 	if !is {
-		return readFile(name, maxKeyFile)
+		return readFile(ctx, name, maxKeyFile)
 	}
 	text, isSet := os.LookupEnv(variable)
 	if !isSet {
@@ -169,8 +170,12 @@ func exclusive(cmd *cobra.Command, flag string, others ...string) error {
 	return nil
 }
 
-// readFile reads a small file.
-func readFile(name string, limit int64) ([]byte, error) {
+// readFile reads a small file, which may be a FIFO.
+func readFile(ctx context.Context, name string, limit int64) ([]byte, error) {
+	return wait.Result(ctx, func() ([]byte, error) { return readWhole(name, limit) })
+}
+
+func readWhole(name string, limit int64) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -34,7 +35,7 @@ Exit status: 0 published, 3 the channel has this version already.`,
 			if len(a.flags.trust) == 0 {
 				return cli.Usage(errors.New("--trust FILE is missing: the public key that checks the signature"))
 			}
-			sigs, err := readSignatures(signatures)
+			sigs, err := readSignatures(cmd.Context(), signatures)
 			if err != nil {
 				return err
 			}
@@ -66,10 +67,10 @@ Exit status: 0 published, 3 the channel has this version already.`,
 }
 
 // readSignatures reads the files of --signature.
-func readSignatures(files []string) ([][]byte, error) {
+func readSignatures(ctx context.Context, files []string) ([][]byte, error) {
 	var sigs [][]byte
 	for _, file := range files {
-		data, err := readFile(file, maxKeyFile)
+		data, err := readFile(ctx, file, maxKeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("--signature: %w", err)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
+	"github.com/kubic-project/image-update-agent/internal/wait"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -97,7 +98,7 @@ func (a *app) eachPod(
 	errs := []error{unfound}
 	for _, path := range paths {
 		var pod *manifests.File
-		data, err := await(ctx, func() ([]byte, error) { return a.readFile(path) })
+		data, err := wait.Result(ctx, func() ([]byte, error) { return a.readFile(path) })
 		if err == nil {
 			pod, err = manifests.Parse(data)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/filerender"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
+	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
 func (a *app) manifestsRenderCommand() *cobra.Command {
@@ -56,7 +57,7 @@ starts that digest, whatever the tag is.`,
 func (a *app) render(ctx context.Context, o filerender.Options, args []string) error {
 	paths, unfound := inputs(args)
 	files, err := filerender.Render(o, paths, func(path string) ([]byte, error) {
-		return await(ctx, func() ([]byte, error) { return a.readFile(path) })
+		return wait.Result(ctx, func() ([]byte, error) { return a.readFile(path) })
 	}, unfound)
 	if usage, is := errors.AsType[filerender.UsageError](err); is {
 		return cli.Usage(usage)

@@ -108,27 +108,6 @@ const grace = time.Second
 // leaveGrace is grace for a verb that leaves the daemon: a little longer than its client waits for the answer.
 const leaveGrace = 12 * time.Second
 
-// await does what cannot be interrupted, such as reading a terminal or opening a
-// FIFO, and leaves it behind when ctx ends.
-func await[T any](ctx context.Context, do func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		value, err := do()
-		done <- result{value, err}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		var none T
-		return none, context.Cause(ctx)
-	}
-}
-
 func newApp(s streams) *app {
 	shown := streams{in: s.in, out: outside.NewWriter(s.out), err: outside.NewWriter(s.err)}
 	return &app{streams: shown, files: s, zone: time.Local}

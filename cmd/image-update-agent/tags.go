@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
+	"github.com/kubic-project/image-update-agent/internal/wait"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -153,7 +154,7 @@ func (a *app) parseTags(ctx context.Context, args []string, s tags.Scheme) ([]pa
 	names := args
 	if len(names) == 0 {
 		var err error
-		if names, err = await(ctx, func() ([]string, error) { return readTags(a.in) }); err != nil {
+		if names, err = wait.Result(ctx, func() ([]string, error) { return readTags(a.in) }); err != nil {
 			return nil, fmt.Errorf("standard input: %w", err)
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wait sleeps with a context.
+// Package wait sleeps and reads with a context.
 package wait
 
 import (
@@ -18,5 +18,26 @@ func For(ctx context.Context, d time.Duration) error {
 		return context.Cause(ctx)
 	case <-time.After(d):
 		return nil
+	}
+}
+
+// Result returns what do returns. When ctx ends first, it leaves do behind: do reads a terminal, a pipe or a FIFO, which
+// nothing can interrupt.
+func Result[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := do()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
 	}
 }

@@ -29,3 +29,20 @@ func TestFor(t *testing.T) {
 		require.ErrorIs(t, wait.For(ctx, 0), cause, "it has ended before")
 	})
 }
+
+func TestResult(t *testing.T) {
+	t.Parallel()
+	n, err := wait.Result(t.Context(), func() (int, error) { return 3, errors.ErrUnsupported })
+	assert.Equal(t, 3, n)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+
+	cause, stuck := errors.New("a person asks"), make(chan struct{})
+	defer close(stuck)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	_, err = wait.Result(ctx, func() (int, error) {
+		cancel(cause)
+		<-stuck
+		return 3, nil
+	})
+	require.ErrorIs(t, err, cause)
+}

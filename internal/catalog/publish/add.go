@@ -22,6 +22,7 @@ import (
 const (
 	maxBatch = 200_000 // lines
 	maxLine  = 4 << 10 // bytes
+	maxRead  = 1 << 20 // bytes of a line that is too long, to find those behind it
 	maxShown = 200     // bytes of a line in an error
 )
 
@@ -46,6 +47,12 @@ func ParseBatch(r io.Reader) ([]Wanted, error) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
+		if number > maxBatch {
+			return nil, refuse(KindInput, "batch", "more than %d lines", maxBatch)
+		}
+		if errors.Is(err, errEndless) {
+			return nil, refuse(KindInput, "batch", "line %d: the line has more than %d bytes", number, maxRead)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("batch: line %d: %w", number, err)
 		}
@@ -60,9 +67,6 @@ func ParseBatch(r io.Reader) ([]Wanted, error) {
 			wrong = append(wrong, Line{Number: number, Text: w.Text, Err: outside.Error(err)})
 		} else {
 			all = append(all, w)
-		}
-		if len(all)+len(wrong) > maxBatch {
-			return nil, refuse(KindInput, "batch", "more than %d lines", maxBatch)
 		}
 	}
 	if len(wrong) > 0 {
@@ -90,12 +94,18 @@ func parseLine(line string) (Wanted, error) {
 	return w, nil
 }
 
+// errEndless: a line is so long that the batch most likely is no text.
+var errEndless = errors.New("no line ends")
+
 // readLine returns the next line without its end; of one that is too long, the beginning.
 func readLine(r *bufio.Reader) (line string, isLong bool, err error) {
 	part, isLong, err := r.ReadLine()
 	line = string(part)
-	for more := isLong; more && err == nil; {
-		_, more, err = r.ReadLine()
+	for more, size := isLong, len(part); more && err == nil; size += len(part) {
+		if size > maxRead {
+			return "", true, errEndless
+		}
+		part, more, err = r.ReadLine()
 	}
 	if isLong && errors.Is(err, io.EOF) {
 		err = nil // the end comes next

@@ -181,6 +181,32 @@ func TestBatch(t *testing.T) {
 	require.ErrorContains(t, err, "the line has more than 4096 bytes")
 }
 
+// endless repeats a text without end.
+type endless string
+
+func (e endless) Read(to []byte) (int, error) {
+	if len(to) < len(e) {
+		return copy(to, e), nil
+	}
+	return copy(to, strings.Repeat(string(e), len(to)/len(e))), nil
+}
+
+func TestBatchWithoutEndIsRefused(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[endless]string{
+		"\x00": "batch: line 1: the line has more than 1048576 bytes", "\n": "batch: more than 200000 lines",
+		"# x\n": "batch: more than 200000 lines",
+	} {
+		_, err := publish.ParseBatch(text)
+		require.EqualError(t, err, want)
+		assert.Equal(t, publish.KindInput, kindOf(err))
+	}
+	wanted, err := publish.ParseBatch(strings.NewReader(strings.Repeat("\n", 199_999) +
+		"registry.example.com/velum:1-rev1-build1.1\n"))
+	require.NoError(t, err)
+	assert.Len(t, wanted, 1, "the last line that is allowed")
+}
+
 func FuzzParseBatch(f *testing.F) {
 	f.Add("# x\nregistry.example.com/velum:1-rev1-build1.1@sha256:" + strings.Repeat("0", 64) + " set\n")
 	f.Fuzz(func(t *testing.T, text string) {
