@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,14 +23,15 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/api"
 )
 
-// left is a daemon whose caller interrupts each apply.
+// left is a daemon whose caller stops waiting as soon as an apply has begun.
 type left struct {
 	writer
-	interrupt context.CancelCauseFunc
+	end context.CancelCauseFunc // of the caller's wait
+	why error
 }
 
 func (l left) Apply(ctx context.Context, _ agent.ApplyRequest, _ func(status.Progress)) ([]status.Outcome, error) {
-	l.interrupt(interruption{syscall.SIGINT})
+	l.end(l.why)
 	<-ctx.Done()
 	return []status.Outcome{
 		{PodManifest: "etcd.yaml", Change: "rebuild", Result: status.ResultContinues, Reason: "already restarting; continues without the caller"},
@@ -40,9 +43,9 @@ func (l left) Apply(ctx context.Context, _ agent.ApplyRequest, _ func(status.Pro
 func TestAnInterruptedApplySaysWhatGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, output := range []string{"text", "json"} {
-		ctx, interrupt := context.WithCancelCause(t.Context())
+		ctx, end := context.WithCancelCause(t.Context())
 		root := t.TempDir()
-		listening(t, root, left{interrupt: interrupt})
+		listening(t, root, left{end: end, why: interruption{syscall.SIGINT}})
 		var out, errs bytes.Buffer
 		code := execute(ctx, []string{"apply", "--root", root, "--output", output}, streams{
 			in: strings.NewReader(""), out: &out, err: &errs,
@@ -56,17 +59,44 @@ func TestAnInterruptedApplySaysWhatGoesOn(t *testing.T) {
 	}
 }
 
-// --timeout ends the wait as an interrupt does, with an exit code of its own.
+// The end of --timeout ends the wait as an interrupt does, with an exit code of its own.
 func TestAnApplyThatTimesOutSaysWhatGoesOn(t *testing.T) {
 	t.Parallel()
+	ctx, end := context.WithCancelCause(t.Context())
 	root := t.TempDir()
-	listening(t, root, left{interrupt: func(error) {}})
+	listening(t, root, left{end: end, why: timeout{10 * time.Minute}})
 	var out, errs bytes.Buffer
-	args := []string{"apply", "--root", root, "--timeout", "10ms"}
-	code := execute(t.Context(), args, streams{in: strings.NewReader(""), out: &out, err: &errs})
+	code := execute(ctx, []string{"apply", "--root", root}, streams{in: strings.NewReader(""), out: &out, err: &errs})
 	assert.Equal(t, exitTimeout, code)
 	assert.Contains(t, out.String(), "continues")
-	assert.Contains(t, errs.String(), "error: timed out after 10ms: the daemon continues with etcd.yaml\n")
+	assert.Contains(t, errs.String(), "error: timed out after 10m0s: the daemon continues with etcd.yaml\n")
+}
+
+func TestTimeoutEndsTheWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end, err := (&waiting{timeout: 10 * time.Minute}).limit(t.Context())
+		require.NoError(t, err)
+		defer end()
+		begun := time.Now()
+		<-ctx.Done()
+		assert.Equal(t, 10*time.Minute, time.Since(begun))
+		assert.Equal(t, timeout{10 * time.Minute}, context.Cause(ctx))
+	})
+}
+
+// A time that passes before the daemon takes the request is no missing daemon.
+func TestATimeoutBeforeTheDaemonAnswers(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"apply", "check"} {
+		root := t.TempDir()
+		listening(t, root, slow{left{end: func(error) {}}})
+		var out, errs bytes.Buffer
+		args := []string{verb, "--root", root, "--timeout", "1ns"}
+		code := execute(t.Context(), args, streams{in: strings.NewReader(""), out: &out, err: &errs})
+		assert.Equal(t, exitTimeout, code, verb)
+		assert.Contains(t, errs.String(), "error: timed out after 1ns", verb)
+	}
 }
 
 // slow is a daemon whose check takes longer than its caller waits.
