@@ -55,7 +55,7 @@ const maxNotUnderstood = 3
 func (l *lookup) noteNotUnderstood(o *Offer, list []tags.Tag, from tags.Tag) {
 	unread := l.lists.unread(o.Repository)
 	for _, n := range l.lists.memory(o.Repository).notUnderstood(o.Repository, list, unread, from, l.rule.Scheme) {
-		o.Notes = append(o.Notes, "looks newer, but cannot be parsed: "+n.String())
+		o.Notes = append(o.Notes, "looks newer, but cannot be compared: "+n.String())
 	}
 }
 

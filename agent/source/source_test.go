@@ -173,15 +173,15 @@ func TestOffers(t *testing.T) {
 			n.Publish(velum, "1.29", "1.29.0")
 			n.Publish(velum, "1.28.9")
 			n.rule(policy.Rule{Updates: tags.Minor})
-		}, "1.28; newest 1.29; 1.28 kept: no intermediate tag has its digest; looks newer, but cannot be parsed: 4.0.0-rev1 (intermediate tag, and 1.28 is short); looks newer, but cannot be parsed: 4.0.0-rev1-build1.1 (long tag, and 1.28 is short); looks newer, but cannot be parsed: 4.0.0 (3 numbers, and 1.28 has 2)"},
+		}, "1.28; newest 1.29; 1.28 kept: no intermediate tag has its digest; looks newer, but cannot be compared: 4.0.0-rev1 (intermediate tag, and 1.28 is short); looks newer, but cannot be compared: 4.0.0-rev1-build1.1 (long tag, and 1.28 is short); looks newer, but cannot be compared: 4.0.0 (3 numbers, and 1.28 has 2)"},
 		"of a tag with a suffix": {"3.0.5-alpine", func(n *node) {
 			n.Publish(velum, "3.0.5-alpine", "3.0-alpine", "3-alpine")
 			n.Publish(velum, "3.1.1-alpine")
 			n.Publish(velum, "3.1.2", "3.1.2-slim", "3.2.0-rc1-alpine")
 			n.rule(policy.Rule{Updates: tags.Minor})
-		}, "3.0.5-alpine; newest 3.1.1-alpine; looks newer, but cannot be parsed: 4.0.0-rev1 (intermediate tag, and 3.0.5-alpine is single)" +
-			"; looks newer, but cannot be parsed: 4.0.0-rev1-build1.1 (long tag, and 3.0.5-alpine is single)" +
-			"; looks newer, but cannot be parsed: 4.0.0 (another name: {version}, and 3.0.5-alpine is {version}-alpine)"},
+		}, "3.0.5-alpine; newest 3.1.1-alpine; looks newer, but cannot be compared: 4.0.0-rev1 (intermediate tag, and 3.0.5-alpine is single)" +
+			"; looks newer, but cannot be compared: 4.0.0-rev1-build1.1 (long tag, and 3.0.5-alpine is single)" +
+			"; looks newer, but cannot be compared: 4.0.0 (another name: {version}, and 3.0.5-alpine is {version}-alpine)"},
 		"of a tag with revision and build": {"v9.33.5-rke2r1-build20250910", func(n *node) {
 			n.Publish(velum, "v9.33.5-rke2r1-build20250910")
 			n.Publish(velum, "v9.33.5-rke2r1-build20250911", "v9.33.5-rke2r1")
@@ -223,7 +223,7 @@ func TestOffers(t *testing.T) {
 		"not understood": {"4.0.0-rev1", func(n *node) {
 			n.Publish(velum, "4.0.0-rev02", "4.0.0-rev1-alpine")
 			n.rule(policy.Rule{Updates: tags.Major})
-		}, "4.0.0-rev1-build1.1; looks newer, but cannot be parsed: 4.0.0-rev02 (leading zero in revision)"},
+		}, "4.0.0-rev1-build1.1; looks newer, but cannot be compared: 4.0.0-rev02 (leading zero in revision)"},
 		"not understood, and something newer": {"4.0.0-rev1", func(n *node) { n.Publish(velum, "4.0.0-rev02"); n.Release(velum, "4.0.0", 3, "1.1") }, "4.0.0-rev1-build1.1; newest 4.0.0-rev3-build1.1"},
 		"dates and hashes": {"4.0.0-rev1", func(n *node) {
 			n.Publish(velum, "20240115", "1234567", "20240115-rev1", "4.0.0-rev20240115", "v20240115", "2024-01-15")

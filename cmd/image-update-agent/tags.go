@@ -93,7 +93,7 @@ func (a *app) tagsNewestCommand(flags *schemeFlags) *cobra.Command {
 		Use:   "newest --follow TAG [--updates CHANGE] [TAG...]",
 		Short: "Show the newest tag that a policy allows",
 		Long: `newest shows the newest of the tags that the policy allows for an image that follows a tag.
-It prints tags that look newer but cannot be parsed to standard error, with the reason.
+It prints tags that look newer but cannot be compared to standard error, with the reason.
 Without TAG arguments, it reads tags from standard input.
 
 Exit status: 0 a tag is newer, 3 no tag is newer, and none is printed.`,
@@ -134,7 +134,7 @@ Exit status: 0 a tag is newer, 3 no tag is newer, and none is printed.`,
 
 func (a *app) printNewest(newest newestTag, from tags.Tag, largest tags.Change) error {
 	for _, n := range newest.NotUnderstood {
-		fmt.Fprintln(a.err, terminal.Quoted("looks newer, but cannot be parsed: "+n.String()))
+		fmt.Fprintln(a.err, terminal.Quoted("looks newer, but cannot be compared: "+n.String()))
 	}
 	if newest.Newest != "" {
 		return a.show(newest, func() error {
