@@ -152,7 +152,7 @@ func parseSignature(data []byte) (string, error) {
 	const most = 2 << 10
 	text := bytes.TrimSpace(data)
 	if sig, err := base64.StdEncoding.Strict().DecodeString(string(text)); err == nil && len(sig) > 0 && len(sig) <= most {
-		return string(text), nil
+		return base64.StdEncoding.EncodeToString(sig), nil // without line ends
 	}
 	if len(data) < 32 || len(data) > most {
 		return "", errNoSignature

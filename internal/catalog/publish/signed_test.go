@@ -201,7 +201,9 @@ func TestSignedElsewhere(t *testing.T) {
 	v, err := p.Read(t.Context(), "prod")
 	require.NoError(t, err)
 	assert.NotEmpty(t, v.SignedBy)
-	again, err := p.PublishDir(t.Context(), first, [][]byte{[]byte(base64.StdEncoding.EncodeToString(sign(first)) + "\n")}, false)
+	encoded := base64.StdEncoding.EncodeToString(sign(first))
+	wrapped := encoded[:64] + "\r\n" + encoded[64:] + "\r\n" // as openssl writes it on Windows
+	again, err := p.PublishDir(t.Context(), first, [][]byte{[]byte(wrapped)}, false)
 	require.NoError(t, err)
 	assert.False(t, again.Changed)
 
