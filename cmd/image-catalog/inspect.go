@@ -57,14 +57,15 @@ may be a version: CHANNEL@VERSION.`,
 			if err == nil && !isOld(args[0]) {
 				out.Waiting, err = p.Waits(cmd.Context(), v)
 			}
+			var log []catalog.Entry
 			if err == nil && history {
-				out.History, err = p.Log(cmd.Context(), v)
-				out.History = matching(out.History, args[1:], max(most, 1))
+				log, err = p.Log(cmd.Context(), v)
+				out.History = matching(log, args[1:], max(most, 1))
 			}
 			if err != nil {
 				return err
 			}
-			return a.print(out, func(page *terminal.Page) { writeInspected(page, out, len(args) > 1) })
+			return a.print(out, func(page *terminal.Page) { writeInspected(page, out, steersOf(log), len(args) > 1) })
 		},
 	}
 	cmd.Flags().BoolVar(&history, "history", false, "also show the last changes, as log does")
@@ -126,7 +127,7 @@ func namedImages(v publish.Version, words []string) (images []string, tags map[s
 	return images, tags, nil
 }
 
-func writeInspected(page *terminal.Page, v inspected, all bool) {
+func writeInspected(page *terminal.Page, v inspected, steers map[string]string, all bool) {
 	page.Line(fmt.Sprintf("%s of %s, version %d", v.Channel, v.Name, v.Version))
 	page.Line("Digest:  " + v.Digest.String())
 	page.Line("Created: " + page.Past(v.Created))
@@ -157,7 +158,7 @@ func writeInspected(page *terminal.Page, v inspected, all bool) {
 	}
 	if len(v.History) > 0 {
 		page.Line("")
-		writeLog(page, v.History)
+		writeLog(page, v.History, steers)
 	}
 	for _, w := range v.Waiting {
 		page.Line(fmt.Sprintf("Not published yet: %s: %s", w.Op, w.Why))

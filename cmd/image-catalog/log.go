@@ -47,8 +47,8 @@ The log is a part of each version and signed with it. prune does not delete it.`
 			if err != nil {
 				return err
 			}
-			log = matching(log, args[1:], most)
-			return a.print(log, func(page *terminal.Page) { writeLog(page, log) })
+			shown := matching(log, args[1:], most)
+			return a.print(shown, func(page *terminal.Page) { writeLog(page, shown, steersOf(log)) })
 		},
 	}
 	cmd.Flags().IntVar(&most, "limit", most, "show at most this many changes")
@@ -86,7 +86,7 @@ func names(word string, c catalog.Change) bool {
 }
 
 // writeLog writes entries as git log does.
-func writeLog(page *terminal.Page, log []catalog.Entry) {
+func writeLog(page *terminal.Page, log []catalog.Entry, steers map[string]string) {
 	if len(log) == 0 {
 		page.Line("No change in the log.")
 	}
@@ -95,7 +95,7 @@ func writeLog(page *terminal.Page, log []catalog.Entry) {
 			page.Line("")
 		}
 		by := cmp.Or(e.By, "somebody")
-		page.Line(fmt.Sprintf("version %d, %s: %s %s", e.Version, page.Past(e.At), by, didWhat(page, e)))
+		page.Line(fmt.Sprintf("version %d, %s: %s %s", e.Version, page.Past(e.At), by, didWhat(page, e, steers)))
 		if e.Reason != "" {
 			page.Item("  reason: ", e.Reason)
 		}
@@ -114,16 +114,12 @@ func writeLog(page *terminal.Page, log []catalog.Entry) {
 }
 
 // didWhat says what an op did.
-func didWhat(page *terminal.Page, e catalog.Entry) string {
+func didWhat(page *terminal.Page, e catalog.Entry, steers map[string]string) string {
 	switch e.Do {
 	case catalog.ActionAdd:
 		return "added " + terminal.Plural(len(e.Changes), "release")
 	case catalog.ActionPromote:
-		spreads := func(c catalog.Change) bool { return c.Release.Rollout == nil || c.Release.Rollout.Paused == nil }
-		if !slices.ContainsFunc(e.Changes, spreads) {
-			return "paused the rollout of " + terminal.Plural(len(e.Changes), "release")
-		}
-		return "promoted " + terminal.Plural(len(e.Changes), "release")
+		return cmp.Or(steers[e.Tag], "promoted") + " " + terminal.Plural(len(e.Changes), "release")
 	case catalog.ActionWithdraw:
 		return "withdrew " + terminal.Plural(len(e.Changes), "release")
 	case catalog.ActionFreeze:
