@@ -256,6 +256,7 @@ func TestWrongArguments(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.does("init", "stage", "prod", "--unsigned")
+	long := strings.Repeat("x", 513)
 	for line, want := range map[string]string{
 		"inspect":                                           "CHANNEL is missing",
 		"inspect Stage":                                     "Stage: not the name of a channel",
@@ -310,6 +311,16 @@ func TestWrongArguments(t *testing.T) {
 		"freeze prod":                                       "--until TIME is missing, for example 2026-12-24",
 		"freeze prod --until 2020-01-01":                    "is in the past",
 		"freeze prod --until tomorrow":                      `--until "tomorrow": want 2026-12-24, `,
+		"freeze prod --until 8h --reason " + long:           "--reason: want at most 512 printable bytes",
+		"unfreeze prod --reason " + long:                    "--reason: want at most 512 printable bytes",
+		"rollout prod --pause --reason " + long:             "--reason: want at most 512 printable bytes",
+		"promote prod --revert --reason " + long:            "--reason: want at most 512 printable bytes",
+		"withdraw prod a:1 --reason " + long:                "--reason: want at most 512 printable bytes",
+		"inspect prod --catalog UPPER/x":                    "catalog: want a repository: ",
+		"add stage UPPER/x:1":                               "not an image: ",
+		"init a B --unsigned":                               "B: not the name of a channel",
+		"init a b a --unsigned --dry-run":                   "a: the channel is named twice",
+		"keygen dir/":                                       `NAME "dir/": want the name of a file without its extension`,
 		"log prod --limit 0":                                "want at least 1",
 		"diff prod@0 prod":                                  "want CHANNEL or CHANNEL@VERSION",
 		"init more":                                         "--key FILE is missing",
@@ -331,7 +342,11 @@ func TestWrongArguments(t *testing.T) {
 		assert.Equal(t, exitFailed, code, line)
 		assert.Contains(t, errs, want, line)
 	}
-	_, errs, code := run(t, "inspec")
+	_, errs, code := s.run("freeze", "prod", "--until", "8h", "--reason", "two\nlines")
+	assert.Equal(t, exitUsage, code, errs)
+	_, errs, code = s.run("inspect", "a")
+	assert.Equal(t, exitFailed, code, "init makes all channels or none: %s", errs)
+	_, errs, code = run(t, "inspec")
 	assert.Equal(t, exitUsage, code)
 	assert.Contains(t, errs, `did you mean "inspect"?`)
 	_, errs, code = run(t, "inspect", "stage")
@@ -354,6 +369,8 @@ func TestFormatsOfImages(t *testing.T) {
 	assert.Contains(t, s.does("images", "prod", "--to", "mirror", "--floating"), " mirror/BELOW/caasp/velum:4.0.0-rev1\n")
 	assert.Equal(t, "\"HOST\":\n  images:\n    \"caasp/velum\":\n    - \"4.0.0-rev1-build1.1\"\n    \"catalog\":\n    - \"prod-v00000002\"\n    - \"prod\"\n",
 		s.does("images", "prod", "--format", "skopeo-sync"))
+	assert.Equal(t, "\"HOST\":\n  images:\n    \"caasp/velum\":\n    - \"4.0.0-rev1-build1.1\"\n    \"catalog\":\n    - \"prod-v00000002\"\n",
+		s.does("images", "prod@2", "--format", "skopeo-sync"), "the tag prod may name a later version")
 	assert.Regexp(t, `(?m)^- source: "HOST/catalog@sha256:\w{64}"\n  target: "mirror/BELOW/catalog:prod"\n  type: image$`,
 		s.does("images", "prod", "--format", "regsync", "--to", "mirror"))
 	assert.Contains(t, s.does("images", "prod", "--output", "json"), `"kind": "catalog"`)

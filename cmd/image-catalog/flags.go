@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/catalog/store"
 	"github.com/kubic-project/image-update-agent/internal/cli"
@@ -76,7 +77,24 @@ func (a *app) withKey(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().BoolVarP(&a.flags.dryRun, "dry-run", "n", false, "show what would be published, and publish nothing")
 	cmd.Flags().StringVar(&a.flags.by, "by", "", "who publishes, for the log (default: the CI's variable, or USER)")
 	_ = cmd.MarkFlagFilename("key", "pem", "key") // just defined
-	return a.withOutput(cmd)
+	a.withOutput(cmd)
+	checkOutput := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		return cmp.Or(checkOutput(cmd, args), checkReason(cmd))
+	}
+	return cmd
+}
+
+// checkReason checks --reason before anything is read.
+func checkReason(cmd *cobra.Command) error {
+	f := cmd.Flags().Lookup("reason")
+	if f == nil {
+		return nil
+	}
+	if err := catalog.CheckReason(f.Value.String()); err != nil {
+		return cli.Usage(fmt.Errorf("--reason: %w", err))
+	}
+	return nil
 }
 
 // withOut adds --out to a verb whose result can be signed elsewhere.

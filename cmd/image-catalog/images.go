@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -91,6 +92,9 @@ func (a *app) images(cmd *cobra.Command, channel, format, to string, m publish.M
 	copies, err := p.Copies(cmd.Context(), v, m)
 	if err != nil {
 		return err
+	}
+	if format == formatSkopeo && isOld(channel) {
+		copies = slices.DeleteFunc(copies, func(c publish.Copy) bool { return c.IsChannel(v) })
 	}
 	a.progress.end()
 	if a.flags.output == "json" {

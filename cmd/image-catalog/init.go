@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -33,6 +34,9 @@ op-CHANNEL-TIME and sha256-HEX.sig.`,
 			if a.flags.out != "" && len(args) > 1 {
 				return cli.Usage(errors.New("--out takes one channel, because each one is signed by itself"))
 			}
+			if err := checkChannels(args); err != nil {
+				return err
+			}
 			if err := a.checkSigned(); err != nil {
 				return err
 			}
@@ -60,6 +64,19 @@ op-CHANNEL-TIME and sha256-HEX.sig.`,
 		"when nodes stop applying it by themselves unless you refresh it: never, "+window.Moments)
 	cmd.Flags().BoolVar(&a.flags.unsigned, "unsigned", false, "make channels without a signature")
 	return a.withOut(cmd)
+}
+
+// checkChannels checks the names of new channels before the first one is made.
+func checkChannels(names []string) error {
+	for n, name := range names {
+		if err := publish.CheckChannel(name); err != nil {
+			return err
+		}
+		if slices.Contains(names[:n], name) {
+			return cli.Usage(fmt.Errorf("%s: the channel is named twice", name))
+		}
+	}
+	return nil
 }
 
 // nodeKeys is where nodes have the public keys of a catalog.

@@ -4,12 +4,15 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
+	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
@@ -30,6 +33,9 @@ the private key is encrypted with it, as cosign does.`,
 		Example: `  image-catalog keygen ci`,
 		Args:    wantArgs(false, "NAME"),
 		RunE: func(_ *cobra.Command, args []string) error {
+			if args[0] == "" || strings.HasSuffix(args[0], "/") {
+				return cli.Usage(fmt.Errorf("NAME %q: want the name of a file without its extension", args[0]))
+			}
 			password := []byte(os.Getenv(passwordVariable))
 			private, public, err := publish.NewKey(password)
 			if err != nil {

@@ -38,6 +38,10 @@ Copy the public key to /etc/image-update-agent/catalog-keys/stage.pem on these n
 	assert.Equal(t, exitUsage, code)
 	assert.Contains(t, errs, "the variable NO_SUCH_KEY is not set")
 
+	_, errs, code = run(t, "keygen", "")
+	assert.Equal(t, exitUsage, code)
+	assert.Contains(t, errs, `NAME "": want the name of a file without its extension`)
+	assert.NoFileExists(t, ".key")
 	_, errs, code = run(t, "keygen", ci)
 	assert.Equal(t, exitFailed, code)
 	assert.Contains(t, errs, ci+".key: file already exists")

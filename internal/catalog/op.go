@@ -185,11 +185,19 @@ func (o Op) check() error {
 		}
 	}
 	for name, text := range map[string]string{"by": o.By, "run": o.Run, "reason": o.Reason} {
-		if outside.Line(text, maxReason) != text {
-			return newError(KindFormat, "%s: want at most %d printable bytes", name, maxReason)
+		if err := CheckReason(text); err != nil {
+			return wrap(KindFormat, err, "%s", name)
 		}
 	}
 	return o.checkContent()
+}
+
+// CheckReason checks the text for a log or of a withdrawal: one line that is not too long.
+func CheckReason(text string) error {
+	if outside.Line(text, maxReason) != text {
+		return newError(KindFormat, "want at most %d printable bytes", maxReason)
+	}
+	return nil
 }
 
 // checkContent checks the sets and the changes.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/store"
 	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
@@ -28,6 +29,9 @@ type Image struct {
 // ParseImage reads REPOSITORY:TAG, or REPOSITORY:TAG@DIGEST.
 func ParseImage(text string) (Image, error) {
 	named, err := reference.ParseNormalizedNamed(text)
+	if err == nil {
+		err = store.CheckRepository(named.Name())
+	}
 	if err != nil {
 		return Image{}, &Error{Kind: KindInput, Object: outside.Text(text), Text: "not an image", Err: outside.Error(err)}
 	}

@@ -31,8 +31,11 @@ type Mirrored struct {
 	Floating bool // the short and intermediate tags, too, as the channel has them
 }
 
-// kindImage is the kind of a copy of a release.
-const kindImage = "image"
+// The kinds of copies of a release and of a version.
+const (
+	kindImage   = "image"
+	kindCatalog = "catalog"
+)
 
 // Copies lists everything that a mirror of a channel must have: images, their signatures, the version and
 // its signature. The channel's tag is last: a mirror that has it has all the others.
@@ -68,7 +71,7 @@ func (p *Publisher) Copies(ctx context.Context, v Version, m Mirrored) ([]Copy, 
 		return nil, err
 	}
 	for _, tag := range []string{catalog.VersionTag(v.Channel, v.Version), v.Channel} {
-		own = append(own, Copy{Repository: p.repository, Tag: tag, Digest: v.Digest, Kind: "catalog"})
+		own = append(own, Copy{Repository: p.repository, Tag: tag, Digest: v.Digest, Kind: kindCatalog})
 	}
 	return slices.Concat(images, slices.Concat(signatures...), own), nil
 }
@@ -163,6 +166,9 @@ func (p *Publisher) signatureOf(ctx context.Context, repository string, of diges
 	}
 	return []Copy{{Repository: repository, Tag: tag, Digest: d, Kind: "signature"}}, nil
 }
+
+// IsChannel reports whether a copy is the tag of a version's channel, which may name a later version.
+func (c Copy) IsChannel(v Version) bool { return c.Kind == kindCatalog && c.Tag == v.Channel }
 
 // Source names a copy by its digest, as REPOSITORY@DIGEST.
 func (c Copy) Source() string { return c.Repository + "@" + c.Digest.String() }

@@ -67,6 +67,9 @@ type Publisher struct {
 // New returns a publisher. It sends no request.
 func New(o Options) (*Publisher, error) {
 	repository, err := release.NormalizeRepository(o.Repository)
+	if err == nil {
+		err = store.CheckRepository(repository)
+	}
 	if err != nil {
 		return nil, &Error{Kind: KindInput, Object: "catalog", Text: "want a repository", Err: err}
 	}

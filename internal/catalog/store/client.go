@@ -70,6 +70,12 @@ func New(o Options) (*Client, error) {
 	return c, err
 }
 
+// CheckRepository refuses a normalised name that no registry takes, such as one whose host has neither a dot nor a port.
+func CheckRepository(repository string) error {
+	_, err := new(Client).repository(repository)
+	return err
+}
+
 // repository returns a repository of a registry by its normalised name.
 func (c *Client) repository(repository string) (name.Repository, error) {
 	var options []name.Option
