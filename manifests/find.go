@@ -90,12 +90,12 @@ func (f *finder) add(kind Kind, name string, owner *yaml.Node, path string) {
 		Line: owner.Line, Column: owner.Column,
 	}
 	if field, ok := yamledit.Get(owner, policy); ok {
-		s.policy, img.PullPolicy = field.Value, scalarText(yamledit.Resolve(field.Value))
+		s.rule, s.policy, img.PullPolicy = field.Key, field.Value, scalarText(yamledit.Resolve(field.Value))
 	}
 	if field, ok := yamledit.Get(owner, reference); ok {
 		s.key, s.value, s.merged = field.Key, field.Value, field.Merged
 		img.Line, img.Column = s.value.Line, s.value.Column
-		img.Reference = yamledit.Resolve(s.value).Value
+		img.Reference = scalarText(yamledit.Resolve(s.value))
 	}
 	img.Reason = f.reason(s.value)
 	img.Editable = img.Reason == ""
@@ -113,7 +113,7 @@ func (f *finder) reason(value *yaml.Node) string {
 	n := yamledit.Resolve(value)
 	ref := SplitReference(n.Value)
 	switch {
-	case n.Kind == yaml.ScalarNode && n.Value == "":
+	case n.Kind == yaml.ScalarNode && scalarText(n) == "":
 		return ReasonEmpty
 	case n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str":
 		return ReasonNotString

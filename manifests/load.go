@@ -27,6 +27,7 @@ type site struct {
 	key    *yaml.Node // of the reference
 	value  *yaml.Node // of the reference, as written: may be an alias
 	merged bool       // the reference comes from a merge key's mapping
+	rule   *yaml.Node // the key of the pull policy
 	policy *yaml.Node // the pull policy, as written
 }
 

@@ -39,6 +39,8 @@ func (p *plan) policies(references *values) {
 func policyReason(policy *yaml.Node) string {
 	n := yamledit.Resolve(policy)
 	switch {
+	case n.ShortTag() == "!!null": // kubelet takes it for an absent field
+		return ""
 	case n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str":
 		return ReasonPolicyUnknown
 	case n.Value == pullNever:
@@ -56,6 +58,10 @@ func (p *plan) replacePolicy(sites []int, n *yaml.Node) {
 		return
 	case p.isShared(n, sites):
 		reason = ReasonPolicyShared
+	case n.ShortTag() == "!!null":
+		if p.replaceNull(p.sites[sites[0]].rule, n, want) != nil {
+			reason = ReasonPolicyUnknown
+		}
 	case p.replace(n, want) != nil: // a block scalar
 		reason = ReasonPolicyUnknown
 	}
@@ -63,9 +69,24 @@ func (p *plan) replacePolicy(sites []int, n *yaml.Node) {
 		if reason != "" {
 			p.leave(i, reason)
 		} else {
-			p.note(i, policyPath(p.Images[i]), p.sites[i].policy.Line, n.Value, want)
+			p.note(i, policyPath(p.Images[i]), p.sites[i].policy.Line, scalarText(n), want)
 		}
 	}
+}
+
+// replaceNull gives the pull policy a value in place of null.
+func (p *plan) replaceNull(key, n *yaml.Node, want string) error {
+	edit, err := p.yaml.ReplaceNull(key, n, want)
+	if err != nil {
+		return err
+	}
+	other := *n
+	other.Tag, other.Value = "!!str", want
+	if strings.HasPrefix(edit.Text, `"`) { // JSON
+		other.Style = yaml.DoubleQuotedStyle
+	}
+	p.edits, p.intended[n] = append(p.edits, edit), &other
+	return nil
 }
 
 // policyPath returns the path of the pull policy next to a reference.

@@ -148,3 +148,19 @@ func TestRenderRejectsOverrides(t *testing.T) {
 		})
 	}
 }
+
+// null means that there is no image, as to kubelet.
+func TestNullIsNoImage(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{pod("~"), pod("null"), pod("Null"), pod(""), jsonPod("", "null")} {
+		p, err := manifests.Parse([]byte(text))
+		require.NoError(t, err)
+		assert.Empty(t, p.Images[0].Reference, text)
+		assert.Equal(t, manifests.ReasonEmpty, p.Images[0].Reason, text)
+	}
+	p, err := manifests.Parse([]byte(podHead + "  - {name: ~, image: a:1, imagePullPolicy: ~}\n  restartPolicy: ~\n"))
+	require.NoError(t, err)
+	assert.Empty(t, p.Images[0].Container)
+	assert.Empty(t, p.Images[0].PullPolicy)
+	assert.False(t, p.Once)
+}

@@ -109,6 +109,32 @@ func (f *File) Replace(n *yaml.Node, value string) (Edit, error) {
 	return Edit{start, end, value}, nil
 }
 
+// emptyValue matches the colon after a key, in the line of the key, and what may follow it where no value is written.
+var emptyValue = lazyregexp.New("^[ \t]*:(?:[ \t,}" + breaks + "]|$)")
+
+// ReplaceNull returns the edit that gives a key another value than null: in its place, or after the colon if nothing is
+// written there. A tag or an anchor stays with its null.
+func (f *File) ReplaceNull(key, null *yaml.Node, value string) (Edit, error) {
+	switch {
+	case null.Anchor != "" || null.Style&yaml.TaggedStyle != 0:
+		return Edit{}, ErrorAt(null, "null with a tag or an anchor")
+	case null.Value != "":
+		return f.Replace(null, value)
+	case !plainSafe(value):
+		return Edit{}, ErrorAt(null, "value %q: needs quotes", value)
+	}
+	_, end, err := f.Scalar(key)
+	if err != nil {
+		return Edit{}, err
+	}
+	colon := emptyValue().Find(f.data[end:])
+	if colon == nil {
+		return Edit{}, ErrorAt(null, "no colon after the key")
+	}
+	end += bytes.IndexByte(colon, ':') + 1
+	return Edit{end, end, " " + value}, nil
+}
+
 func plainSafe(value string) bool {
 	for i := range len(value) {
 		c := value[i]
