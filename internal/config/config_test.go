@@ -361,6 +361,21 @@ func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 	assert.Equal(t, "and 80 more", lines[maxProblems])
 }
 
+// The agent would read, write and remove files in the directory of everything.
+func TestTheRootDirectoryIsNoSetting(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"stateDir", "runtimeDir", "podManifests", "templates"} {
+		for _, path := range []string{"/", "//", "/.", "/..", "/var/..", "/var/lib/../../"} {
+			root := tree(t, map[string]string{"etc/image-update-agent/config.yaml": key + ": " + path + "\n"})
+			_, err := Load(Sources{Root: root})
+			assert.ErrorContains(t, err, fmt.Sprintf("/etc/image-update-agent/config.yaml:1: %s: %q: want a path below /", key, path))
+		}
+		root := tree(t, map[string]string{"etc/image-update-agent/config.yaml": key + ": ../x\n"})
+		_, err := Load(Sources{Root: root})
+		assert.ErrorContains(t, err, key+": \"../x\": want an absolute path")
+	}
+}
+
 func TestDefaultsNeedNoFiles(t *testing.T) {
 	t.Parallel()
 	c := load(t, Sources{Root: t.TempDir()})

@@ -37,7 +37,7 @@ var kinds = map[string]kind{
 	"image":       parsed(image),
 	"podlist":     parsed(podList),
 	"max":         func(string, []string) (any, error) { return tags.Tag{}, nil }, // parsed with the scheme of its entry
-	"path":        checked(path),
+	"path":        checked(pathBelowRoot),
 	"searchpath":  checked(path),
 	"filename":    checked(fileName),
 	"filepattern": checked(filePattern),

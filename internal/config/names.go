@@ -80,6 +80,14 @@ func path(text string) error {
 	return nil
 }
 
+// pathBelowRoot accepts a path of a setting. A directory that another program reads may be the root directory.
+func pathBelowRoot(text string) error {
+	if err := path(text); err != nil || filepath.Clean(text) != "/" {
+		return err
+	}
+	return errors.New("want a path below /, the root directory")
+}
+
 // lockServer accepts the URL of a lock server, without the protocol's paths.
 func lockServer(text string) error {
 	u, err := url.Parse(text)
