@@ -28,6 +28,7 @@ func TestRefusals(t *testing.T) {
 		want  string
 	}{
 		"no TOML":                      {files: map[string]string{file: "server = \n"}, want: "no TOML"},
+		"a server with brackets":       {files: map[string]string{file: "server = \"https://[::1]:5000\"\n"}, want: "table for https://[::1]:5000, which has brackets in its name: name the server by its host name, or use --gate"},
 		"an authority that is missing": {files: map[string]string{file: "ca = \"none.pem\"\n"}, want: "unable to read CA cert \"DIR/registry.suse.com/none.pem\""},
 		"an authority somewhere else":  {files: map[string]string{file: "ca = \"../ca.pem\"\n", "ca.pem": "CA"}, want: "no such file"},
 		"hosts in dotted keys":         {files: map[string]string{file: "host.\"https://m\".capabilities = [\"pull\"]\n"}, want: ""},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
@@ -174,7 +175,12 @@ func (p place) compose(ctx context.Context, position localregistry.Position) (st
 	if position == localregistry.Gate {
 		bodies = []string{file.withGate()}
 	} else {
-		for _, u := range upstreams(file.server(), before[len(before)-1].URL) {
+		last := before[len(before)-1].URL
+		if strings.ContainsAny(last, "[]") {
+			return "", fmt.Errorf("containerd 1.x ignores a file with a table for %s, which has brackets in its name: "+
+				"name the server by its host name, or use --gate", outside.Mask(maskedURL(last)))
+		}
+		for _, u := range upstreams(file.server(), last) {
 			bodies = append(bodies, file.withFallback(u))
 		}
 	}
