@@ -39,7 +39,7 @@ type app struct {
 func execute(ctx context.Context, args []string, s streams) int {
 	a := newApp(s)
 	cmd := a.command()
-	cmd.SetArgs(args)
+	cli.SetArgs(cmd, args)
 	cmd.SetIn(a.in)
 	cmd.SetErr(a.err)
 	ended := make(chan int, 1)

@@ -52,6 +52,9 @@ file (enable then prints the lines for registries.yaml), or containerd does not 
   image-update-agent local-registry enable registry.suse.com --gate --write`,
 		Args: someArgs("HOST"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkRegistries(args); err != nil {
+				return err
+			}
 			if err := a.compared(cmd.Context(), write); err != nil {
 				return err
 			}
@@ -89,6 +92,8 @@ the file was edited, or written by hand.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if all {
 				args, err = a.localRegistries(cmd.Context())
+			} else {
+				err = checkRegistries(args)
 			}
 			if err != nil {
 				return err
@@ -136,6 +141,15 @@ registry uses it.`,
 			return nil
 		},
 	})
+}
+
+// checkRegistries checks all arguments before anything is read or written.
+func checkRegistries(names []string) error {
+	errs := []error{}
+	for _, name := range names {
+		errs = append(errs, registryhost.CheckRegistry(name))
+	}
+	return errors.Join(errs...)
 }
 
 // change shows what becomes of the hosts.toml files of registries, or writes it. One that is refused keeps no other

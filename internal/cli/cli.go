@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
@@ -105,12 +107,56 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return Usage(err)
 }
 
-// FlagError makes an error about a flag a usage error. A verb that is not there comes first: its flags are unknown, too.
+// FlagError makes an error about a flag a usage error, and names the command that has the flag.
 func FlagError(cmd *cobra.Command, err error) error {
-	if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
-		return NoArgs(cmd, words)
+	missing, is := errors.AsType[*pflag.NotExistError](err)
+	if root := cmd.Root(); is && cmd != root && root.Flags().Lookup(missing.GetSpecifiedName()) != nil {
+		err = fmt.Errorf("%s has no flag --%s, only %s has", cmd.CommandPath(), missing.GetSpecifiedName(), root.Name())
 	}
 	return Usage(err)
+}
+
+// SetArgs sets the arguments of a program. A verb that is not there is named before its flags, which are unknown, too.
+func SetArgs(root *cobra.Command, args []string) {
+	root.SetArgs(args)
+	ofFlag := root.FlagErrorFunc()
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		_, rest, _ := root.Find(args) // the verb is not there: that is the question
+		if words := wordsOf(cmd, rest); cmd.HasSubCommands() && len(words) > 0 {
+			return NoArgs(cmd, words)
+		}
+		return ofFlag(cmd, err)
+	})
+}
+
+// wordsOf returns the arguments that are neither flags nor their values. As for cobra, a flag that is not known has a
+// value.
+func wordsOf(cmd *cobra.Command, args []string) []string {
+	var words []string
+	for n := 0; n < len(args); n++ {
+		switch arg := args[n]; {
+		case arg == "--":
+			return append(words, args[n+1:]...)
+		case !strings.HasPrefix(arg, "-") || arg == "-":
+			words = append(words, arg)
+		case hasValueBehind(cmd, arg):
+			n++
+		}
+	}
+	return words
+}
+
+// hasValueBehind reports whether the next argument is the value of a flag.
+func hasValueBehind(cmd *cobra.Command, arg string) bool {
+	name, isLong := strings.CutPrefix(arg, "--")
+	if strings.Contains(arg, "=") || !isLong && len(arg) > 2 {
+		return false
+	}
+	f := cmd.Flags().Lookup(name)
+	if !isLong {
+		f = cmd.Flags().ShorthandLookup(arg[1:])
+	}
+	return f == nil || f.NoOptDefVal == ""
 }
 
 // nearest returns the verb that a person most likely means: one that names the word in SuggestFor, else one that is

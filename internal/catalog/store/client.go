@@ -70,7 +70,7 @@ func New(o Options) (*Client, error) {
 	return c, err
 }
 
-// CheckRepository refuses a normalised name that no registry takes, such as one whose host has neither a dot nor a port.
+// CheckRepository refuses a normalised name that no registry takes: its host has neither a dot nor a port, for example.
 func CheckRepository(repository string) error {
 	_, err := new(Client).repository(repository)
 	return err
