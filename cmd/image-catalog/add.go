@@ -42,6 +42,9 @@ Exit status: 0 published, 3 the channel lists all of it already.`,
 			if err := publish.CheckChannel(args[0]); err != nil {
 				return err
 			}
+			if err := checkSet(set); err != nil {
+				return err
+			}
 			wanted, err := a.wanted(cmd.Context(), args[1:], batch, set)
 			if err != nil {
 				return err
@@ -66,6 +69,17 @@ Exit status: 0 published, 3 the channel lists all of it already.`,
 	cmd.Flags().StringArrayVar(&on, "platform", []string{"linux/amd64"}, "platform that images must support (repeatable)")
 	_ = cmd.MarkFlagFilename("batch") // just defined
 	return a.withOut(cmd)
+}
+
+// checkSet checks --set, if it is given.
+func checkSet(set string) error {
+	if set == "" {
+		return nil
+	}
+	if err := catalog.CheckSet(set); err != nil {
+		return cli.Usage(fmt.Errorf("--set: %w", err))
+	}
+	return nil
 }
 
 // wanted returns the images of the arguments and of a batch.

@@ -317,6 +317,7 @@ func TestWrongArguments(t *testing.T) {
 		"promote prod --revert --reason " + long:            "--reason: want at most 512 printable bytes",
 		"withdraw prod a:1 --reason " + long:                "--reason: want at most 512 printable bytes",
 		"inspect prod --catalog UPPER/x":                    "catalog: want a repository: ",
+		"add stage velum:1 --set " + long:                   `--set: set "xxxxxxxxxxxxxxxxxxxx": want 1 to 128 printable bytes`,
 		"add stage UPPER/x:1":                               "not an image: ",
 		"init a B --unsigned":                               "B: not the name of a channel",
 		"init a b a --unsigned --dry-run":                   "a: the channel is named twice",

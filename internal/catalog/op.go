@@ -200,11 +200,19 @@ func CheckReason(text string) error {
 	return nil
 }
 
+// CheckSet checks the name of a set.
+func CheckSet(set string) error {
+	if set == "" || outside.Line(set, maxSet) != set {
+		return newError(KindFormat, "set %.20q: want 1 to %d printable bytes", set, maxSet)
+	}
+	return nil
+}
+
 // checkContent checks the sets and the changes.
 func (o Op) checkContent() error {
 	for set, members := range o.Sets {
-		if set == "" || outside.Line(set, maxSet) != set {
-			return newError(KindFormat, "set %.20q: want 1 to %d printable bytes", set, maxSet)
+		if err := CheckSet(set); err != nil {
+			return err
 		}
 		if err := checkMembers("set "+set, members); err != nil {
 			return err

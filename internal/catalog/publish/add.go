@@ -90,6 +90,9 @@ func parseLine(line string) (Wanted, error) {
 		return w, refuse(KindInput, w.Text, "want an image and its set, and nothing behind them")
 	case len(words) == 2:
 		w.Set = words[1]
+		if err := catalog.CheckSet(w.Set); err != nil {
+			return w, &Error{Kind: KindInput, Object: w.Text, Text: "not the name of a set", Err: err}
+		}
 	}
 	return w, nil
 }

@@ -167,6 +167,11 @@ func TestBatch(t *testing.T) {
 	require.True(t, ok, "%v", err)
 	require.Len(t, wrong.Lines, 3)
 	assert.Equal(t, []int{2, 3, 4}, []int{wrong.Lines[0].Number, wrong.Lines[1].Number, wrong.Lines[2].Number})
+	_, err = publish.ParseBatch(strings.NewReader(r.host + "/velum:1-rev1-build1.1 " + strings.Repeat("x", 200)))
+	wrong, ok = errors.AsType[*publish.BatchError](err)
+	require.True(t, ok, "%v", err)
+	assert.True(t, wrong.IsInput())
+	require.ErrorContains(t, err, "not the name of a set")
 	// A line that cannot be read hides no other.
 	_, err = publish.ParseBatch(strings.NewReader("velum\n" + strings.Repeat("x", 5000) + "\n\xff\x00\n" +
 		r.host + "/velum:1\n:\n" + strings.Repeat("x ", 200_000)))
