@@ -96,9 +96,13 @@ func (a *app) preview(ctx context.Context, s settings, p policy.Policy, log *slo
 	errs := []error{a.eachPod(ctx, args, func(path string, data []byte, _ *manifests.File) {
 		files = append(files, node.PodFile{Name: path, Data: data})
 	})}
-	reg := a.registryWith(s, hostsIgnoredForPreview(s), log)
+	ignored := hostsIgnoredForPreview(s)
+	reg := a.registryWith(s, ignored, log)
 	defer reg.Close()
 	got := preview.Ask(ctx, &source.Asker{Source: reg, Policy: p, Log: log, Now: time.Now}, files)
+	if areFollowed(ignored) {
+		noteUnparsedHosts(ctx, s.Containerd.CertsD, got.Images)
+	}
 	outside.Hide(&got.Images)
 	out := previewed{Images: got.Images, Diffs: []previewDiff{}}
 	for _, file := range files {
@@ -129,6 +133,15 @@ func hostsIgnoredForPreview(s settings) func() (string, error) {
 		}
 		return why, err
 	}
+}
+
+// areFollowed reports whether containerd reads the hosts.toml files; ignored is hostsIgnoredForPreview.
+func areFollowed(ignored func() (string, error)) bool {
+	if ignored == nil {
+		return true
+	}
+	why, err := ignored()
+	return why == "" && err == nil
 }
 
 // unknownImages says once how many images have no answer, and what to do; the page and the JSON say why, for each.

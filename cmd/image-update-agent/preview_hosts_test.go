@@ -43,6 +43,29 @@ func TestPreviewFollowsHostsTomlWithoutContainerd(t *testing.T) {
 	}
 }
 
+// containerd asks the registry itself if it cannot parse hosts.toml, and preview says so.
+func TestPreviewSaysThatHostsTomlIsNotParsed(t *testing.T) {
+	t.Parallel()
+	root, host := t.TempDir(), haproxyRegistry(t, haproxyTags...)
+	hostsToml := filepath.Join(root, "etc/containerd/certs.d", host, "hosts.toml")
+	file := filepath.Join(root, "web.yaml")
+	for path, text := range map[string]string{
+		filepath.Join(root, "etc/containerd/config.toml"): "version = 3\n[plugins.'io.containerd.cri.v1.images'.registry]\n" +
+			"config_path = '/etc/containerd/certs.d'\n",
+		hostsToml: "server = \n",
+		file:      podWith(host + "/haproxy:3.0.5-alpine"),
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	var o, e bytes.Buffer
+	code := execute(t.Context(), []string{"preview", "--root", root, "--updates", "patch", "--output", "json", file},
+		streams{in: strings.NewReader(""), out: &o, err: &e})
+	assert.Zero(t, code, "%s%s", &o, &e)
+	assert.Contains(t, o.String(), hostsToml+": toml: ")
+	assert.Contains(t, o.String(), ": containerd ignores the file and asks "+host+" itself")
+}
+
 // preview still says so if it cannot read which directories containerd follows.
 func TestPreviewWithAnUnreadableConfigurationOfContainerd(t *testing.T) {
 	t.Parallel()
