@@ -120,7 +120,7 @@ func (a *app) preview(ctx context.Context, s settings, p policy.Policy, log *slo
 	return errors.Join(a.printPreview(out), err)
 }
 
-// hostsIgnoredForPreview is hostsIgnored without the need for containerd: if it does not answer, hosts.toml is followed.
+// hostsIgnoredForPreview is hostsIgnored without the need for containerd: hosts.toml is followed if it does not answer.
 func hostsIgnoredForPreview(s settings) func() (string, error) {
 	ask := hostsIgnored(s)
 	if ask == nil {
