@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 
 	"github.com/spf13/cobra"
@@ -85,43 +86,45 @@ signature that it cannot check because --trust is missing, unless you use --unsi
 Exit status: 0 no problems, 1 problems were found, or there is no channel.`,
 		Example: `  image-catalog verify --trust ci.pub --trust prod.pub
   image-catalog verify prod --images --trust prod.pub`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if a.flags.unsigned && len(a.flags.trust) > 0 {
-				return cli.Usage(errors.New("--unsigned and --trust exclude each other"))
-			}
-			for _, channel := range args {
-				if err := publish.CheckChannel(channel); err != nil {
-					return err
-				}
-			}
-			p, err := a.publisher(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if len(args) == 0 {
-				if args, err = p.ExistingChannels(cmd.Context()); err != nil {
-					return err
-				}
-			}
-			all := []publish.Finding{}
-			for _, channel := range args {
-				found, err := p.Verify(cmd.Context(), channel, images)
-				if err != nil {
-					return err
-				}
-				all = append(all, found...)
-				if len(a.flags.trust) == 0 && !a.flags.unsigned {
-					all = append(all, publish.Finding{
-						Channel: channel, Object: channel, Problem: "signature not checked: --trust FILE is missing",
-					})
-				}
-			}
-			return a.printFindings(len(args), all)
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.verify(cmd.Context(), args, images) },
 	}
 	cmd.Flags().BoolVar(&images, "images", false, "also ask the registries of all images")
 	cmd.Flags().BoolVar(&a.flags.unsigned, "unsigned", false, "do not check signatures")
 	return a.withOutput(cmd)
+}
+
+func (a *app) verify(ctx context.Context, channels []string, images bool) error {
+	if a.flags.unsigned && len(a.flags.trust) > 0 {
+		return cli.Usage(errors.New("--unsigned and --trust exclude each other"))
+	}
+	for _, channel := range channels {
+		if err := publish.CheckChannel(channel); err != nil {
+			return err
+		}
+	}
+	p, err := a.publisher(ctx)
+	if err != nil {
+		return err
+	}
+	if len(channels) == 0 {
+		if channels, err = p.ExistingChannels(ctx); err != nil {
+			return err
+		}
+	}
+	all := []publish.Finding{}
+	for _, channel := range channels {
+		found, err := p.Verify(ctx, channel, images)
+		if err != nil {
+			return err
+		}
+		all = append(all, found...)
+		if len(a.flags.trust) == 0 && !a.flags.unsigned {
+			all = append(all, publish.Finding{
+				Channel: channel, Object: channel, Problem: "signature not checked: --trust FILE is missing",
+			})
+		}
+	}
+	return a.printFindings(len(channels), all)
 }
 
 func (a *app) printFindings(channels int, all []publish.Finding) error {

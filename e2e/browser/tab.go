@@ -96,8 +96,8 @@ func (t *Tab) do(steps ...chromedp.Action[chromedp.Void]) {
 // Go shows another page.
 func (t *Tab) Go(address string) { t.tb.Helper(); t.do(chromedp.Navigate(address)) }
 
-// press finds where to press an element: null until it can be pressed, lies above all others and has stood still for two
-// frames. It notes whether the click reaches the element.
+// press finds where to press an element: null until it can be pressed, lies above all others and has stood still for
+// two frames. It notes whether the click reaches the element.
 const press = `(async selector => {
 	const frame = () => new Promise(requestAnimationFrame);
 	const center = ({ x, y, width, height }) => [x + width / 2, y + height / 2];

@@ -21,8 +21,8 @@ func For(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Result returns what do returns. When ctx ends first, it leaves do behind: do reads a terminal, a pipe or a FIFO, which
-// nothing can interrupt.
+// Result returns what do returns. When ctx ends first, it leaves do behind: do reads a terminal, a pipe or a FIFO,
+// which nothing can interrupt.
 func Result[T any](ctx context.Context, do func() (T, error)) (T, error) {
 	type result struct {
 		value T
