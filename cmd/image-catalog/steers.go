@@ -6,8 +6,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
-// steersOf says of each op of a log that only changes rollouts what it did to them, as "paused the rollout of". The log
-// is whole, the oldest entry first: a promotion and the resuming of its rollout differ only in what came before.
+// steersOf returns what each op did that only changes rollouts, such as "paused the rollout of", by the op's tag. It
+// needs the whole log, the oldest entry first: only the entries before tell a resumed rollout from a promotion.
 func steersOf(log []catalog.Entry) map[string]string {
 	out := map[string]string{}
 	before := map[string]catalog.Release{}
@@ -33,10 +33,11 @@ func steered(e catalog.Entry, before map[string]catalog.Release) string {
 		is := c.Release
 		what := rolloutVerb(was.Rollout, is.Rollout)
 		switch {
-		case !known && what == "paused": // the log has no space for the promotion any more
+		case !known && what == "paused": // the log has dropped the promotion
 		case was.Rollout == nil, was.Withdrawn != nil, was.Digest != is.Digest, was.Set != is.Set:
 			return ""
-		case verb != "" && verb != what:
+		}
+		if verb != "" && verb != what {
 			what = "changed"
 		}
 		verb = what
@@ -44,7 +45,7 @@ func steered(e catalog.Entry, before map[string]catalog.Release) string {
 	return verb
 }
 
-// rolloutVerb says what became of a rollout.
+// rolloutVerb returns what an op did to a rollout.
 func rolloutVerb(was, is *catalog.Rollout) string {
 	switch {
 	case is == nil:
