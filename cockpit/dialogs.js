@@ -119,7 +119,7 @@ function Registry(page) {
     const { dialog, act, ask, jump } = page;
     const { kind, registry, enable, gate } = dialog;
     return h(Ask, {
-        page, unread: !dialog.preview && _("What changes is still being read."), title: format(enable ? _("Enable the local registry for $0?") : _("Disable the local registry for $0?"), registry),
+        page, unread: !dialog.preview && _("The changes are still being read."), title: format(enable ? _("Enable the local registry for $0?") : _("Disable the local registry for $0?"), registry),
         action: enable ? _("Enable") : _("Disable"),
         onDo: () => act({ what: "registry", done: format(enable ? _("The local registry answers for $0") : _("The local registry no longer answers for $0"), registry) },
             daemon => enable ? daemon.enableLocalRegistry(registry, Boolean(gate)) : daemon.disableLocalRegistry(registry)),
@@ -142,7 +142,7 @@ function Preview({ preview }) {
     if (!preview)
         return h("p", null, h(Spinner), " ", _("Asking…"));
     if (preview.error)
-        return h(Alert, { kind: "warning", title: _("What changes could not be asked") }, preview.error);
+        return h(Alert, { kind: "warning", title: _("The changes could not be read") }, preview.error);
     const { changed, file, diff, notes } = preview.value;
     return h("div", { id: "preview" },
         h("p", null, format(changed ? _("$0 becomes:") : _("$0 stays as it is."), file)),
