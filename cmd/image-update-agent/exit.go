@@ -149,8 +149,8 @@ func hint(verb *cobra.Command, err error) string {
 	}
 }
 
-// configHint is for a configuration with mistakes, not all of which are in a line: a drop-in has a name of its own
-// kind, the environment a variable.
+// configHint returns the hint for mistakes in the configuration. The name of a drop-in and a variable of the
+// environment have no line.
 func configHint(err error) string {
 	inLine := func(p config.Problem) bool { return p.Line > 0 }
 	if slices.ContainsFunc(config.ProblemsOf(err), inLine) {

@@ -192,7 +192,7 @@ func (o Op) check() error {
 	return o.checkContent()
 }
 
-// CheckReason checks the text for a log or of a withdrawal: one line that is not too long.
+// CheckReason checks a text of an op, such as the reason: one line that is not too long.
 func CheckReason(text string) error {
 	if outside.Line(text, maxReason) != text {
 		return newError(KindFormat, "want at most %d printable bytes", maxReason)

@@ -111,7 +111,7 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 func FlagError(cmd *cobra.Command, err error) error {
 	missing, is := errors.AsType[*pflag.NotExistError](err)
 	if root := cmd.Root(); is && cmd != root && root.Flags().Lookup(missing.GetSpecifiedName()) != nil {
-		err = fmt.Errorf("%s has no flag --%s, only %s has", cmd.CommandPath(), missing.GetSpecifiedName(), root.Name())
+		err = fmt.Errorf("%s has no flag --%s, only %s has it", cmd.CommandPath(), missing.GetSpecifiedName(), root.Name())
 	}
 	return Usage(err)
 }

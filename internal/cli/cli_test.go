@@ -42,23 +42,23 @@ func run(t *testing.T, args ...string) (string, error) {
 func TestMistakesInTheArgumentsAreUsageErrors(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
-		`unknown command "chekc", did you mean "check"?`:  {"chekc"},
-		`unknown command "xyz"`:                           {"xyz"},
-		`unknown command "zyx"`:                           {"zyx", "--output", "json"}, // and not the flag of the verb
-		`unknown command "xzy"`:                           {"--output", "json", "xzy"},
-		`unknown command "yxz"`:                           {"--about", "--output=json", "-o", "json", "yxz"},
-		`unknown command "yzx"`:                           {"--zyx", "json", "--", "yzx"},
-		`unknown command "zxy"`:                           {"completion", "--output", "json", "zxy"},
-		`agent check has no flag --about, only agent has`: {"--about", "check"},
-		`unknown flag: --output`:                          {"--output", "json"},
-		`unknown flag: --xyz`:                             {"check", "--xyz"},
-		`unknown flag: --zyx`:                             {"--zyx"},
-		`agent check takes no argument "now"`:             {"check", "now"},
-		`agent version takes no argument "now"`:           {"version", "now"},
-		`agent check takes no argument "too"`:             {"help", "check", "too"},
-		`agent completion bash takes no argument "too"`:   {"completion", "bash", "too"},
-		`unknown command "tcsh"`:                          {"completion", "tcsh"},
-		`--output "yaml": want text or json`:              {"check", "--output", "yaml"},
+		`unknown command "chekc", did you mean "check"?`:     {"chekc"},
+		`unknown command "xyz"`:                              {"xyz"},
+		`unknown command "zyx"`:                              {"zyx", "--output", "json"}, // and not the flag of the verb
+		`unknown command "xzy"`:                              {"--output", "json", "xzy"},
+		`unknown command "yxz"`:                              {"--about", "--output=json", "-o", "json", "yxz"},
+		`unknown command "yzx"`:                              {"--zyx", "json", "--", "yzx"},
+		`unknown command "zxy"`:                              {"completion", "--output", "json", "zxy"},
+		`agent check has no flag --about, only agent has it`: {"--about", "check"},
+		`unknown flag: --output`:                             {"--output", "json"},
+		`unknown flag: --xyz`:                                {"check", "--xyz"},
+		`unknown flag: --zyx`:                                {"--zyx"},
+		`agent check takes no argument "now"`:                {"check", "now"},
+		`agent version takes no argument "now"`:              {"version", "now"},
+		`agent check takes no argument "too"`:                {"help", "check", "too"},
+		`agent completion bash takes no argument "too"`:      {"completion", "bash", "too"},
+		`unknown command "tcsh"`:                             {"completion", "tcsh"},
+		`--output "yaml": want text or json`:                 {"check", "--output", "yaml"},
 	} {
 		_, err := run(t, args...)
 		require.EqualError(t, err, want)

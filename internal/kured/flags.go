@@ -52,7 +52,7 @@ func annotationOf(containers []container, set string) (string, error) {
 		case name == "" && len(c.EnvFrom) > 0:
 			return "", fmt.Errorf("envFrom of container %.63q may set %s: give --%s in args", c.Name, variableOf(flag), flag)
 		case found != "" && name != "" && name != found:
-			return "", fmt.Errorf("--%s of two containers: %s and %s", flag, found, name)
+			return "", fmt.Errorf("two containers have different --%s: %s and %s", flag, found, name)
 		case name != "":
 			found = name
 		}
@@ -63,7 +63,8 @@ func annotationOf(containers []container, set string) (string, error) {
 	return found, nil
 }
 
-// lockedSet returns the DaemonSet with the lock, if kured runs in set. What cannot be read is taken as that of set.
+// lockedSet returns the DaemonSet that has the lock of a kured in set. A namespace or name that cannot be read is that
+// of set.
 func (c container) lockedSet(set string) string {
 	namespace, name, _ := strings.Cut(set, "/")
 	if is, err := c.setting("ds-namespace"); err == nil && is != "" {
@@ -96,9 +97,9 @@ func (c container) setting(flag string) (string, error) {
 		case len(v.ValueFrom) > 0 && string(v.ValueFrom) != "null":
 			return "", fmt.Errorf("%s is not a plain value", v.Name)
 		case !keyName().MatchString(v.Value):
-			return "", fmt.Errorf("%s: %.64q is no name", v.Name, v.Value)
+			return "", fmt.Errorf("%s: %.64q is not a name", v.Name, v.Value)
 		case value != "" && value != v.Value:
-			return "", fmt.Errorf("--%s %s, and %s %s", flag, value, v.Name, v.Value)
+			return "", fmt.Errorf("--%s is %s, but %s is %s", flag, value, v.Name, v.Value)
 		default:
 			value = v.Value
 		}
@@ -127,7 +128,7 @@ func flagOf(words []string, flag string) (string, error) {
 			continue
 		}
 		if !keyName().MatchString(value) {
-			return "", fmt.Errorf("%s: %.64q is no name", option, value)
+			return "", fmt.Errorf("%s: %.64q is not a name", option, value)
 		}
 	}
 	return value, nil

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 )
 
-// Watch returns the context for a request, and whether the request may have reached the server since. net/http writes
-// a request only to a connection that it got: after the name was resolved, after TCP connected, and after TLS accepted
-// the server's certificate.
+// Watch returns a context for a request, and a function that reports whether the request may have reached the server.
+// net/http writes a request only to a connection that it got: after the name was resolved, after TCP connected, and
+// after TLS accepted the server's certificate.
 func Watch(ctx context.Context) (watched context.Context, maybeSent func() bool) {
 	var got atomic.Bool
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { got.Store(true) }}

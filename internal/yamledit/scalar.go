@@ -113,7 +113,7 @@ func (f *File) Replace(n *yaml.Node, value string) (Edit, error) {
 var emptyValue = lazyregexp.New("^[ \t]*:(?:[ \t,}" + breaks + "]|$)")
 
 // ReplaceNull returns the edit that gives a key another value than null: in its place, or after the colon if nothing is
-// written there. A tag or an anchor stays with its null.
+// written there. A null with a tag or an anchor is an error.
 func (f *File) ReplaceNull(key, null *yaml.Node, value string) (Edit, error) {
 	switch {
 	case null.Anchor != "" || null.Style&yaml.TaggedStyle != 0:
