@@ -88,7 +88,7 @@ function Troubles({ pod, status: s, now }) {
             h(Time, { at: back.at, now }), back.reason && !failure && h("span", { class: "small" }, " ", back.reason),
             h("div", { class: "small" }, _("Try again when the cause is gone, or wait for a newer release."))),
         pod.error && h("p", { class: "trouble error" }, h(Icon, { kind: "danger" }), " ", h(Why, model.failure({ kind: pod.errorKind, text: pod.error }))),
-        pod.untouched?.map(one => h("p", { class: "trouble small", key: one.path + one.line }, format(_("$0 stays as it is: $1"), one.reference, _(one.text)), " ", h("span", { class: "digest" }, `${one.path}:${one.line}`))));
+        pod.untouched?.map(one => h("p", { class: "trouble small", key: one.path + one.line }, format(_("$0 stays as it is: $1"), one.reference || one.path, _(one.text)), " ", h("span", { class: "digest" }, `${one.path}:${one.line}`))));
 }
 
 const Hold = ({ hold, now }) => h("p", { class: "trouble" }, h(Icon, { kind: "warning" }), " ",

@@ -3,6 +3,7 @@
 package status
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -207,6 +208,9 @@ type Untouched struct {
 	Reason    string `json:"reason"` // one of the Reason words of package manifests
 	Text      string `json:"text"`   // Reason, for people
 }
+
+// Name returns the reference; if none is written, its path.
+func (u Untouched) Name() string { return cmp.Or(u.Reference, u.Path) }
 
 // Interruption is work that a person's request interrupted.
 type Interruption struct {

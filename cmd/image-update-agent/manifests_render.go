@@ -71,7 +71,7 @@ func (a *app) printRendered(files []filerender.File) error {
 	}
 	for _, f := range files {
 		for _, l := range f.Untouched {
-			fmt.Fprintf(a.err, "%s:%d: %s: %s\n", f.File, l.Line, terminal.Quoted(l.Reference), l.Text)
+			fmt.Fprintf(a.err, "%s:%d: %s: %s\n", f.File, l.Line, terminal.Quoted(l.Name()), l.Text)
 		}
 	}
 	return a.document(filerender.Text(files))

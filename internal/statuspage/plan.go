@@ -199,7 +199,7 @@ func (p PodView) write(w io.Writer) {
 		fmt.Fprintf(w, "  held: %s\t%s\n", h.Name, terminal.OneLine(h.Reason))
 	}
 	for _, l := range p.Untouched {
-		fmt.Fprintf(w, "  line %d\t%s: %s\n", l.Line, terminal.Quoted(l.Reference), l.Text)
+		fmt.Fprintf(w, "  line %d\t%s: %s\n", l.Line, terminal.Quoted(l.Name()), l.Text)
 	}
 	if p.Error != "" {
 		fmt.Fprintf(w, "  error\t%s\n", terminal.OneLine(p.Error))

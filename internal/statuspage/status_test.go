@@ -231,7 +231,10 @@ func pages() map[string]status.Status {
 			s.Images[1].Running = &status.Named{Digest: digest.FromString("x")}
 			s.Images[2].PickedUp = true
 			s.Images = append(s.Images, status.ImageStatus{Image: caasp + "pause", Follow: "3.2", Notes: []string{"its label is \x1b[2J"}})
-			s.PodManifests[1].Untouched = []status.Untouched{{Line: 12, Reference: "busybox", Reason: "no-known-tag", Text: "no tag is known"}}
+			s.PodManifests[1].Untouched = []status.Untouched{
+				{Line: 12, Reference: "busybox", Reason: "no-known-tag", Text: "no tag is known"},
+				{Path: "spec.containers[1].image", Line: 15, Reason: "empty", Text: "no image is written"},
+			}
 			s.Sources[0].Insecure = true
 		}),
 		"failed-down": node(status.StateFailed, "velum.yaml: velum is not running (exit code 137): CrashLoopBackOff: back-off 40s", func(s *status.Status) {

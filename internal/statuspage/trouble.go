@@ -266,7 +266,7 @@ func (p *page) notes() {
 			}
 		}
 		for _, l := range pod.Untouched {
-			write(pod.PodManifest, fmt.Sprintf("line %d: %s: %s", l.Line, terminal.Quoted(l.Reference), l.Text))
+			write(pod.PodManifest, fmt.Sprintf("line %d: %s: %s", l.Line, terminal.Quoted(l.Name()), l.Text))
 		}
 	}
 	for _, i := range p.s.Images {
