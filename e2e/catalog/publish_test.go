@@ -172,12 +172,15 @@ func TestNoAddOfManyPublishersIsLost(t *testing.T) {
 			for n := range count {
 				wg.Go(func() {
 					for m := range adds {
-						image := p.registry.Ref(fmt.Sprintf("image%d:%d.0-rev1-build1.1", n, m))
-						if (n+m)%3 == 0 && p.killedAnytime(t, "add", "stage", image, "--key", p.key) {
-							kills.Add(1)
+						image, right := p.registry.Ref(fmt.Sprintf("image%d:%d.0-rev1-build1.1", n, m)), []int{0}
+						if (n+m)%3 == 0 {
+							right = []int{0, 3} // the first add may have ended, or stored the build before it was killed
+							if p.killedAnytime(t, "add", "stage", image, "--key", p.key) {
+								kills.Add(1)
+							}
 						}
 						_, errs, code := p.run(t, "add", "stage", image, "--key", p.key)
-						assert.Equal(t, 0, code, "%s: %s", image, errs)
+						assert.Contains(t, right, code, "%s: %s", image, errs)
 					}
 				})
 			}
