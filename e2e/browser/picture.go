@@ -37,7 +37,7 @@ func (t *Tab) Picture(name string) {
 	}
 }
 
-// smaller draws a PNG with its 128 most frequent colours: a page has fewer, but for the edges of letters.
+// smaller draws a PNG with its 64 most frequent colours: a page has fewer, but for the edges of letters.
 func smaller(data []byte) ([]byte, error) {
 	from, err := png.Decode(bytes.NewReader(data))
 	if err != nil {
@@ -57,7 +57,7 @@ func smaller(data []byte) ([]byte, error) {
 	slices.SortFunc(colors, func(a, b color.Color) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(key(a), key(b)))
 	})
-	palette := color.Palette(colors[:min(len(colors), 128)])
+	palette := color.Palette(colors[:min(len(colors), 64)])
 	nearest := map[color.Color]uint8{}
 	for _, c := range colors {
 		nearest[c] = uint8(palette.Index(c))
