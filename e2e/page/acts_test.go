@@ -8,6 +8,7 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
@@ -80,7 +81,7 @@ func TestPageActs(t *testing.T) {
 		holdPreview(page)
 		page.Click("[data-do=enable]")
 		page.Await("dialog", "Asking")
-		assert.Equal(t, "true", page.Attribute(submit, "aria-disabled"), "nobody confirms what was not shown")
+		require.Equal(t, "true", page.Attribute(submit, "aria-disabled"), "nobody confirms what was not shown")
 		page.Press(kb.Enter)
 		browser.Eval[string](page, "window.answer(); ''")
 		page.Await("#preview", "/etc/containerd/certs.d/registry.example/hosts.toml becomes:")
