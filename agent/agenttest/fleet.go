@@ -14,8 +14,8 @@ import (
 // Fleet is a lock server in memory for nodes that restart one after another. The zero value has one slot. It is safe
 // for concurrent use.
 type Fleet struct {
-	// OnLock, if set, is called for each request with the node's id. Its error is the answer, in a *fleet.LockError if
-	// it is none. If lost is true, the lock was granted before the error.
+	// OnLock, if set, is called for each request with the node's id. The node gets its error: a *fleet.LockError as it
+	// is, any other in one. If lost is true, the lock was granted before the error.
 	OnLock func(id string) (lost bool, err error)
 	// OnUnlock, if set, may fail the unlock.
 	OnUnlock func(id string) error

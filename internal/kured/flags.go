@@ -3,6 +3,7 @@
 package kured
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,10 +58,7 @@ func annotationOf(containers []container, set string) (string, error) {
 			found = name
 		}
 	}
-	if found == "" {
-		return annotation, nil
-	}
-	return found, nil
+	return cmp.Or(found, annotation), nil
 }
 
 // lockedSet returns the DaemonSet that has the lock of a kured in set. A namespace or name that cannot be read is that
