@@ -40,14 +40,25 @@ func reservePort(tb TB) (port int, release func()) {
 		if err != nil {
 			continue // reserved by another test
 		}
-		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
-		if err != nil {
+		if !isFree(port) {
 			_ = reservation.Close()
 			continue
 		}
-		_ = l.Close()
 		return port, func() { _ = reservation.Close() }
 	}
 	tb.Fatalf("node: no free port: %v", syscall.EADDRINUSE)
 	return 0, nil
+}
+
+// isFree tells whether nothing listens on the port, by listening on it for a moment. Go starts no program in that
+// moment: until its exec, a program has a copy of each open file, and the copy would keep the port in use.
+func isFree(port int) bool {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+	if err != nil {
+		return false
+	}
+	_ = l.Close()
+	return true
 }

@@ -3,15 +3,20 @@
 package node_test
 
 import (
+	"context"
+	"net"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/e2e/node"
+	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
 // TestFreePortsAreNotTakenByOthers checks that neither an outgoing connection nor another test takes a port before the
@@ -29,5 +34,30 @@ func TestFreePortsAreNotTakenByOthers(t *testing.T) {
 		require.False(t, seen[port], "port %d twice", port)
 		seen[port] = true
 		assert.Less(t, port, outgoing)
+	}
+}
+
+// TestAddressesWhileProgramsStart starts programs all the time. A program that is being started has a copy of each open
+// file of the test until its exec: an address that was just closed would still be in use.
+func TestAddressesWhileProgramsStart(t *testing.T) {
+	t.Parallel()
+	n := node.Start(t, node.Options{Registry: node.InProcess})
+	ctx, cancel := context.WithCancel(t.Context())
+	var starters sync.WaitGroup
+	defer starters.Wait()
+	defer cancel()
+	for range 8 {
+		starters.Go(func() {
+			for ctx.Err() == nil {
+				_ = exec.CommandContext(ctx, "true").Run()
+			}
+		})
+	}
+	for range 1000 {
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", story.Address(node.FreePort(t)))
+		require.NoError(t, err, "a free port")
+		require.NoError(t, l.Close())
+		n.Registry.Down()
+		n.Registry.Up() // at the same address
 	}
 }

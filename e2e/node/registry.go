@@ -49,6 +49,7 @@ type Registry struct {
 
 	lock      sync.Mutex
 	server    *http.Server // the front's server
+	listener  net.Listener
 	requests  []Request
 	intercept Intercept
 }
@@ -133,11 +134,12 @@ func (r *Registry) Up() {
 	if address == "" {
 		address = r.node.localAddress() // outgoing connections do not use such ports
 	}
-	listener, err := new(net.ListenConfig).Listen(r.node.tb.Context(), "tcp", address)
-	if err != nil {
-		r.node.tb.Fatalf("node: %s: %v", r.name, err)
-		return
-	}
+	var listener net.Listener
+	// After Down, a program that is being started can have a copy of the closed listener until its exec.
+	Eventually(r.node.tb, "node: "+r.name, Patience, func() (err error) {
+		listener, err = new(net.ListenConfig).Listen(r.node.tb.Context(), "tcp", address)
+		return err
+	})
 	r.front = listener.Addr().String()
 	if !r.nginx {
 		r.Host = r.front
@@ -145,7 +147,7 @@ func (r *Registry) Up() {
 	if r.tls != nil && !r.nginx {
 		listener = tls.NewListener(listener, r.tls)
 	}
-	r.server = r.newFront()
+	r.server, r.listener = r.newFront(), listener
 	go func(server *http.Server) { _ = server.Serve(listener) }(r.server)
 }
 
@@ -153,7 +155,7 @@ func (r *Registry) Up() {
 func (r *Registry) Down() {
 	r.node.tb.Helper()
 	r.lock.Lock()
-	server := r.server
+	server, listener := r.server, r.listener
 	r.server = nil
 	r.lock.Unlock()
 	if server == nil {
@@ -162,6 +164,7 @@ func (r *Registry) Down() {
 	if err := server.Close(); err != nil {
 		r.node.tb.Fatalf("node: %s: %v", r.name, err)
 	}
+	_ = listener.Close() // the server does not know it yet if Down follows Up at once
 }
 
 func (r *Registry) close() {
