@@ -41,7 +41,7 @@ func TestVersion(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			require.NoError(t, os.Mkdir(filepath.Join(dir, "tools"), 0o755))
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "tools/package"), []byte(text(t, "../tools/package")), 0o755))
+			program(t, filepath.Join(dir, "tools/package"), text(t, "../tools/package"))
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "CHANGELOG.md"), []byte("# Changes\n\n## 0.1.0 (2026-11-26)\n"), 0o644))
 			assert.Regexp(t, c.want, shell(t, dir, c.script+"tools/package version"))
 		})

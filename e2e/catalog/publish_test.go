@@ -338,8 +338,8 @@ func TestPublisherLogsIn(t *testing.T) {
 	assert.Equal(t, 1, code)
 	assert.Contains(t, errs, "hint: log in with `docker login` or `podman login`")
 	helpers, auth := t.TempDir(), "Y2k6czNjcmV0" // ci:s3cret
-	require.NoError(t, os.WriteFile(filepath.Join(helpers, "docker-credential-test"),
-		[]byte("#!/bin/sh\ncat >/dev/null\necho '{\"Username\":\"ci\",\"Secret\":\"s3cret\"}'\n"), 0o755))
+	story.WriteProgram(t, filepath.Join(helpers, "docker-credential-test"),
+		"#!/bin/sh\ncat >/dev/null\necho '{\"Username\":\"ci\",\"Secret\":\"s3cret\"}'\n")
 	for channel, file := range map[string]struct{ variable, name, text string }{
 		"docker": {"DOCKER_CONFIG", "config.json", fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, host, auth)},
 		"podman": {"REGISTRY_AUTH_FILE", "auth.json", fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, host, auth)},

@@ -50,7 +50,7 @@ func TestAnsibleRole(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "image-update-agent"), []byte(standIn), 0o755))
+			story.WriteProgram(t, filepath.Join(dir, "image-update-agent"), standIn)
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "codes"), []byte(strings.ReplaceAll(c.codes, " ", "\n")+"\n"), 0o600))
 			said := story.Shell(t, filepath.Join(story.Checkout(t), "packaging/ansible"), `
 				export PATH="$1:$PATH" HOME="$1" ANSIBLE_LOCALHOST_WARNING=false ANSIBLE_NOCOLOR=1 LC_ALL=C.UTF-8

@@ -266,7 +266,7 @@ func TestSaltWaitsForTheLock(t *testing.T) {
 			"cat <<'END'\n" + string(said) + "\nEND\nexit 4\n"
 	}
 	soon := story.Program(t, held(status.HoldLock))
-	require.NoError(t, os.WriteFile(filepath.Join(soon, "sleep"), []byte("#!/bin/sh\n: >\"${0%/*}/free\"\n"), 0o755))
+	story.WriteProgram(t, filepath.Join(soon, "sleep"), "#!/bin/sh\n: >\"${0%/*}/free\"\n")
 	result, _, _ := story.SaltRun(t, "/bin/sh", story.SaltCommand(t, nil), soon)
 	assert.Equal(t, story.SaltResult{Result: true, Changed: true, Comment: "done (0): "}, result, "it was waited for")
 	for _, shell := range []string{"/bin/sh", "/bin/bash"} {

@@ -117,12 +117,16 @@ func Read(t *testing.T, dir, name string) string {
 func Program(t *testing.T, script string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	file := filepath.Join(dir, "image-update-agent")
-	// Otherwise a process that starts at this moment inherits the open file, and the script cannot be executed:
-	// go.dev/issue/22315.
+	WriteProgram(t, filepath.Join(dir, "image-update-agent"), "#!/bin/sh\n"+script)
+	return dir
+}
+
+// WriteProgram writes a program that can be executed at once. A process that another test starts meanwhile would have
+// it open for writing until its exec: go.dev/issue/22315.
+func WriteProgram(t *testing.T, file, text string) {
+	t.Helper()
 	syscall.ForkLock.RLock()
-	err := os.WriteFile(file, []byte("#!/bin/sh\n"+script), 0o755)
+	err := os.WriteFile(file, []byte(text), 0o755)
 	syscall.ForkLock.RUnlock()
 	require.NoError(t, err)
-	return dir
 }
