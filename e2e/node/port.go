@@ -3,10 +3,13 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Ports are below the range that Linux uses for outgoing connections (net.ipv4.ip_local_port_range starts at 32768).
@@ -50,15 +53,24 @@ func reservePort(tb TB) (port int, release func()) {
 	return 0, nil
 }
 
-// isFree tells whether nothing listens on the port, by listening on it for a moment. Go starts no program in that
-// moment: until its exec, a program has a copy of each open file, and the copy would keep the port in use.
+// isFree tells whether nothing listens on the port, by listening on it for a moment.
 func isFree(port int) bool {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
-	if err != nil {
-		return false
+	return err == nil && errors.Join(refuse(l), l.Close()) == nil
+}
+
+// refuse makes a listener refuse connections before it is closed. To close it is not enough: a program that is being
+// started has a copy of each open file until its exec, which would accept connections and keep the address in use.
+func refuse(l net.Listener) error {
+	socket, ok := l.(syscall.Conn)
+	if !ok {
+		return fmt.Errorf("%s: not a socket", l.Addr())
 	}
-	_ = l.Close()
-	return true
+	conn, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var refused error
+	err = conn.Control(func(fd uintptr) { refused = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	return errors.Join(err, refused)
 }

@@ -37,8 +37,8 @@ func TestFreePortsAreNotTakenByOthers(t *testing.T) {
 	}
 }
 
-// TestAddressesWhileProgramsStart starts programs all the time. A program that is being started has a copy of each open
-// file of the test until its exec: an address that was just closed would still be in use.
+// TestAddressesWhileProgramsStart starts programs all the time. Until its exec, such a program has a copy of each open
+// file of the test, also of a listener that the test has closed: its address would still be in use.
 func TestAddressesWhileProgramsStart(t *testing.T) {
 	t.Parallel()
 	n := node.Start(t, node.Options{Registry: node.InProcess})

@@ -49,7 +49,7 @@ type Registry struct {
 
 	lock      sync.Mutex
 	server    *http.Server // the front's server
-	listener  net.Listener
+	listener  net.Listener // of the server, without TLS
 	requests  []Request
 	intercept Intercept
 }
@@ -134,20 +134,19 @@ func (r *Registry) Up() {
 	if address == "" {
 		address = r.node.localAddress() // outgoing connections do not use such ports
 	}
-	var listener net.Listener
-	// After Down, a program that is being started can have a copy of the closed listener until its exec.
-	Eventually(r.node.tb, "node: "+r.name, Patience, func() (err error) {
-		listener, err = new(net.ListenConfig).Listen(r.node.tb.Context(), "tcp", address)
-		return err
-	})
+	listener, err := new(net.ListenConfig).Listen(r.node.tb.Context(), "tcp", address)
+	if err != nil {
+		r.node.tb.Fatalf("node: %s: %v", r.name, err)
+		return
+	}
 	r.front = listener.Addr().String()
 	if !r.nginx {
 		r.Host = r.front
 	}
+	r.server, r.listener = r.newFront(), listener
 	if r.tls != nil && !r.nginx {
 		listener = tls.NewListener(listener, r.tls)
 	}
-	r.server, r.listener = r.newFront(), listener
 	go func(server *http.Server) { _ = server.Serve(listener) }(r.server)
 }
 
@@ -161,10 +160,9 @@ func (r *Registry) Down() {
 	if server == nil {
 		return
 	}
-	if err := server.Close(); err != nil {
+	if err := errors.Join(refuse(listener), server.Close()); err != nil {
 		r.node.tb.Fatalf("node: %s: %v", r.name, err)
 	}
-	_ = listener.Close() // the server does not know it yet if Down follows Up at once
 }
 
 func (r *Registry) close() {

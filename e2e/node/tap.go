@@ -5,6 +5,7 @@ package node
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -80,7 +81,9 @@ func (t *Tap) down() {
 	t.lock.Lock()
 	defer t.lock.Unlock()
 	if t.listener != nil {
-		_ = t.listener.Close()
+		if err := errors.Join(refuse(t.listener), t.listener.Close()); err != nil {
+			t.node.tb.Errorf("node: tap: %v", err)
+		}
 		t.listener = nil
 	}
 	for conn := range t.open {
