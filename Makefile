@@ -51,9 +51,12 @@ INPUTS ?= 100000
 STORIES ?= $(shell echo $$((($$(nproc) + 2) / 2)))
 # The directories whose tests take longest, which begin first: in the order of the alphabet, the longest would end alone.
 LONGEST := ./apply ./bench ./host ./page ./images ./catalog
-# The race detector makes these random histories of a node, most of them in one goroutine, twenty times as slow: it sees
-# ten of each, and all hundred run without it.
+# The race detector makes random histories, most of them in one goroutine, up to twenty times as slow: it sees ten of
+# each, and all hundred run without it.
 HISTORIES := ^TestHistories
+HAVE_HISTORIES := ./agent ./internal/catalog/publish
+# `make lint` vets all code.
+TEST := test -vet=off
 # `make bench BENCH=Poll` runs only the benchmarks with Poll in their names.
 BENCH ?= .
 
@@ -125,11 +128,11 @@ demo-catalog: root ## show catalogs on such a node: stage, prod, a promotion, a 
 test: root hosts ## run all tests with the race detector, including those on the real node; needs root
 	@export CGO_ENABLED=1; code=0; \
 	$(call say,'tests of the packages'); \
-	go test -race -timeout 2h -skip '$(HISTORIES)' ./... || code=$$?; \
-	go test -race -run '$(HISTORIES)' ./agent -rapid.checks=10 || code=$$?; \
-	CGO_ENABLED=0 go test -trimpath -run '$(HISTORIES)' ./agent || code=$$?; \
+	go $(TEST) -race -timeout 2h -skip '$(HISTORIES)' ./... || code=$$?; \
+	go $(TEST) -race -run '$(HISTORIES)' $(HAVE_HISTORIES) -rapid.checks=10 || code=$$?; \
+	CGO_ENABLED=0 go $(TEST) -trimpath -run '$(HISTORIES)' $(HAVE_HISTORIES) || code=$$?; \
 	$(call say,'stories on the real node'); \
-	go -C e2e test -race -timeout 6h -p 2 -parallel $(STORIES) $(LONGEST) ./... || code=$$?; \
+	go -C e2e $(TEST) -race -timeout 6h -p 2 -parallel $(STORIES) $(LONGEST) ./... || code=$$?; \
 	exit $$code
 
 quick: ## run all tests that need no node (as root, a few mount a tmpfs)

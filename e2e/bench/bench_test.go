@@ -35,13 +35,13 @@ func BenchmarkSteadyPoll(b *testing.B) {
 	n.WriteFile("etc/image-update-agent/config.yaml", "interval: 1s\nconfirmAfter: 0\nrequestsPerHour: 0\n")
 	daemon := story.StartDaemon(b, n)
 	defer daemon.Stop()
-	node.Eventually(b, "first poll", time.Minute, func() error { return written(n) })
+	node.Eventually(b, "first poll", story.Ready, func() error { return written(n) })
 	settle(b, n)
 	pid := pidOf(b, n)
 	for b.Loop() {
 		n.Registry.Forget()
 		before := cpu(b, pid)
-		node.Eventually(b, "steady polls", time.Minute, func() error {
+		node.Eventually(b, "steady polls", story.Ready, func() error {
 			if got := n.Registry.Requests().Count("HEAD", node.Manifest); got < polls*images20 {
 				return fmt.Errorf("%d requests", got)
 			}
@@ -163,7 +163,7 @@ func written(n *node.Node) error {
 // settle waits until a poll requests only the followed tags.
 func settle(tb testing.TB, n *node.Node) {
 	tb.Helper()
-	node.Eventually(tb, "a steady poll", time.Minute, func() error {
+	node.Eventually(tb, "a steady poll", story.Ready, func() error {
 		all := n.Registry.Requests()
 		last := all[max(0, len(all)-2*images20):]
 		if heads := last.Count("HEAD", node.Manifest); heads < 2*images20 {

@@ -90,7 +90,7 @@ func idleDaemon(b *testing.B, n *node.Node) float64 {
 	defer process.Stop()
 	n.Registry.Forget()
 	enough := sized(20, 2)
-	node.Eventually(b, "polls", 5*time.Minute, func() error {
+	node.Eventually(b, "polls", story.Ready, func() error {
 		polls := map[string]int{}
 		for _, r := range n.Registry.Requests() {
 			if r.Method == http.MethodHead {

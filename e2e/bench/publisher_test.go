@@ -164,7 +164,7 @@ func serveReleases(b *testing.B, dir, host string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	node.Eventually(b, "docker-registry", time.Minute, func() error {
+	node.Eventually(b, "docker-registry", node.Patience, func() error {
 		conn, err := net.Dial("tcp", host)
 		if err == nil {
 			err = conn.Close()

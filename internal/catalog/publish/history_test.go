@@ -35,7 +35,7 @@ type listing = catalog.Release
 
 // What publishers report holds: no add is lost, what was withdrawn is offered again only where somebody has asked for it, and
 // no set is promoted in part, whatever they prune.
-func TestPropertyHistoriesOfPublishers(t *testing.T) {
+func TestHistoriesOfPublishers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	builds := map[string]catalog.Change{}
