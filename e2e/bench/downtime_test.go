@@ -111,7 +111,7 @@ func (d *downtimes) measure(way, answer string, act func(m *downtime)) {
 // checks its containers once a second, and a stop may come at any moment between two checks. Consecutive rounds would
 // all come right after one.
 func (d *downtimes) settle() {
-	<-time.After(4*time.Second + rand.N(time.Second))
+	<-time.After(sized(4*time.Second+rand.N(time.Second), 0))
 }
 
 // byAgent makes a daemon change its own pods.
@@ -164,7 +164,7 @@ func (d *downtimes) backAndLost(rounds int) {
 		d.loseRegistry(wayShortly, time.Second)
 	}
 	for range d.rounds(wayLong, (rounds+1)/2) {
-		d.loseRegistry(wayLong, 20*time.Second)
+		d.loseRegistry(wayLong, sized(20*time.Second, 2*time.Second))
 	}
 }
 

@@ -153,7 +153,7 @@ func (p *powerCuts) ends() {
 	}{{"container, last, refused", fallback}, {"container, first", first}} {
 		p.hosts(p.away[node.Refused], way.enable...)
 		p.forgetEnds()
-		<-time.After(4*time.Second + rand.N(time.Second))
+		<-time.After(sized(4*time.Second+rand.N(time.Second), 0))
 		began := time.Now()
 		p.CRI().Stop(p.pods[i].Name)
 		p.WaitAnswer(p.pods[i].Port, "4.0.0-rev1-build1.1")

@@ -34,8 +34,8 @@ type Packages struct {
 // NewerMark is the last line of the newer package's configuration in /usr.
 const NewerMark = "# the successor's"
 
-// built and repacked make the packages once for all tests of this process: a build takes half a minute, repacking
-// seconds. If one fails, it fails for all tests, since a second attempt would fail, too.
+// built and repacked make the packages once for all tests of this process: a build takes half a minute unless another
+// process has made it, repacking seconds. If one fails, it fails for all tests, since a second attempt would fail, too.
 var (
 	built    = sync.OnceValues(build)
 	repacked = sync.OnceValues(repack)
@@ -82,14 +82,33 @@ func PageOf(tb node.TB) Package {
 	return nil
 }
 
+// buildScript copies the packages to a directory. It keeps those of the newest sources in e2e/.build: several processes
+// need them.
+const buildScript = `cd "$(dirname "$(go env GOMOD)")/.."
+made=$PWD/e2e/.build/packages
+mkdir -p "$made"
+exec 9>"$made.lock"
+flock 9
+sources() {
+	go version
+	find . \( -path ./.git -o -path ./bin -o -path ./dist -o -path ./e2e/.build \) -prune -o -type f -print0 |
+		LC_ALL=C sort -z | xargs -0 sha256sum
+}
+key=$(sources | sha256sum | cut -d " " -f 1)
+if [ ! -e "$made/$key" ]; then
+	rm -rf "$made"/*
+	IUA_TREE=1 tools/package rpm "$made/new" --without check
+	mv "$made/new" "$made/$key"
+fi
+cp "$made/$key"/* "$1"`
+
 func build() (Dist, error) {
 	dir, err := os.MkdirTemp("", packageName+"-dist")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	script := `cd "$(dirname "$(go env GOMOD)")/.."; IUA_TREE=1 tools/package rpm "$1" --without check`
-	if err := shell(".", script, dir); err != nil {
+	if err := shell(".", buildScript, dir); err != nil {
 		return nil, err
 	}
 	return filesOf(dir)
