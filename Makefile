@@ -46,11 +46,11 @@ KILLS ?= 20
 TURNS ?= 80
 # The number of new inputs on which the agent is compared with each neighbour.
 INPUTS ?= 100000
-# The number of end-to-end tests of a directory that run in parallel, with two directories at a time: they wait more than
-# they compute. Their timeout of 6 hours is for a busy machine.
+# The number of end-to-end tests of a directory that run in parallel, with three directories at a time: they wait more
+# than they compute. Their timeout of 6 hours is for a busy machine.
 STORIES ?= $(shell echo $$((($$(nproc) + 2) / 2)))
 # The directories whose tests take longest, which begin first: in the order of the alphabet, the longest would end alone.
-LONGEST := ./apply ./bench ./host ./page ./images ./catalog
+LONGEST := ./apply ./catalog ./cli ./host ./bench ./page ./images
 # The race detector makes random histories, most of them in one goroutine, up to twenty times as slow: it sees ten of
 # each, and all hundred run without it.
 HISTORIES := ^TestHistories
@@ -132,7 +132,7 @@ test: root hosts ## run all tests with the race detector, including those on the
 	go $(TEST) -race -run '$(HISTORIES)' $(HAVE_HISTORIES) -rapid.checks=10 || code=$$?; \
 	CGO_ENABLED=0 go $(TEST) -trimpath -run '$(HISTORIES)' $(HAVE_HISTORIES) || code=$$?; \
 	$(call say,'stories on the real node'); \
-	go -C e2e $(TEST) -race -timeout 6h -p 2 -parallel $(STORIES) $(LONGEST) ./... || code=$$?; \
+	go -C e2e $(TEST) -race -timeout 6h -p 3 -parallel $(STORIES) $(LONGEST) ./... || code=$$?; \
 	exit $$code
 
 quick: ## run all tests that need no node (as root, a few mount a tmpfs)
