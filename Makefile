@@ -51,9 +51,10 @@ INPUTS ?= 100000
 STORIES ?= $(shell echo $$((($$(nproc) + 2) / 2)))
 # The directories whose tests take longest, which begin first: in the order of the alphabet, the longest would end alone.
 LONGEST := ./apply ./catalog ./cli ./host ./bench ./page ./images
-# The race detector makes random histories, most of them in one goroutine, up to twenty times as slow: it sees ten of
-# each, and all hundred run without it.
+# The race detector makes these tests, which run mostly in one goroutine, up to twenty times as slow: it sees ten of each
+# random history, and no power cut.
 HISTORIES := ^TestHistories
+WITHOUT_RACE := $(HISTORIES)|^TestPowerCut
 HAVE_HISTORIES := ./agent ./internal/catalog/publish
 # `make lint` vets all code.
 TEST := test -vet=off
@@ -128,9 +129,9 @@ demo-catalog: root ## show catalogs on such a node: stage, prod, a promotion, a 
 test: root hosts ## run all tests with the race detector, including those on the real node; needs root
 	@export CGO_ENABLED=1; code=0; \
 	$(call say,'tests of the packages'); \
-	go $(TEST) -race -timeout 2h -skip '$(HISTORIES)' ./... || code=$$?; \
+	go $(TEST) -race -timeout 2h -skip '$(WITHOUT_RACE)' ./... || code=$$?; \
 	go $(TEST) -race -run '$(HISTORIES)' $(HAVE_HISTORIES) -rapid.checks=10 || code=$$?; \
-	CGO_ENABLED=0 go $(TEST) -trimpath -run '$(HISTORIES)' $(HAVE_HISTORIES) || code=$$?; \
+	CGO_ENABLED=0 go $(TEST) -trimpath -run '$(WITHOUT_RACE)' $(HAVE_HISTORIES) || code=$$?; \
 	$(call say,'stories on the real node'); \
 	go -C e2e $(TEST) -race -timeout 6h -p 3 -parallel $(STORIES) $(LONGEST) ./... || code=$$?; \
 	exit $$code
