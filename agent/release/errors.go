@@ -48,6 +48,9 @@ var ErrNotFound = errors.New("not found")
 // ErrPlatform: the image exists, but not for this node's platform.
 var ErrPlatform = errors.New("not for this platform")
 
+// ErrNotImage: the source has something else, such as a Helm chart.
+var ErrNotImage = errors.New("not an image")
+
 // ErrCatalog: the source answered with a catalog that must not be used. A person must act.
 var ErrCatalog = errors.New("catalog refused")
 
@@ -81,8 +84,11 @@ type SourceError struct {
 	// Answered: the host sent an answer that ends containerd's pull, such as a page, or a redirect that the source does
 	// not follow and containerd may. containerd asks no host after it.
 	Answered bool
-	Cause    Cause // empty: CauseOther
-	Err      error
+	// Refused: every host that was asked has refused this manifest, as by a policy against vulnerable images, or does not
+	// have it. It says nothing about others.
+	Refused bool
+	Cause   Cause // empty: CauseOther
+	Err     error
 }
 
 // Error returns, for example, "registry.suse.com/caasp/v4/velum: mirror m1:5000: 503 Service Unavailable".

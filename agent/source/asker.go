@@ -91,7 +91,7 @@ func (r *Round) describe(ctx context.Context, repository string, d digest.Digest
 	}
 	defer r.asker.Progress.Heartbeat()()
 	build, err := r.asker.Source.Describe(ctx, repository, d)
-	if errors.Is(err, release.ErrPlatform) || errors.Is(err, release.ErrNotFound) {
+	if errors.Is(err, release.ErrPlatform) || isUnusable(err) {
 		r.undescribed[key] = err
 	}
 	return build, err

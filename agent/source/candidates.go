@@ -93,7 +93,7 @@ func (l *lookup) resolveCandidate(ctx context.Context, list []tags.Tag, c *recor
 	case errors.Is(err, release.ErrPlatform):
 		c.Refusal = &policy.Refusal{Tag: tag, Rule: policy.RulePlatform, Reason: err.Error()}
 		return nil
-	case errors.Is(err, release.ErrNotFound), errors.Is(err, release.ErrUnlisted):
+	case isUnusable(err), errors.Is(err, release.ErrUnlisted):
 		c.Refusal = &policy.Refusal{Tag: tag, Rule: policy.RuleMissing, Reason: "listed, but not usable: " + err.Error()}
 		return nil
 	case err != nil:
@@ -133,6 +133,12 @@ func (l *lookup) refuseUnpublished(o *Offer, list []tags.Tag, from tags.Tag) {
 	}
 }
 
+// isUnusable reports whether the source has answered that it has no image for a tag or a digest, or refuses it.
+func isUnusable(err error) bool {
+	se, is := errors.AsType[*release.SourceError](err)
+	return errors.Is(err, release.ErrNotFound) || errors.Is(err, release.ErrNotImage) || is && se.Refused
+}
+
 // describeRunning describes each running digest once, to compare offers with it. A digest
 // that the source does not have is stored without a build.
 func (l *lookup) describeRunning(ctx context.Context) error {
@@ -143,6 +149,9 @@ func (l *lookup) describeRunning(ctx context.Context) error {
 			continue
 		}
 		build, err := l.describe(ctx, repository, running)
+		if se, is := errors.AsType[*release.SourceError](err); is && se.Refused {
+			continue // for now: a policy may change
+		}
 		if err != nil && !errors.Is(err, release.ErrNotFound) && !errors.Is(err, release.ErrPlatform) {
 			return err
 		}

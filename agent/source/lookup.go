@@ -133,6 +133,7 @@ func (l *lookup) newestTag(ctx context.Context) (string, digest.Digest, error) {
 		return "", "", err
 	}
 	var refused release.Release
+	var cause error // why the source serves none
 	floating := withoutStamps(append(ofForm(list, tags.Intermediate), ofForm(list, tags.Short)...))
 	if l.rule.Scheme.Pattern() != "" { // the pattern selects one series
 		released := slices.DeleteFunc(ofForm(list, tags.Single), func(t tags.Tag) bool { return t.Pre() != "" })
@@ -140,7 +141,10 @@ func (l *lookup) newestTag(ctx context.Context) (string, digest.Digest, error) {
 	}
 	for _, t := range floating[:min(len(floating), maxCandidates)] {
 		d, err := l.resolve(ctx, t.String())
-		if errors.Is(err, release.ErrNotFound) {
+		if isUnusable(err) {
+			if cause == nil && !errors.Is(err, release.ErrNotFound) {
+				cause = err
+			}
 			continue
 		}
 		rel := release.Release{Repository: l.question.Repository, Tag: t.String(), Digest: d}
@@ -153,6 +157,9 @@ func (l *lookup) newestTag(ctx context.Context) (string, digest.Digest, error) {
 	}
 	if refused.Tag != "" {
 		return refused.Tag, refused.Digest, nil
+	}
+	if cause != nil {
+		return "", "", cause
 	}
 	return "", "", fmt.Errorf("%s: no known tag among %d: %w", l.question.Repository, len(list), release.ErrNotFound)
 }
@@ -221,7 +228,7 @@ func (l *lookup) findTag(
 		if err == nil && d == want {
 			return t.String(), nil
 		}
-		if err != nil && !errors.Is(err, release.ErrNotFound) {
+		if err != nil && !isUnusable(err) {
 			return "", err
 		}
 	}

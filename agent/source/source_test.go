@@ -73,6 +73,22 @@ func asked(repository, tag string) release.Question {
 	return release.Question{Repository: repository, Tag: tag, Convert: true}
 }
 
+// The refusals of one image by a registry's policy.
+var (
+	status403 = &release.SourceError{Host: "h", Status: 403, Refused: true, Err: errors.New("403 Forbidden")}
+	status412 = &release.SourceError{Host: "h", Status: 412, Refused: true, Err: errors.New("412 Precondition Failed")}
+)
+
+// failOn makes the requests for one tag or digest fail.
+func (n *node) failOn(suffix string, err error) {
+	n.OnAsk = func(_, name string) {
+		n.Down(nil)
+		if strings.HasSuffix(name, suffix) {
+			n.Down(err)
+		}
+	}
+}
+
 func (n *node) rule(r policy.Rule) { n.Policy.Rule = func(string) policy.Rule { return r } }
 
 // ask asks questions in a new round.
@@ -207,6 +223,44 @@ func TestOffers(t *testing.T) {
 			n.OtherPlatform(n.Release(velum, "4.0.0", 3, "1.1").Digest)
 		}, "4.0.0-rev1-build1.1; newest 4.0.0-rev2-build1.1; 4.0.0-rev3 platform"},
 		"newer and listed, but not there": {"4.0.0-rev1", func(n *node) { n.Tag(velum, "4.0.0-rev2", "sha256:gone") }, "4.0.0-rev1-build1.1; 4.0.0-rev2 missing"},
+		// Harbor and Artifactory refuse one image by their policies, and a repository may have charts next to images.
+		"newer and refused by the registry": {"4.0.0-rev1", func(n *node) {
+			n.Release(velum, "4.0.0", 2, "1.1")
+			n.Release(velum, "4.0.0", 3, "1.1")
+			n.failOn("rev3", status412)
+		}, "4.0.0-rev1-build1.1; newest 4.0.0-rev2-build1.1; 4.0.0-rev3 missing"},
+		"newer, and its manifest refused by the registry": {"4.0.0-rev1", func(n *node) {
+			n.Release(velum, "4.0.0", 2, "1.1")
+			n.failOn(n.Release(velum, "4.0.0", 3, "1.1").Digest.String(), status403)
+		}, "4.0.0-rev1-build1.1; newest 4.0.0-rev2-build1.1; 4.0.0-rev3 missing"},
+		"newer, and no image": {"4.0.0-rev1", func(n *node) {
+			n.Release(velum, "4.0.0", 2, "1.1")
+			n.failOn(n.Release(velum, "4.0.0", 3, "1.1").Digest.String(), release.ErrNotImage)
+		}, "4.0.0-rev1-build1.1; newest 4.0.0-rev2-build1.1; 4.0.0-rev3 missing"},
+		"newer, and the registry is not asked": {"4.0.0-rev1", func(n *node) {
+			n.Release(velum, "4.0.0", 2, "1.1")
+			n.failOn("rev2", &release.SourceError{Host: "h", Status: 403, Unasked: true, Err: errors.New("403")})
+		}, "4.0.0-rev1-build1.1; : upstream h: 403"},
+		"a newer build refused by the registry": {"4.0.0-rev1", func(n *node) {
+			n.Release(velum, "4.0.0", 1, "1.2")
+			n.Publish(velum, "4.0.0-rev1-build1.3")
+			n.failOn("build1.3", status412)
+		}, "4.0.0-rev1-build1.2; 4.0.0-rev1-build1.3 publishing"},
+		"of a placeholder, refused by the registry": {"", func(n *node) {
+			n.Release(velum, "4.0.0", 2, "1.1")
+			n.failOn("rev2", status412)
+		}, "4.0.0-rev1-build1.1; 4.0.0-rev2 missing"},
+		"of a placeholder, everything refused by the registry": {"", func(n *node) {
+			n.failOn("rev1", status412)
+			n.Retract(velum, "4.0.0")
+		}, "; : upstream h: 412 Precondition Failed"},
+		"a rebuild of what the registry refuses": {"4.0.0-rev1", func(n *node) {
+			running := n.running[asked(velum, "4.0.0-rev1")][0]
+			n.Record.Releases.Delete(release.Key(velum, running))
+			n.Release(velum, "4.0.0", 1, "1.2")
+			n.failOn(running.String(), status412)
+		}, "4.0.0-rev1-build1.2"},
+		"refused by the registry": {"4.0.0-rev1", func(n *node) { n.failOn("rev1", status412) }, "4.0.0-rev1-build1.1; : upstream h: 412 Precondition Failed"},
 		"newer and denied": {"4.0.0-rev1", func(n *node) {
 			bad := n.Release(velum, "4.0.0", 2, "1.1")
 			n.Record.Denied.Set(release.Key(velum, bad.Digest), record.Denial{})

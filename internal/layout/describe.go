@@ -57,8 +57,12 @@ func (l *Layout) describe(at home, desc ocispec.Descriptor) (release.Build, erro
 		},
 	}
 	build, err := from.Describe(desc, l.platform)
-	if errors.Is(err, ocimanifest.ErrPlatform) {
+	var other ocimanifest.NotImage
+	switch {
+	case errors.Is(err, ocimanifest.ErrPlatform):
 		err = release.ErrPlatform
+	case errors.As(err, &other):
+		err = fmt.Errorf("manifest: config %q: %w", outside.Text(string(other)), release.ErrNotImage)
 	}
 	return release.Build(build), err
 }

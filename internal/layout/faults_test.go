@@ -351,3 +351,14 @@ func TestManifestRefused(t *testing.T) {
 		})
 	}
 }
+
+// A chart under a newer tag is a valid answer about that tag.
+func TestChartIsNoImage(t *testing.T) {
+	t.Parallel()
+	dir, _ := one(t)
+	d := raw(t, dir, ociImage, `{"schemaVersion":2,"config":{"mediaType":"application/vnd.cncf.helm.config.v1+json","digest":"`+
+		digest.FromString("x").String()+`","size":1}}`)
+	_, err := opened(t, dir).Describe(t.Context(), velum, d)
+	noAnswer(t, err, `config "application/vnd.cncf.helm.config.v1+json": not an image`)
+	require.ErrorIs(t, err, release.ErrNotImage)
+}

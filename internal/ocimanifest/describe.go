@@ -8,6 +8,8 @@ import (
 
 	"github.com/containerd/platforms"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // MaxIndexes limits the nested indexes above one image. No publisher has more than two: an index of releases, and one
@@ -16,6 +18,13 @@ const MaxIndexes = 4
 
 // ErrPlatform: an image for another platform, or an index without an image for the requested one.
 var ErrPlatform = errors.New("not for this platform")
+
+// NotImage is the error for a manifest of something else, such as a Helm chart. It has the media type.
+type NotImage string
+
+func (n NotImage) Error() string {
+	return fmt.Sprintf("manifest: config %q: not an image", outside.Text(string(n)))
+}
 
 // Content reads the parts of an image. Results must have the size and the digest of the descriptor; its errors are
 // returned unchanged.

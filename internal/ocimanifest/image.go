@@ -43,7 +43,7 @@ type Build struct {
 // of an image, or if the config is too large.
 func (d Document) ImageConfig() (ocispec.Descriptor, error) {
 	if !images.IsConfigType(d.Config.MediaType) {
-		return ocispec.Descriptor{}, fmt.Errorf("manifest: config %q: not an image", outside.Text(d.Config.MediaType))
+		return ocispec.Descriptor{}, NotImage(d.Config.MediaType)
 	}
 	if d.Config.Size > MaxConfig {
 		return ocispec.Descriptor{}, fmt.Errorf("config: too large: %d bytes, at most %d", d.Config.Size, MaxConfig)

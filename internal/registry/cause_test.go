@@ -132,3 +132,17 @@ func TestWhatEndsContainerdsSearchIsReported(t *testing.T) {
 		assert.Equal(t, release.CauseNoRegistry, weightiest(order).Cause)
 	}
 }
+
+// One image is refused only if no host may have it.
+func TestRefusalOfEachHost(t *testing.T) {
+	t.Parallel()
+	refused := &release.SourceError{Host: "upstream", Status: 403, Refused: true, Err: errors.New("403 Forbidden")}
+	missing := &release.SourceError{Host: "mirror", Status: 404, Err: release.ErrNotFound}
+	away := &release.SourceError{Host: "mirror", Err: errors.New("connection refused")}
+	for _, order := range [][]*release.SourceError{{refused}, {refused, refused}, {refused, missing}, {missing, refused}} {
+		assert.True(t, weightiest(order).Refused)
+	}
+	for _, order := range [][]*release.SourceError{{refused, away}, {away, refused}, {missing, missing}} {
+		assert.False(t, weightiest(order).Refused)
+	}
+}

@@ -3,6 +3,7 @@
 package registry
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -168,6 +169,7 @@ func TestDescribeRefuses(t *testing.T) {
 			} else {
 				require.ErrorAs(t, err, &source)
 				assert.Equal(t, f.host(), source.Host)
+				assert.Equal(t, c.title == "no image", errors.Is(err, release.ErrNotImage))
 			}
 		})
 	}
@@ -220,6 +222,50 @@ func TestDescribeAsksTheNextHost(t *testing.T) {
 			require.NoError(t, err)
 			assert.Len(t, mirror.log(), 1)
 		})
+	}
+}
+
+// A chart is no image on any host: an upstream that cannot be reached must not hide that.
+func TestDescribeAsksOneHostForWhatIsNoImage(t *testing.T) {
+	t.Parallel()
+	upstream, mirror := newFake(t), newFake(t)
+	config := mirror.config(t, nil)
+	config.MediaType = "application/vnd.cncf.helm.config.v1+json"
+	desc := mirror.manifest(t, config, nil)
+	r, _ := newRegistry(t, certsD(t, upstream.host(), fmt.Sprintf("server = %q\n[host.%q]\n", upstream.URL, mirror.URL)))
+	_, err := r.Describe(t.Context(), upstream.repository(), desc.Digest)
+	require.ErrorIs(t, err, release.ErrNotImage)
+	require.ErrorContains(t, err, `config "application/vnd.cncf.helm.config.v1+json"`)
+	assert.Empty(t, upstream.log())
+}
+
+// Harbor refuses one image with 412, Artifactory and Nexus with 403, as long as a policy forbids it. Other refusals are
+// not about one image, and neither is a store's.
+func TestOneManifestIsRefused(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]bool{
+		http.StatusForbidden: true, http.StatusPreconditionFailed: true, http.StatusUnavailableForLegalReasons: true,
+		http.StatusUnauthorized: false, http.StatusNotFound: false, http.StatusTooManyRequests: false,
+		http.StatusBadGateway: false, http.StatusBadRequest: false,
+	} {
+		f := newFake(t)
+		desc := f.image(t, "linux", "amd64", nil)
+		f.tag("1", desc)
+		kind := "/manifests/"
+		f.answer(func(w http.ResponseWriter, req *http.Request) {
+			if strings.Contains(req.URL.Path, kind) {
+				w.WriteHeader(status)
+			}
+		})
+		r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+		assert.Equal(t, want, sourceError(t, f.poll(t, r)).Refused, "poll: %d", status)
+		r, _ = newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+		_, err := r.Describe(t.Context(), f.repository(), desc.Digest)
+		assert.Equal(t, want, sourceError(t, err).Refused, "describe: %d", status)
+		kind = "/blobs/"
+		r, _ = newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+		_, err = r.Describe(t.Context(), f.repository(), desc.Digest)
+		assert.False(t, sourceError(t, err).Refused, "config: %d", status)
 	}
 }
 

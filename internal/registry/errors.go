@@ -44,6 +44,7 @@ func weightiest(failed []*release.SourceError) *release.SourceError {
 		}
 		reported.Unasked = reported.Unasked && f.Unasked
 		reported.Silent = reported.Silent || f.Silent
+		reported.Refused = reported.Refused && (f.Refused || f.Status == http.StatusNotFound)
 		if f.Status != http.StatusNotFound && f.RetryAt.Before(reported.RetryAt) {
 			reported.RetryAt = f.RetryAt // zero: at any time
 		}
@@ -105,8 +106,9 @@ func (s *shortened) Error() string { return s.text }
 
 func (s *shortened) Unwrap() error { return s.err }
 
-// answered marks the error of a request that containerd's pull also sends and after which containerd asks no other
-// host: a page, another 2xx or 304, a redirect that is not followed.
+// answered marks the error of a request for a manifest that containerd's pull also sends: one after which containerd
+// asks no other host (a page, another 2xx or 304, a redirect that is not followed), and the refusal of one manifest by
+// a policy, which is 412 of Harbor, and 403 of Artifactory and Nexus.
 func answered(err error) error {
 	f, is := errors.AsType[*release.SourceError](err)
 	if !is {
@@ -117,6 +119,8 @@ func answered(err error) error {
 		errors.Is(err, transport.ErrInward) || errors.As(err, &unfollowed) || errors.As(err, &held) && held.Inward {
 		f.Answered = true
 	}
+	f.Refused = !f.Unasked && (f.Status == http.StatusForbidden || f.Status == http.StatusPreconditionFailed ||
+		f.Status == http.StatusUnavailableForLegalReasons)
 	return err
 }
 
