@@ -129,7 +129,7 @@ func hint(verb *cobra.Command, err error) string {
 	case errors.Is(err, api.ErrBusy):
 		return "try again in a few seconds; `ss -xp` lists the connections"
 	case errors.Is(err, api.ErrNoDaemon):
-		return noDaemonHint(verb.Name())
+		return noDaemonHint(nameOf(verb))
 	case errors.Is(err, agent.ErrNoLock), errors.Is(err, agent.ErrNoCatalog):
 		return "image-update-agent.yaml(5) describes the setting"
 	case isConfig(err) && errors.Is(err, fs.ErrNotExist):
@@ -142,7 +142,7 @@ func hint(verb *cobra.Command, err error) string {
 		return "the daemon finishes what it has begun; `image-update-agent status` shows it"
 	case errors.Is(err, context.Canceled):
 		return ""
-	case slices.Contains(wholeNode, verb.Name()):
+	case slices.Contains(wholeNode, nameOf(verb)):
 		return "`image-update-agent doctor` checks the node"
 	default:
 		return ""
@@ -168,20 +168,25 @@ func isLeft(err error) bool {
 func rootHint(verb *cobra.Command) string {
 	const start = "run it as root"
 	switch {
-	case slices.Contains(busVerbs, verb.Name()):
-		return start + ", or call it over D-Bus, where polkit decides: see D-BUS in image-update-agent(8)"
-	case verb.Name() == "plan":
+	case slices.Contains(busVerbs, nameOf(verb)):
+		return start + ", or call it over D-Bus, where polkit decides: see image-update-agent-dbus(5)"
+	case nameOf(verb) == "plan":
 		return start + "; `image-update-agent status` needs no root"
 	default:
 		return start
 	}
 }
 
+// nameOf returns a verb with its groups: `check` and `config check` are two verbs.
+func nameOf(verb *cobra.Command) string {
+	return strings.TrimPrefix(verb.CommandPath(), "image-update-agent ")
+}
+
 // busVerbs are the verbs that the bus has methods for.
-var busVerbs = []string{"check", "apply", "rollback", "hold", "resume"}
+var busVerbs = []string{"check", "apply", "rollback", "hold", "resume", "catalog forget", "lock release"}
 
 // wholeNode are the verbs whose work needs all of the node.
-var wholeNode = []string{"run", "check", "plan", "apply", "rollback"}
+var wholeNode = []string{"run", "check", "plan", "apply", "rollback", "hold", "resume"}
 
 // noDaemonHint is for verbs that ask the daemon. A cycle without one can take the place
 // of check and status only: it applies, holds and reloads nothing.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -22,6 +23,13 @@ const nobody = 65534
 // root's, and returns how it ends.
 func asNobody(t *testing.T, args ...string) (code int, errs string) {
 	t.Helper()
+	code, _, errs = outputAsNobody(t, args...)
+	return code, errs
+}
+
+// outputAsNobody is asNobody with the standard output.
+func outputAsNobody(t *testing.T, args ...string) (code int, out, errs string) {
+	t.Helper()
 	path, err := exec.LookPath("image-update-agent")
 	require.NoError(t, err)
 	program := exec.CommandContext(t.Context(), path, args...)
@@ -30,10 +38,10 @@ func asNobody(t *testing.T, args ...string) (code int, errs string) {
 		require.NoError(t, os.Chmod(filepath.Dir(filepath.Dir(path)), 0o755))
 		program.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	}
-	var text bytes.Buffer
-	program.Stderr = &text
+	var shown, text bytes.Buffer
+	program.Stdout, program.Stderr = &shown, &text
 	_ = program.Run()
-	return program.ProcessState.ExitCode(), text.String()
+	return program.ProcessState.ExitCode(), shown.String(), text.String()
 }
 
 // Without root the error says so, and what to do, not that there is no daemon.
@@ -52,7 +60,7 @@ func TestWithoutRootTheErrorNamesTheRemedy(t *testing.T) {
 	require.NoError(t, os.Chmod(manifests, 0))
 
 	const socket = "agent.sock: permission denied\n"
-	const bus = ", or call it over D-Bus, where polkit decides: see D-BUS in image-update-agent(8)"
+	const bus = ", or call it over D-Bus, where polkit decides: see image-update-agent-dbus(5)"
 	for _, c := range []struct {
 		args       []string
 		want, hint string
@@ -62,6 +70,7 @@ func TestWithoutRootTheErrorNamesTheRemedy(t *testing.T) {
 		{[]string{"rollback", "velum"}, socket, bus},
 		{[]string{"hold", "--all"}, socket, bus},
 		{[]string{"resume", "--all"}, socket, bus},
+		{[]string{"catalog", "forget"}, socket, bus},
 		{[]string{"reload"}, socket, ""},
 		{[]string{"run", "--once"}, "permission denied\n", ""},
 		{[]string{"plan"}, "permission denied\n", "; `image-update-agent status` needs no root"},
@@ -73,4 +82,43 @@ func TestWithoutRootTheErrorNamesTheRemedy(t *testing.T) {
 		assert.Contains(t, errs, "\nimage-update-agent: hint: run it as root"+c.hint+"\n", c.args)
 		assert.NotContains(t, errs, "no daemon", c.args)
 	}
+}
+
+// What only root may read is not known to others: it is neither in order nor lost.
+func TestWithoutRootWhatCannotBeReadIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	require.NoError(t, os.Chmod(filepath.Dir(root), 0o755)) // it is closed to nobody
+	put := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(root, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	put("etc/kubernetes/manifests/velum.yaml", "kind: Pod\n")
+	enable := []string{"local-registry", "enable", "registry.example.com", "--write", "--root", root}
+	require.Equal(t, exitDone, execute(t.Context(), enable, streams{out: io.Discard, err: io.Discard}))
+	const asRoot = "\n         -> run doctor as root\n"
+	for _, closed := range []string{
+		"etc/containerd/certs.d/registry.example.com/hosts.toml", "etc/containerd/certs.d/registry.example.com",
+	} {
+		require.NoError(t, os.Chmod(filepath.Join(root, closed), 0))
+		code, out, errs := outputAsNobody(t, "local-registry", "show", "--root", root)
+		assert.Equal(t, exitFailed, code, out)
+		assert.Contains(t, errs, closed+": permission denied\nimage-update-agent: hint: run it as root\n")
+		_, out, _ = outputAsNobody(t, "doctor", "--root", root)
+		assert.Regexp(t, `\nwarning  local registry: not checked: .*`+closed+`: permission denied`+asRoot, out)
+	}
+
+	require.NoError(t, os.Chmod(filepath.Join(root, "etc/kubernetes/manifests"), 0))
+	_, out, _ := outputAsNobody(t, "doctor", "--root", root)
+	assert.Regexp(t, `\nwarning  set aside: not checked: .*/manifests: permission denied`+asRoot, out)
+
+	put("etc/image-update-agent/config.yaml", "interval: 6h\n")
+	require.NoError(t, os.Chmod(filepath.Join(root, "etc/image-update-agent/config.yaml"), 0))
+	_, out, _ = outputAsNobody(t, "doctor", "--root", root)
+	assert.Regexp(t, `^failed   configuration: .*/config.yaml: permission denied`+asRoot, out)
+	code, errs := asNobody(t, "config", "check", "--root", root)
+	assert.Equal(t, exitUsage, code)
+	assert.Contains(t, errs, "\nimage-update-agent: hint: run it as root\n", "no method of the bus does this")
 }

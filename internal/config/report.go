@@ -25,6 +25,8 @@ func (p Problem) Error() string {
 	return strings.TrimPrefix(origin(p.Place, p.Line)+": "+p.Problem, ": ")
 }
 
+func (p Problem) Unwrap() error { return p.cause }
+
 // origin returns the place of a value. Line 0 is a place without lines.
 func origin(place string, line int) string {
 	return strings.TrimSuffix(place+":"+strconv.Itoa(line), ":0")

@@ -36,6 +36,9 @@ const (
 	Fail    = "failed"  // the agent cannot do its work
 )
 
+// asRoot is the remedy for a check whose input only root may read.
+const asRoot = "run doctor as root"
+
 // Finding is the result of one check.
 type Finding struct {
 	Check   string `json:"check"`
@@ -79,8 +82,11 @@ func Configuration(err error) []Finding {
 		if p.Line == 0 { // a file that is not read, or the environment
 			place = "that"
 		}
-		mistakes = append(mistakes, fail("configuration", p,
-			"correct "+place+", then run image-update-agent config check"))
+		remedy := "correct " + place + ", then run image-update-agent config check"
+		if errors.Is(p, fs.ErrPermission) {
+			remedy = asRoot
+		}
+		mistakes = append(mistakes, fail("configuration", p, remedy))
 	}
 	return mistakes
 }
@@ -145,7 +151,7 @@ func grainsRemedy(path string, err error) string {
 	case errors.Is(err, yamledit.ErrShape):
 		return "write each grain on its own line (key: value): the agent does not edit other YAML such as { }"
 	case errors.Is(err, fs.ErrPermission):
-		return "run doctor as root"
+		return asRoot
 	default:
 		return "repair the file by hand: Salt ignores all grains of a file that it cannot read"
 	}

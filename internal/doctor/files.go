@@ -64,8 +64,11 @@ func (n Node) checkTemplates() Finding {
 // leading dot; and pod manifests that an apply has left set aside, whose pods are not there.
 func checkPodManifests(dir string) []Finding {
 	entries, err := os.ReadDir(dir)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return nil // the directory's own check has said so
+	case err != nil:
+		return []Finding{warn("set aside", "not checked: "+err.Error(), asRoot)}
 	}
 	var stray, away []Finding
 	for _, e := range entries {
@@ -112,7 +115,7 @@ func checkWritable(dirs, files []string) []Finding {
 	var out []Finding
 	unseen := func(err error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			out = append(out, warn(check, "not checked: "+err.Error(), "run doctor as root"))
+			out = append(out, warn(check, "not checked: "+err.Error(), asRoot))
 		}
 	}
 	for _, dir := range dirs {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/hook"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
@@ -18,9 +19,7 @@ func (n Node) checkHooks(ctx context.Context) []Finding {
 	var out []Finding
 	if n.Hooks.SaltRefresh || n.Hooks.SaltEvent {
 		if _, err := n.SaltCall.Check(); err != nil {
-			out = append(out, warn("hooks", err.Error(),
-				"install salt-minion on the node, or remove hooks.saltRefresh: "+
-					"the minion can also refresh its grains at an interval (docs/salt.md)"))
+			out = append(out, warn("hooks", err.Error(), saltRemedy(n.Hooks)))
 		}
 	}
 	if n.Hooks.Exec != "" {
@@ -48,6 +47,18 @@ func (n Node) checkHooks(ctx context.Context) []Finding {
 		out = append(out, ok("hooks", systemd.HookPath+" is active"))
 	}
 	return out
+}
+
+// saltRemedy names the settings that want salt-call.
+func saltRemedy(h config.Hooks) string {
+	const install = "install salt-minion on the node, or remove "
+	switch {
+	case !h.SaltRefresh:
+		return install + "hooks.saltEvent"
+	case h.SaltEvent:
+		return install + "hooks.saltRefresh and hooks.saltEvent"
+	}
+	return install + "hooks.saltRefresh: the minion can also refresh its grains at an interval (docs/salt.md)"
 }
 
 // checkHookUnits asks for the state of the path unit and of the last run.

@@ -100,6 +100,16 @@ func TestCheckHooks(t *testing.T) {
 		found(t, all[1], Warn, "opt/tell: not executable", "make root the owner")
 		found(t, all[2], Warn, n.RuntimeDir, "PathExists=")
 	})
+	t.Run("no salt-call", func(t *testing.T) {
+		t.Parallel()
+		n := hooked(t)
+		require.NoError(t, os.Remove(n.SaltCall.Path))
+		serveHookUnits(t, n, "active", "inactive")
+		n.Hooks = config.Hooks{SaltEvent: true}
+		require.Equal(t, "install salt-minion on the node, or remove hooks.saltEvent", n.checkHooks(t.Context())[0].Remedy)
+		n.Hooks.SaltRefresh = true
+		found(t, n.checkHooks(t.Context())[0], Warn, "remove hooks.saltRefresh and hooks.saltEvent")
+	})
 	t.Run("a webhook's file is everybody's", func(t *testing.T) {
 		t.Parallel()
 		n := hooked(t)

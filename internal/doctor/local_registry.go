@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -27,7 +28,10 @@ const localRegistrySocket = "image-update-agent-local-registry.socket"
 func (n Node) checkLocalRegistry(ctx context.Context) []Finding {
 	const check = "local registry"
 	all, err := registryhost.Registries{Dirs: n.Containerd.CertsD}.Enabled(ctx)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return []Finding{warn(check, "not checked: "+err.Error(), asRoot)}
+	case err != nil:
 		return []Finding{warn(check, err.Error(), "check the directories of hosts.toml (containerd.certsD)")}
 	}
 	all = slices.DeleteFunc(all, func(r registryhost.Registration) bool { return r.Author == "" })
@@ -161,7 +165,7 @@ func checkOwnPort(proc string, all []registryhost.Registration) Finding {
 	switch {
 	case err != nil:
 		return warn(check, fmt.Sprintf("%s: cannot tell which program listens: %v", localregistry.Address, err),
-			"run doctor as root")
+			asRoot)
 	case !held:
 		return fail(check, errors.New("a program other than systemd listens at "+localregistry.Address+
 			": it could serve any image"), "find it with `ss -ltnp` and stop it, then run "+enable)

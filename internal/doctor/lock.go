@@ -171,7 +171,7 @@ func (n Node) tryLock(ctx context.Context, daemon *status.Status) Finding {
 		return warn(check, "not tried: the daemon does not report whether it worked",
 			"run systemctl restart image-update-agent")
 	case errors.Is(err, os.ErrPermission):
-		return warn(check, "not tried: "+err.Error(), "run doctor as root")
+		return warn(check, "not tried: "+err.Error(), asRoot)
 	case l.State == fleet.LockReleasing:
 		return fail(check, err, n.stuck(err))
 	case errors.Is(err, release.ErrHeld):

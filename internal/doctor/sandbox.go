@@ -24,7 +24,7 @@ func checkSandbox(proc string, directories, files []string) []Finding {
 		case errors.Is(err, fs.ErrNotExist): // who needs it says so
 		case err != nil:
 			detail := fmt.Sprintf("cannot tell what the daemon may write: %v", err)
-			out = append(out, warn(check, detail, "run doctor as root"))
+			out = append(out, warn(check, detail, asRoot))
 		case readOnly:
 			out = append(out, fail(check, fmt.Errorf("%s: read-only for the daemon", dir),
 				"run systemctl restart image-update-agent if the directory is newer than the daemon; "+

@@ -108,6 +108,7 @@ func (r Registries) Of(ctx context.Context, registry string) (Registration, erro
 }
 
 // Enabled returns the registries whose hosts include the local registry, and those with a generated hosts.toml, sorted.
+// If this user may not read one of the files, it returns the error: the answer is not known.
 func (r Registries) Enabled(ctx context.Context) ([]Registration, error) {
 	names := map[string]bool{}
 	for _, dir := range r.Dirs {
@@ -120,7 +121,8 @@ func (r Registries) Enabled(ctx context.Context) ([]Registration, error) {
 		}
 		for _, entry := range entries {
 			name := registryOf(entry.Name())
-			if CheckRegistry(name) == nil && exists(filepath.Join(dir, entry.Name(), hostsTOML)) {
+			_, err := os.Lstat(filepath.Join(dir, entry.Name(), hostsTOML))
+			if CheckRegistry(name) == nil && (err == nil || errors.Is(err, fs.ErrPermission)) {
 				names[name] = true
 			}
 		}
@@ -128,6 +130,9 @@ func (r Registries) Enabled(ctx context.Context) ([]Registration, error) {
 	var found []Registration
 	for name := range names {
 		one, err := r.Of(ctx, name)
+		if errors.Is(err, fs.ErrPermission) { // nothing is wrong with the file: another user can read it
+			return nil, err
+		}
 		if err != nil {
 			one = Registration{Registry: name, Error: err.Error()}
 		}
