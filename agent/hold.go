@@ -98,23 +98,29 @@ func (r requests) resume(ctx context.Context, names []string, all bool) ([]strin
 	return r.commitHolds(ctx, keys)
 }
 
-// commitHolds saves the holds of the keys and reports them.
+// commitHolds saves the holds of the keys and reports them. The request is done once they are saved: the status shows
+// what the cycle meets.
 func (r requests) commitHolds(ctx context.Context, keys []string) ([]string, cycleResult, error) {
 	if err := r.agent.records.Commit(ctx); err != nil {
 		return keys, cycleResult{}, err
 	}
 	d, err := r.agent.cycle(ctx, r.loop, purpose{person: true})
-	return keys, d, err
+	if intr, is := errors.AsType[*interruptedError](err); is {
+		d.unfinished = intr
+	} else if err != nil {
+		r.agent.Log.Warn("the cycle after a change of holds did not end", "err", err)
+	}
+	return keys, d, nil
 }
 
 // holdKeys returns the repositories of the named images.
 func (r requests) holdKeys(ctx context.Context, names []string, all bool) ([]string, error) {
+	if all { // also while the node cannot be observed
+		return []string{record.AllImages}, r.agent.load(ctx, r.agent.Log)
+	}
 	pl, err := r.agent.plan(ctx, r.loop, source.PollNone) // also reads the record
 	if err != nil {
 		return nil, err
-	}
-	if all {
-		return []string{record.AllImages}, nil
 	}
 	pods, err := plan.Pick(pl, plan.Named(names...))
 	if err != nil {

@@ -4,6 +4,7 @@ package agent_test
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -134,6 +135,24 @@ func TestLoopHolds(t *testing.T) {
 		assert.Equal(t, []string{"*"}, keys)
 		assert.Equal(t, status.StateStaged, l.Status().State)
 	})
+}
+
+// Who wants to hold a node often has another trouble with it.
+func TestHoldsChangeWhileContainerdIsDown(t *testing.T) {
+	t.Parallel()
+	w, _ := offered(t)
+	w.Node.Blind(errors.New("containerd is down"))
+	keys, s, err := w.agent.Hold(t.Context(), nil, true, record.PersonHold{Reason: "wait"})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"*"}, keys)
+	assert.Equal(t, status.StateFailed, s.State)
+	w.restart()
+	keys, s, err = w.agent.Resume(t.Context(), nil, true)
+	require.NoError(t, err, "the hold is gone")
+	assert.Equal(t, []string{"*"}, keys)
+	assert.Contains(t, s.Reason, "containerd is down")
+	w.Node.Blind(nil)
+	assert.Equal(t, status.StateStaged, w.observe().State)
 }
 
 // A hold of an image that no pod uses any more can be removed by its name.
