@@ -260,12 +260,13 @@ func makeDir(dir string) (*nodefile.Dir, error) {
 }
 
 // ReadStatus reads the last published status from the runtime directory, or else the copy
-// from before the boot (status.Status.BeforeBoot); Written is its time. The error is fs.ErrNotExist if there is none.
+// from before the boot (status.Status.BeforeBoot), or of this boot if the published one cannot be read; Written is its
+// time. The error is fs.ErrNotExist if there is none.
 func ReadStatus(runtimeDir, stateDir string) (status.Status, error) {
 	var bad, absent error
 	for _, dir := range []string{runtimeDir, stateDir} {
 		switch status, err := readStatus(dir); {
-		case err == nil && dir == stateDir:
+		case err == nil && dir == stateDir && bad == nil:
 			return status.BeforeBoot(), nil
 		case err == nil:
 			return status, nil
