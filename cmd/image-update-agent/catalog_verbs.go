@@ -39,12 +39,9 @@ version was verified yet.`,
   image-update-agent catalog show --output json | jq '.images[].releases[] | select(.withdrawn)'`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := a.settings()
+			s, err := a.needsCatalog()
 			if err != nil {
 				return err
-			}
-			if s.Catalog.Repository == "" {
-				return cli.Usage(fmt.Errorf("catalog.repository: %w", agent.ErrNoCatalog))
 			}
 			log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{ReplaceAttr: outside.HideAttr}))
 			known, err := catalogOf(s, nil, log)
@@ -80,10 +77,24 @@ verified version the node is not protected against an old catalog.
 Running containers do not change; a lower release is offered only with
 catalog.allowLower.
 
-Exit status: as for check.`,
+Exit status: as for check, 2 no catalog is configured.`,
 		Example: `  image-update-agent catalog show
   image-update-agent catalog forget`,
 		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.poll(cmd.Context(), (*api.Client).ForgetCatalog) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := a.needsCatalog(); err != nil {
+				return err
+			}
+			return a.poll(cmd.Context(), (*api.Client).ForgetCatalog)
+		},
 	})
+}
+
+// needsCatalog returns the settings, or an error unless they have a catalog.
+func (a *app) needsCatalog() (settings, error) {
+	s, err := a.settings()
+	if err == nil && s.Catalog.Repository == "" {
+		err = cli.Usage(fmt.Errorf("catalog.repository: %w", agent.ErrNoCatalog))
+	}
+	return s, err
 }

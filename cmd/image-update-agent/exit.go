@@ -57,6 +57,9 @@ func endOf(s status.State) error {
 // explain prints an error with the advice that only this edge can give, and
 // returns the exit code.
 func (a *app) explain(verb *cobra.Command, err error) int {
+	if out, is := a.out.(*outside.Writer); is && err == nil {
+		err = out.Err() // lines are written without a look at each
+	}
 	if err == nil {
 		return exitDone
 	}

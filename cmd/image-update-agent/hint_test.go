@@ -47,6 +47,54 @@ func TestNoHintNamesTheVerbThatWasTyped(t *testing.T) {
 	assert.NotContains(t, hint(&cobra.Command{Use: "run"}, state.ErrLocked), "run --once")
 }
 
+// A verb in a list is one of the program, with its groups.
+func TestTheVerbsOfHintsExist(t *testing.T) {
+	t.Parallel()
+	var all []string
+	eachVerb((&app{}).command(), func(verb *cobra.Command) { all = append(all, nameOf(verb)) })
+	assert.Subset(t, all, slices.Concat(busVerbs, wholeNode))
+	for _, name := range busVerbs {
+		assert.Contains(t, rootHint(verbNamed(name)), "image-update-agent-dbus(5)")
+	}
+	assert.NotContains(t, rootHint(verbNamed("config check")), "D-Bus")
+}
+
+// verbNamed returns a verb by its name with its groups.
+func verbNamed(name string) (found *cobra.Command) {
+	eachVerb((&app{}).command(), func(verb *cobra.Command) {
+		if nameOf(verb) == name {
+			found = verb
+		}
+	})
+	return found
+}
+
+// What was not written was not shown.
+func TestAFullDiskIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	for _, args := range [][]string{
+		{"--help"},
+		{"help", "apply"},
+		{"lock"},
+		{"version"},
+		{"config", "check"},
+		{"config", "show"},
+		{"local-registry", "enable", "docker.io"},
+		{"tags", "parse", "1.2"},
+	} {
+		var errs bytes.Buffer
+		code := execute(t.Context(), append(args, "--root", root), streams{out: full{}, err: &errs})
+		assert.Equal(t, exitFailed, code, args)
+		assert.Contains(t, errs.String(), "error: no space left on device\n", args)
+	}
+}
+
+// full is a file on a full disk.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
 func eachVerb(cmd *cobra.Command, visit func(*cobra.Command)) {
 	for _, verb := range cmd.Commands() {
 		visit(verb)

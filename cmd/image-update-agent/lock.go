@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
+	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/etcdlock"
@@ -47,7 +49,10 @@ Exit status: 0 shown, 1 the status cannot be read, 2 no lock is configured.`,
 				return err
 			}
 			s, err := a.currentStatus(cmd.Context())
-			if err == nil && s.Lock == nil {
+			switch {
+			case err == nil && s.Lock == nil && a.away:
+				err = fmt.Errorf("%w, and its last status does not have the fleet lock", api.ErrNoDaemon)
+			case err == nil && s.Lock == nil:
 				err = errors.New("the daemon does not know the fleet lock yet: run systemctl reload image-update-agent")
 			}
 			if err != nil {

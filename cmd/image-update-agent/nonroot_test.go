@@ -70,7 +70,6 @@ func TestWithoutRootTheErrorNamesTheRemedy(t *testing.T) {
 		{[]string{"rollback", "velum"}, socket, bus},
 		{[]string{"hold", "--all"}, socket, bus},
 		{[]string{"resume", "--all"}, socket, bus},
-		{[]string{"catalog", "forget"}, socket, bus},
 		{[]string{"reload"}, socket, ""},
 		{[]string{"run", "--once"}, "permission denied\n", ""},
 		{[]string{"plan"}, "permission denied\n", "; `image-update-agent status` needs no root"},

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent/plan"
@@ -28,6 +30,9 @@ with the rule. It changes nothing.`,
   image-update-agent plan --source oci:/media/usb/images`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if offline && src != "" {
+				return cli.Usage(errors.New("image-update-agent plan: give --offline or --source, not both"))
+			}
 			settings, err := a.settings()
 			if err != nil {
 				return err

@@ -3,6 +3,7 @@
 package outside
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"sync"
@@ -18,6 +19,7 @@ type Writer struct {
 	mu   sync.Mutex
 	w    io.Writer
 	part []byte // the start of an incomplete character
+	err  error  // the first of w
 }
 
 // NewWriter returns a Writer to w.
@@ -38,9 +40,17 @@ func (w *Writer) Write(text []byte) (int, error) {
 	}
 	w.part = append([]byte(nil), rest...)
 	if _, err := w.w.Write(out); err != nil {
+		w.err = cmp.Or(w.err, err)
 		return 0, err
 	}
 	return len(text), nil
+}
+
+// Err returns the first error of a write, for text whose writes are not checked one by one.
+func (w *Writer) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
 }
 
 // Control writes a control sequence of the agent unchanged.
