@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"gopkg.in/yaml.v3"
+
 	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
 )
 
@@ -28,24 +30,56 @@ var fromParser = []string{
 	"found duplicate %YAML directive", "found incompatible YAML document", "found duplicate %TAG directive",
 }
 
+// inBlocks are the problems for which yaml.v3 names the beginning of the block, unless that is the first line.
+var inBlocks = []string{"did not find expected key", "did not find expected '-' indicator"}
+
 // SyntaxError returns yaml.v3's error about data with the line in data, which yaml.v3 counts from 0 or omits.
 func SyntaxError(data []byte, err error) *Error {
 	if text, is := errors.AsType[*Error](checkText(data)); is {
 		return text
 	}
-	at := yamlLine().FindStringSubmatch(err.Error())
-	problem := strings.TrimPrefix(err.Error(), at[0])
-	line := 1 // yaml.v3 omits the number of the first line
-	if number, err := strconv.Atoi(at[1]); err == nil {
-		line = number
-		if slices.Contains(fromParser, problem) {
-			line++
-		}
-	}
+	line, problem := placeOf(err)
 	if name := unknownAnchor().FindStringSubmatch(problem); name != nil {
 		line = aliasLine(data, name[1])
 	}
+	if slices.Contains(inBlocks, problem) {
+		line = lineInBlock(data, line, problem)
+	}
 	return &Error{Line: min(line, lastLine(data)), Problem: problem}
+}
+
+// placeOf splits yaml.v3's error.
+func placeOf(err error) (line int, problem string) {
+	at := yamlLine().FindStringSubmatch(err.Error())
+	problem = strings.TrimPrefix(err.Error(), at[0])
+	line, err = strconv.Atoi(at[1])
+	switch {
+	case err != nil:
+		return 1, problem // yaml.v3 omits the number of the first line
+	case slices.Contains(fromParser, problem):
+		line++
+	}
+	return line, problem
+}
+
+// lineInBlock returns the line of a problem in a block. It parses the text from the block's first line on, so that
+// yaml.v3 names the problem's line. It returns the block's line if that text has another problem, for example an alias
+// without its anchor.
+func lineInBlock(data []byte, block int, problem string) int {
+	starts := lineStarts(data)
+	if block > len(starts) {
+		return block
+	}
+	var doc yaml.Node
+	err := yaml.Unmarshal(data[starts[block-1]:], &doc)
+	if err == nil {
+		return block
+	}
+	line, same := placeOf(err)
+	if same != problem {
+		return block
+	}
+	return block - 1 + line
 }
 
 // lastLine returns the last line with text: a file that ends too early has its problem there.
