@@ -46,8 +46,11 @@ var noPodManifests = map[string]struct{ data, want string }{
 	"broken yaml":           {pod("a:1") + "  volumes: [\n", "line 8: did not find expected node content"},
 	"broken later document": {pod("a:1") + "---\na: [\n", "line 9: did not find expected node content"},
 	"duplicate image":       {pod("a:1") + "    image: b:1\n", `line 8: duplicate key "image", first on line 7`},
-	"not json":              {`{apiVersion: v1, kind: Pod}`, "begins with { and so is read as JSON: invalid character 'a' looking for beginning of object key string"},
-	"text behind json":      {`{"apiVersion": "v1"}` + "\n---\na: 1\n", "begins with { and so is read as JSON: invalid character '-' after top-level value"},
+	"not json":              {`{apiVersion: v1, kind: Pod}`, "line 1: begins with { and so is read as JSON: invalid character 'a' looking for beginning of object key string"},
+	"text behind json":      {`{"apiVersion": "v1"}` + "\n---\na: 1\n", "line 2: begins with { and so is read as JSON: invalid character '-' after top-level value"},
+	"comma at a JSON's end": {"{\n  \"kind\": \"Pod\",\n  \"a\": [1],\n}\n", "line 4: begins with { and so is read as JSON: invalid character '}' looking for beginning of object key string"},
+	"no comma in JSON":      {"{\r\n  \"kind\": \"Pod\",\r\n  \"a\": 1\r\n  \"b\": 2\r\n}\r\n", "line 4: begins with { and so is read as JSON: invalid character '\"' after object key:value pair"},
+	"cut JSON":              {"{\n  \"kind\": \"Pod\",\n\n", "line 2: begins with { and so is read as JSON: unexpected end of JSON input"},
 	"too large":             {string(make([]byte, yamledit.MaxBytes+1)), "1048577 bytes: larger than the limit of 1048576"},
 }
 

@@ -5,6 +5,7 @@ package yamledit
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -49,10 +50,12 @@ func (f *File) checkJSON() error {
 		at, rest = at+size, rest[size:]
 	}
 	var raw json.RawMessage
-	if err := json.Unmarshal(f.data, &raw); err != nil {
-		return fmt.Errorf("begins with { and so is read as JSON: %w", err)
+	err := json.Unmarshal(f.data, &raw)
+	if syntax, is := errors.AsType[*json.SyntaxError](err); is {
+		line := min(f.Line(int(syntax.Offset)-1), lastLine(f.data)) // a file that ends too early
+		return &Error{Line: line, Problem: "begins with { and so is read as JSON: " + syntax.Error()}
 	}
-	return nil
+	return err
 }
 
 // jsonReader builds the tree of valid JSON.
