@@ -8,9 +8,11 @@ import (
 	"errors"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
 	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
@@ -118,16 +120,40 @@ func (l lastJSON) text(key string) (text string) {
 }
 
 func definedByYAML(data []byte) (name, namespace string) {
-	var doc yaml.Node
-	if yaml.NewDecoder(bytes.NewReader(data)).Decode(&doc) != nil || len(doc.Content) == 0 {
+	root := firstDocument(data)
+	if root == nil {
 		return "", ""
 	}
-	root := doc.Content[0]
 	if lastText(root, "kind") != "Pod" && !hasPodKind(root) {
 		return "", ""
 	}
 	metadata := lastField(root, "metadata", mergeDepth)
 	return lastText(metadata, "name"), lastText(metadata, "namespace")
+}
+
+// marker matches a line that begins like the end of a document.
+var marker = lazyregexp.New(`(?:^|[\n\r\x{85}\x{2028}\x{2029}])(?:---|\.\.\.)`)
+
+// maxMarkers is enough for directives, empty lines and the end of the first document.
+const maxMarkers = 8
+
+// firstDocument returns the root of the first document; nil if there is none. yaml.v3, unlike kubelet, also reads the
+// beginning of the next document: if that is broken, the text before it is read.
+func firstDocument(data []byte) *yaml.Node {
+	ends := []int{len(data)}
+	for _, at := range marker().FindAllIndex(data, maxMarkers) {
+		if next, _ := utf8.DecodeRune(data[at[1]:]); at[1] == len(data) || unicode.IsSpace(next) {
+			ends = append(ends, at[1]-len("---"))
+		}
+	}
+	for _, end := range ends {
+		var doc yaml.Node
+		err := yaml.NewDecoder(bytes.NewReader(data[:end])).Decode(&doc)
+		if err == nil && len(doc.Content) > 0 {
+			return doc.Content[0]
+		}
+	}
+	return nil
 }
 
 // hasPodKind reports whether a key equal to "kind" in any case has the value Pod: see isPod.

@@ -13,12 +13,14 @@ func IsContainer(i manifests.Image) bool {
 // PullNever is kubelet's pull policy that pulls nothing.
 const PullNever = "Never"
 
-// PullPolicyOf returns kubelet's pull policy for an image. The default is Always if the tag is latest or empty.
+// PullPolicyOf returns kubelet's pull policy for an image. The default is Always if the tag is latest, also
+// next to a digest, or if there is neither (pkg/apis/core/v1/defaults.go, SetDefaults_Container).
 func PullPolicyOf(i manifests.Image) string {
 	if i.PullPolicy != "" {
 		return i.PullPolicy
 	}
-	if ref := manifests.SplitReference(i.Reference); ref.Digest == "" && (ref.Tag == "" || ref.Tag == "latest") {
+	ref := manifests.SplitReference(i.Reference)
+	if ref.Tag == "latest" || ref.Tag == "" && ref.Digest == "" {
 		return manifests.PullAlways
 	}
 	return manifests.PullIfNotPresent

@@ -87,7 +87,7 @@ func TestFindContainer(t *testing.T) {
 
 func TestPullPolicyOf(t *testing.T) {
 	t.Parallel()
-	for ref, want := range map[string]string{"a": "Always", "a:latest": "Always", "a:1": "IfNotPresent", "a@sha256:d": "IfNotPresent"} {
+	for ref, want := range map[string]string{"a": "Always", "a:latest": "Always", "a:1": "IfNotPresent", "a@sha256:d": "IfNotPresent", "a:latest@sha256:d": "Always", "a:1@sha256:d": "IfNotPresent"} {
 		assert.Equal(t, want, node.PullPolicyOf(manifests.Image{Reference: ref}), ref)
 		assert.Equal(t, "Never", node.PullPolicyOf(manifests.Image{Reference: ref, PullPolicy: "Never"}))
 	}
