@@ -33,8 +33,6 @@ func checkDirectory(check, path, verdict, remedy string) Finding {
 	case err != nil:
 	case !info.IsDir():
 		err = fmt.Errorf("%s: not a directory", path)
-	case info.Mode().Perm()&0o022 != 0:
-		return fail(check, fmt.Errorf("%s: writable by other users (%s)", path, info.Mode().Perm()), "chmod go-w "+path)
 	default:
 		return ok(check, path)
 	}
@@ -57,7 +55,19 @@ func (n Node) checkTemplates() Finding {
 		remedy = "install the package with the pod manifest templates, " +
 			"or list the pod manifests to update under manage"
 	}
+	if info, err := os.Stat(n.Templates); err == nil && isOpen(info) {
+		return openFinding("templates", n.Templates, info)
+	}
 	return checkDirectory("templates", n.Templates, Warn, remedy)
+}
+
+// isOpen reports whether others may write to a file or directory: then the daemon does not use it.
+func isOpen(info fs.FileInfo) bool {
+	return info.Mode().Type() != fs.ModeSymlink && info.Mode().Perm()&0o022 != 0
+}
+
+func openFinding(check, path string, info fs.FileInfo) Finding {
+	return fail(check, fmt.Errorf("%s: writable by other users (%s)", path, info.Mode().Perm()), "chmod go-w "+path)
 }
 
 // checkPodManifests names files that kubelet reads as pods by mistake, as it reads every file without a
@@ -102,14 +112,17 @@ func (n Node) written() (dirs, files []string) {
 	}
 	if entries, err := os.ReadDir(n.PodManifests); err == nil {
 		for _, e := range entries {
-			files = append(files, filepath.Join(n.PodManifests, e.Name()))
+			isOther := strings.HasPrefix(e.Name(), ".") && nodefile.SetAsideName(e.Name()) == ""
+			if !isOther && !e.IsDir() { // kubelet passes over both
+				files = append(files, filepath.Join(n.PodManifests, e.Name()))
+			}
 		}
 	}
 	return dirs, files
 }
 
 // checkWritable looks at what the daemon has to write, from outside of its sandbox:
-// whose it is, whether its file system is writable, and whether it is immutable.
+// whose it is, who else may write it, whether its file system is writable, and whether it is immutable.
 func checkWritable(dirs, files []string) []Finding {
 	const check = "writable"
 	var out []Finding
@@ -144,18 +157,22 @@ func checkWritable(dirs, files []string) []Finding {
 	return []Finding{ok(check, strings.Join(dirs, ", "))}
 }
 
-// checkOwner names what another user owns: the daemon neither reads nor replaces it.
-func checkOwner(path string) ([]Finding, error) {
+// checkOwner names what another user owns or may write to: the daemon neither reads nor replaces it.
+func checkOwner(path string) (out []Finding, err error) {
+	const check = "writable"
 	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, err
 	}
 	stat, is := info.Sys().(*syscall.Stat_t)
-	if !is || stat.Uid == 0 || int(stat.Uid) == os.Geteuid() {
-		return nil, nil
+	if is && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
+		err := fmt.Errorf("%s: owned by user %d, who could change what root runs", path, stat.Uid)
+		out = append(out, fail(check, err, "chown root "+path))
 	}
-	err = fmt.Errorf("%s: owned by user %d, who could change what root runs", path, stat.Uid)
-	return []Finding{fail("writable", err, "chown root "+path)}, nil
+	if isOpen(info) {
+		out = append(out, openFinding(check, path, info))
+	}
+	return out, nil
 }
 
 func checkAttributes(path string, attributes uint64) []Finding {

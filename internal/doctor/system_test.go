@@ -230,6 +230,19 @@ func TestCheckWritable(t *testing.T) {
 		found(t, all[0], Fail, path+": owned by user 1234", "chown root "+path)
 		require.NoError(t, os.Lchown(path, 0, 0))
 	}
+	for _, path := range []string{s.PodManifests, s.StateDir, s.RuntimeDir, filepath.Dir(s.Grains.Path), s.Grains.Path} {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.NoError(t, os.Chmod(path, info.Mode()|0o020))
+		all = checkWritable(s.written())
+		require.Len(t, all, 1, "the daemon does not use it")
+		found(t, all[0], Fail, path+": writable by other users", "chmod go-w "+path)
+		require.NoError(t, os.Chmod(path, info.Mode()))
+	}
+	require.NoError(t, os.Symlink("a.yaml", filepath.Join(s.PodManifests, "b.yaml")))
+	require.NoError(t, os.Mkdir(filepath.Join(s.PodManifests, "old"), 0o700))
+	require.NoError(t, os.Chmod(filepath.Join(s.PodManifests, "old"), 0o777))
+	found(t, checkWritable(s.written())[0], OK)
 	s.Grains.Enabled = false
 	require.NoError(t, os.Chown(s.Grains.Path, 1234, 0))
 	found(t, checkWritable(s.written())[0], OK)
@@ -243,7 +256,7 @@ func TestCheckWritable(t *testing.T) {
 func TestCheckWritableOfAReadOnlyNode(t *testing.T) {
 	t.Parallel()
 	s := newNode(t)
-	require.NoError(t, unix.Mount("tmpfs", s.StateDir, "tmpfs", unix.MS_RDONLY, "size=64k"))
+	require.NoError(t, unix.Mount("tmpfs", s.StateDir, "tmpfs", unix.MS_RDONLY, "size=64k,mode=0755"))
 	t.Cleanup(func() { assert.NoError(t, unix.Unmount(s.StateDir, 0)) })
 	all := checkWritable(s.written())
 	require.Len(t, all, 1)
