@@ -98,6 +98,9 @@ the file was edited, or written by hand.`,
 			if err != nil {
 				return err
 			}
+			if len(args) == 0 && a.output != "json" {
+				fmt.Fprintln(a.out, "the local registry is not enabled for any registry")
+			}
 			return a.change(cmd.Context(), args, write, func(
 				r registryhost.Registries, host string,
 			) (registryhost.Change, error) {

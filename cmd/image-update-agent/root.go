@@ -184,7 +184,7 @@ func checkPaths(cmd *cobra.Command, _ []string) error {
 // group is a verb that only has subcommands.
 func group(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: use, Short: short, Args: cli.NoArgs,
+		Use: use, Short: short, Args: cli.NoArgs, SuggestionsMinimumDistance: 2,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(verbs...)
