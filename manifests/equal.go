@@ -31,9 +31,9 @@ func decoded(n *yaml.Node) any {
 	case yaml.DocumentNode:
 		return decoded(n.Content[0])
 	case yaml.MappingNode:
-		m := make(map[string]any, len(n.Content)/2)
+		m := make(map[any]any, len(n.Content)/2)
 		for _, f := range yamledit.Fields(n) {
-			m[yamledit.Resolve(f.Key).Value] = decoded(f.Value)
+			m[decodedScalar(yamledit.Resolve(f.Key))] = decoded(f.Value)
 		}
 		return m
 	case yaml.SequenceNode:

@@ -52,6 +52,32 @@ func TestEqual(t *testing.T) {
 	}
 }
 
+// kubelet's parser reads a key like any other value, and writes it as text (sigs.k8s.io/yaml, YAMLToJSON): on becomes
+// "true", and +1 becomes "1".
+func TestEqualComparesKeysAsKubelet(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		a, b string
+		want bool
+	}{
+		{"a", "'a'", true},
+		{"'on'", "\"on\"", true},
+		{"on", "on", true},
+		{"on", "'on'", false},
+		{"y", "'y'", false},
+		{"+1", "'+1'", false},
+		{"~", "'~'", false},
+	} {
+		labelled := func(key string) []byte {
+			return []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {" + key + ": b}}\n" +
+				"spec: {containers: [{name: c, image: 'a:1'}]}\n")
+		}
+		got, err := equalBytes(labelled(tc.a), labelled(tc.b))
+		require.NoError(t, err)
+		assert.Equal(t, tc.want, got, "%s and %s", tc.a, tc.b)
+	}
+}
+
 func TestDiff(t *testing.T) {
 	t.Parallel()
 	assert.Empty(t, manifests.Diff("a", "b", []byte("x\n"), []byte("x\n")))
