@@ -67,6 +67,7 @@ func (r requests) apply(ctx context.Context, req ApplyRequest) ([]status.Outcome
 		return nil, cycleResult{}, err
 	}
 	for _, p := range approved {
+		r.agent.Log.Info("approved", "file", p.File, "change", p.Change, "by", r.by.String())
 		r.announceChange(status.Progress{
 			Reference: p.File, PodManifest: p.File, Phase: status.PhaseChanging, Edits: p.Edits,
 		})
@@ -109,7 +110,6 @@ func (r requests) approve(
 			undo, file := r.agent.records.Record.Approved.Undo(p.File), p.File
 			r.caller.approves(o, func() { undo(); deny(file) })
 			r.agent.records.Record.Approved.Set(p.File, approval)
-			r.agent.Log.Info("approved", "file", p.File, "change", p.Change, "by", r.by.String())
 			approved = append(approved, p)
 		}
 		outcomes = append(outcomes, o)

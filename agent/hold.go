@@ -54,8 +54,13 @@ func (r requests) hold(
 	for _, k := range keys {
 		r.agent.records.Record.Holds.Set(k, h)
 	}
-	r.agent.Log.Info("held", "images", keys, "until", h.Until, "by", r.by.String())
-	return r.commitHolds(ctx, keys)
+	return r.commitHolds(ctx, keys, func() {
+		var until any = h.Until
+		if h.Until.IsZero() {
+			until = "resume"
+		}
+		r.agent.Log.Info("held", "images", keys, "until", until, "by", r.by.String())
+	})
 }
 
 // Resume removes the holds of people on the named images, or all. It returns those that it
@@ -94,15 +99,19 @@ func (r requests) resume(ctx context.Context, names []string, all bool) ([]strin
 		r.agent.records.Record.Holds.Delete(k)
 		return !ok
 	})
-	r.agent.Log.Info("hold removed", "images", keys, "by", r.by.String())
-	return r.commitHolds(ctx, keys)
+	return r.commitHolds(ctx, keys, func() {
+		r.agent.Log.Info("hold removed", "images", keys, "by", r.by.String())
+	})
 }
 
-// commitHolds saves the holds of the keys and reports them. The request is done once they are saved: the status shows
-// what the cycle meets.
-func (r requests) commitHolds(ctx context.Context, keys []string) ([]string, cycleResult, error) {
+// commitHolds saves the holds of the keys, logs them, and reports them. The request is done once they are saved: the
+// status shows what the cycle meets.
+func (r requests) commitHolds(ctx context.Context, keys []string, log func()) ([]string, cycleResult, error) {
 	if err := r.agent.records.Commit(ctx); err != nil {
 		return keys, cycleResult{}, err
+	}
+	if len(keys) > 0 {
+		log()
 	}
 	d, err := r.agent.cycle(ctx, r.loop, purpose{person: true})
 	if intr, is := errors.AsType[*interruptedError](err); is {

@@ -199,6 +199,37 @@ func TestNodeHoldsAnApply(t *testing.T) {
 	assert.NotEmpty(t, w.Node.PodManifest("db.yaml"))
 }
 
+// The log tells who did what, so it has only what was saved.
+func TestTheLogHasNoRequestThatWasNotSaved(t *testing.T) {
+	t.Parallel()
+	w, _ := offered(t)
+	w.hold(record.PersonHold{}, "velum")
+	log := &bytes.Buffer{}
+	w.agent.Log = slog.New(slog.NewTextHandler(log, nil))
+	full := errors.New("no space left on device")
+	w.Disk.Fail(full)
+	_, _, err := w.agent.Hold(t.Context(), nil, true, record.PersonHold{})
+	require.ErrorIs(t, err, full)
+	_, _, err = w.agent.Resume(t.Context(), nil, true)
+	require.ErrorIs(t, err, full)
+	w.Disk.Fail(nil)
+	w.observe()
+	_, _, err = w.agent.Resume(t.Context(), []string{"velum"}, false)
+	require.NoError(t, err, "it is still there")
+	assert.Equal(t, 1, strings.Count(log.String(), `msg="hold removed"`), log)
+	_, _, err = w.agent.Resume(t.Context(), nil, true)
+	require.NoError(t, err)
+	assert.Equal(t, 1, strings.Count(log.String(), `msg="hold removed"`), "there was none")
+	w.Disk.Fail(full)
+	_, _, err = w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()})
+	require.ErrorIs(t, err, full)
+	assert.NotContains(t, log.String(), "msg=held")
+	assert.NotContains(t, log.String(), "msg=approved")
+	w.Disk.Fail(nil)
+	w.hold(record.PersonHold{}, "velum")
+	assert.Contains(t, log.String(), "msg=held images=["+velum+"] until=resume ")
+}
+
 // A hold on an up-to-date node applies to the next release, so the status shows it before that exists.
 func TestStandingHoldIsShownWhileNothingIsOffered(t *testing.T) {
 	t.Parallel()
