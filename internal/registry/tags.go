@@ -69,9 +69,9 @@ func (e endpoint) tags(ctx context.Context) (*tagList, error) {
 		header, err := e.tagPage(ctx, u, list)
 		// A host may have refused the page size rather than the list: distribution 3 answers 400, Quay 413, and
 		// validators 422. Without a size, each uses its own.
-		if page == 1 && hasStatus(err,
+		if (page == 1 || list.guessing) && !list.unsized && hasStatus(err,
 			http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity) {
-			u = e.url("tags", "list")
+			u, list.unsized = e.url("tags", "list"), true
 			header, err = e.tagPage(ctx, u, list)
 		}
 		if err != nil {
@@ -80,11 +80,29 @@ func (e endpoint) tags(ctx context.Context) (*tagList, error) {
 		if u, err = distspec.NextPage(u, header.Values("Link")); err != nil {
 			return failed(err)
 		}
+		if u == nil && (page == 1 || list.guessing) {
+			u = e.guess(list)
+		}
 		if u != nil && asked[e.withNamespace(u).String()] {
 			return failed(fmt.Errorf("page %d repeats", page))
 		}
 	}
 	return list, nil
+}
+
+// guess returns the URL after a page without a Link; nil if it was the last one. By the distribution specification a
+// page of the requested size needs no Link: go-containerregistry's registry and Nexus's groups send none. A host that
+// ignores where the page should begin is asked for all tags.
+func (e endpoint) guess(list *tagList) *url.URL {
+	if list.unsized || list.names != pageSize {
+		return nil
+	}
+	list.guessing = true
+	if list.added == 0 {
+		list.unsized = true
+		return e.url("tags", "list")
+	}
+	return withQuery(withQuery(e.url("tags", "list"), "n", strconv.Itoa(pageSize)), "last", list.last)
 }
 
 // notWhole returns the error of a list after its first page. A missing later page says nothing about the repository,
@@ -129,6 +147,10 @@ type tagList struct {
 	last    string // of the pages so far
 	invalid int
 	bytes   int // of the pages so far
+
+	names, added int  // of the last page
+	unsized      bool // the host was asked for all tags, without a page size
+	guessing     bool // the host has sent a full page without a Link
 }
 
 // read reads a page as it arrives, and adds it.
@@ -171,7 +193,7 @@ func (l *tagList) lacks(known []string, mirror bool) error {
 // add adds a page. A page with only known tags means that the host repeats its pages. But for some hosts a page begins
 // with the last tag of the page before, so the last one may have this tag alone.
 func (l *tagList) add(names []string, isLast bool) error {
-	before := l.last
+	before, length := l.last, len(l.tags)
 	known := 0
 	for _, tag := range names {
 		l.last = tag
@@ -187,8 +209,9 @@ func (l *tagList) add(names []string, isLast bool) error {
 			l.tags = append(l.tags, tag)
 		}
 	}
+	l.names, l.added = len(names), len(l.tags)-length
 	overlaps := isLast && len(names) == 1 && names[0] == before
-	if known > 0 && known == len(names) && !overlaps {
+	if known > 0 && known == len(names) && !overlaps && !l.guessing {
 		return errors.New("page repeats")
 	}
 	return nil

@@ -4,11 +4,13 @@ package registry
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -274,6 +276,98 @@ func TestAPageIsCountedBeforeItIsDecoded(t *testing.T) {
 	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
 	_, err := r.Tags(t.Context(), f.host()+"/app")
 	require.ErrorIs(t, err, ocimanifest.ErrTooMany)
+}
+
+// By the distribution specification a full page needs no Link: go-containerregistry's registry and Nexus's groups send
+// none.
+func TestFullPagesWithoutALink(t *testing.T) {
+	t.Parallel()
+	served := func(count int, ignored ...string) http.HandlerFunc {
+		var all []string
+		for n := range count {
+			all = append(all, fmt.Sprintf("%05d", n))
+		}
+		return func(w http.ResponseWriter, req *http.Request) {
+			query, left := req.URL.Query(), all
+			if last := query.Get("last"); last != "" && !slices.Contains(ignored, "last") {
+				at, _ := slices.BinarySearch(all, last+"x")
+				left = all[at:]
+			}
+			if n, err := strconv.Atoi(query.Get("n")); err == nil && !slices.Contains(ignored, "n") {
+				left = left[:min(n, len(left))]
+			}
+			_ = json.NewEncoder(w).Encode(map[string]any{"name": "app", "tags": left})
+		}
+	}
+	refused := func(name string, next http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, req *http.Request) {
+			if req.URL.Query().Has(name) {
+				w.WriteHeader(http.StatusBadRequest)
+				return
+			}
+			next(w, req)
+		}
+	}
+	for title, c := range map[string]struct {
+		answer     http.HandlerFunc
+		want, sent int
+	}{
+		"one short page":            {served(999), 999, 1},
+		"one page":                  {served(1000), 1000, 2},
+		"two pages":                 {served(1001), 1001, 2},
+		"three pages":               {served(2500), 2500, 3},
+		"last is ignored":           {served(2500, "last"), 2500, 3},
+		"last is ignored, one page": {served(1000, "last"), 1000, 3},
+		"last is refused":           {refused("last", served(2500)), 2500, 3},
+		"everything in one page":    {served(2500, "n"), 2500, 1},
+		"n is refused":              {refused("n", served(1000)), 1000, 2},
+		"beyond the end it begins again": {func(w http.ResponseWriter, req *http.Request) { // as go-containerregistry
+			if req.URL.Query().Get("last") == "01999" {
+				req.URL.RawQuery = "n=1000"
+			}
+			served(2000)(w, req)
+		}, 2000, 4},
+		"the last page has a Link": {func(w http.ResponseWriter, req *http.Request) {
+			if !req.URL.Query().Has("last") {
+				w.Header().Set("Link", `<?last=00999&n=1000>; rel="next"`)
+			}
+			served(2000)(w, req)
+		}, 2000, 2},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			f.answer(c.answer)
+			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+			names, err := r.Tags(t.Context(), f.repository())
+			require.NoError(t, err)
+			assert.Equal(t, [2]int{c.want, c.sent}, [2]int{len(names), len(f.log())}) // not a thousand names
+		})
+	}
+}
+
+// A page that is missing leaves the list incomplete, also without a Link.
+func TestFullPageWithoutItsSuccessor(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.answer(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Query().Has("last") {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		_, _ = fmt.Fprintf(w, `{"tags":["0"%s]}`, numbered(`,"%d"`, 999))
+	})
+	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
+	_, err := r.Tags(t.Context(), f.repository())
+	require.ErrorContains(t, err, "500")
+}
+
+func numbered(format string, count int) string {
+	var out strings.Builder
+	for n := range count {
+		fmt.Fprintf(&out, format, n+1)
+	}
+	return out.String()
 }
 
 // An invalid list does not count as empty, and the next host is asked.
