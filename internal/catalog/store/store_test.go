@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -136,6 +137,35 @@ func TestTagListsAsRegistriesSendThem(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, test.want, got)
 		})
+	}
+}
+
+// A full page without a Link need not be the last, as go-containerregistry's registry and Nexus's groups send it.
+func TestFullPagesWithoutALink(t *testing.T) {
+	t.Parallel()
+	const all = "GET /v2/a/b/tags/list"
+	page := func(from, count int) answer {
+		names := make([]string, count)
+		for n := range names {
+			names[n] = strconv.Quote(strconv.Itoa(from + n))
+		}
+		return says(`{"name":"a/b","tags":[` + strings.Join(names, ",") + `]}`)
+	}
+	first, second, third := all+"?n=1000", all+"?last=1999&n=1000", all+"?last=2999&n=1000"
+	for name, test := range map[string]struct {
+		answers map[string]answer
+		want    int
+	}{
+		"one page":             {map[string]answer{first: page(1000, 1000), second: page(0, 0)}, 1000},
+		"three pages":          {map[string]answer{first: page(1000, 1000), second: page(2000, 1000), third: page(3000, 1)}, 2001},
+		"the page is ignored":  {map[string]answer{first: page(1000, 1000), second: page(1000, 1000), all: page(1000, 2500)}, 2500},
+		"the page is refused":  {map[string]answer{first: page(1000, 1000), second: status(http.StatusBadRequest), all: page(1000, 2500)}, 2500},
+		"no size, and as many": {map[string]answer{first: status(http.StatusBadRequest), all: page(1000, 1000)}, 1000},
+	} {
+		c, repository := newClient(t, test.answers)
+		got, err := c.Tags(t.Context(), repository)
+		require.NoError(t, err, name)
+		assert.Equal(t, test.want, len(got), name) //nolint:testifylint // not a thousand names
 	}
 }
 

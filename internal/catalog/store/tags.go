@@ -54,6 +54,7 @@ func (c *Client) list(ctx context.Context, r name.Repository, l *tagList) error 
 	u := *bare
 	u.RawQuery = url.Values{"n": {strconv.Itoa(pageSize)}}.Encode()
 	next, asked := &u, map[string]bool{}
+	var before []string // the page before, if it was full and without a Link
 	for page := 1; next != nil; page++ {
 		if page > maxPages {
 			return fmt.Errorf("%w: more than %d pages", outside.ErrTooLarge, maxPages)
@@ -62,12 +63,12 @@ func (c *Client) list(ctx context.Context, r name.Repository, l *tagList) error 
 			return fmt.Errorf("%w: page %d repeats one before", errTorn, page)
 		}
 		asked[next.String()] = true
-		links, err := c.page(ctx, r, next, l)
+		names, links, err := c.page(ctx, r, next, l)
 		// A registry may have refused the size of the page, and not the list.
 		size := []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}
-		if page == 1 && slices.Contains(size, Status(err)) {
+		if (page == 1 || before != nil) && next != bare && slices.Contains(size, Status(err)) {
 			next = bare
-			links, err = c.page(ctx, r, next, l)
+			names, links, err = c.page(ctx, r, next, l)
 		}
 		switch {
 		case err != nil && page > 1 && Status(err) == http.StatusNotFound:
@@ -75,23 +76,40 @@ func (c *Client) list(ctx context.Context, r name.Repository, l *tagList) error 
 		case err != nil:
 			return err
 		}
+		sized := next != bare && (page == 1 || before != nil)
 		if next, err = distspec.NextPage(next, links); err != nil {
 			return err
+		}
+		if next == nil && sized && len(names) == pageSize {
+			next, before = guess(bare, names, before), names
 		}
 	}
 	return nil
 }
 
-// page reads one page, and returns its Link headers.
-func (c *Client) page(ctx context.Context, r name.Repository, u *url.URL, l *tagList) ([]string, error) {
+// guess returns the URL after a full page without a Link, which need not be the last one: see package registry. A
+// registry that ignores where the page should begin is asked for all tags.
+func guess(bare *url.URL, names, before []string) *url.URL {
+	if before != nil && names[0] == before[0] {
+		return bare
+	}
+	u := *bare
+	u.RawQuery = url.Values{"n": {strconv.Itoa(pageSize)}, "last": {names[len(names)-1]}}.Encode()
+	return &u
+}
+
+// page reads one page, and returns its names and its Link headers.
+func (c *Client) page(
+	ctx context.Context, r name.Repository, u *url.URL, l *tagList,
+) (names, links []string, err error) {
 	resp, err := c.ask(ctx, http.MethodGet, r, u, "application/json")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer resp.Body.Close()
-	names, err := distspec.ReadTagPage(resp.Body, maxTags)
+	names, err = distspec.ReadTagPage(resp.Body, maxTags)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, name := range names {
 		if l.seen[name] || tags.Classify(name) == tags.ClassInvalid {
@@ -100,8 +118,8 @@ func (c *Client) page(ctx context.Context, r name.Repository, u *url.URL, l *tag
 		l.seen[name] = true
 		l.tags = append(l.tags, name)
 		if l.bytes += len(name); l.bytes > maxTagList || len(l.tags) > maxTags {
-			return nil, fmt.Errorf("%w: more than %d tags, or %d bytes of them", outside.ErrTooLarge, maxTags, maxTagList)
+			return nil, nil, fmt.Errorf("%w: more than %d tags, or %d bytes of them", outside.ErrTooLarge, maxTags, maxTagList)
 		}
 	}
-	return resp.Header.Values("Link"), nil
+	return names, resp.Header.Values("Link"), nil
 }
