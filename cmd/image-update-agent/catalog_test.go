@@ -84,6 +84,14 @@ func TestCatalogShow(t *testing.T) {
 
 func TestCatalogShowWithoutACatalog(t *testing.T) {
 	t.Parallel()
+	stored := func(name, text string) string {
+		t.Helper()
+		root := catalogNode(t)
+		dir := filepath.Join(root, "var/lib/image-update-agent", catalogDir)
+		require.NoError(t, os.MkdirAll(dir, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		return root
+	}
 	for name, c := range map[string]struct {
 		root string
 		code int
@@ -91,11 +99,14 @@ func TestCatalogShowWithoutACatalog(t *testing.T) {
 	}{
 		"not configured": {t.TempDir(), exitUsage, "no release catalog is configured"},
 		"never verified": {catalogNode(t), exitNothing, "no version was verified yet"},
+		"forgotten":      {stored("other", ""), exitNothing, "no version was verified yet"},
+		"damaged":        {stored("catalog.json", "{"), exitFailed, "catalog/catalog.json: unexpected end of JSON"},
 	} {
 		var out, errs bytes.Buffer
 		code := execute(t.Context(), []string{"catalog", "show", "--root", c.root},
 			streams{in: strings.NewReader(""), out: &out, err: &errs})
 		assert.Equal(t, c.code, code, name)
 		assert.Contains(t, out.String()+errs.String(), c.text, name)
+		assert.NotContains(t, errs.String(), "level=", name)
 	}
 }

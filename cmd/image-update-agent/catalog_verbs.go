@@ -3,12 +3,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -44,14 +40,14 @@ version was verified yet.`,
 				return err
 			}
 			log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{ReplaceAttr: outside.HideAttr}))
-			known, err := catalogOf(s, nil, log)
+			known, err := channelOf(s, nil, log)
 			if err != nil {
 				return err
 			}
-			if _, err := os.ReadDir(filepath.Join(s.StateDir, catalogDir)); errors.Is(err, fs.ErrPermission) {
-				return fmt.Errorf("catalog: %w", err)
+			listing, err := known.Stored()
+			if err != nil {
+				return err
 			}
-			listing := known.Last(cmd.Context())
 			view := statuspage.NewCatalogView(listing, catalog.Policy{MachineID: s.machineID()}.RolloutTime)
 			if err := a.show(view, func() error { return statuspage.Catalog(a.page(), view) }); err != nil {
 				return err

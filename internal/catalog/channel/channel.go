@@ -93,6 +93,21 @@ func (c *Channel) Last(ctx context.Context) agentcatalog.Listing {
 	return c.known.listing(c.name())
 }
 
+// Stored reads the last verified listing from the disk, or returns why it cannot be used.
+func (c *Channel) Stored() (agentcatalog.Listing, error) {
+	v, err := c.store.load()
+	if err != nil {
+		return agentcatalog.Listing{}, fmt.Errorf("catalog %s: %w", c.name(), err)
+	}
+	if !c.isOf(v) {
+		v = version{}
+	}
+	return v.listing(c.name()), nil
+}
+
+// isOf reports whether a stored version is of this channel. One for another name or channel does not count.
+func (c *Channel) isOf(v version) bool { return v.Name == c.o.Repository && v.Channel == c.o.Channel }
+
 // Forget removes the verified version, so that any version counts as newer.
 func (c *Channel) Forget(context.Context) error {
 	c.mu.Lock()
@@ -120,7 +135,7 @@ func (c *Channel) name() string {
 	return release.Reference{Repository: c.o.Repository, Tag: c.o.Channel}.String()
 }
 
-// load reads the stored version once. One for another name or channel does not count.
+// load reads the stored version once.
 func (c *Channel) load(ctx context.Context) {
 	if c.loaded {
 		return
@@ -129,7 +144,7 @@ func (c *Channel) load(ctx context.Context) {
 	switch {
 	case err != nil:
 		c.o.Log.WarnContext(ctx, "cannot use the stored catalog", "catalog", c.name(), "err", err)
-	case v.Name == c.o.Repository && v.Channel == c.o.Channel:
+	case c.isOf(v):
 		c.known = v
 	}
 	c.loaded = true

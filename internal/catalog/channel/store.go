@@ -42,7 +42,10 @@ func (s store) load() (version, error) {
 	}
 	defer func() { _ = dir.Close() }()
 	file, err := dir.Read(versionFile, maxVersion)
-	if err != nil || !file.Exists() {
+	if errors.Is(err, fs.ErrNotExist) { // it was forgotten
+		return version{}, nil
+	}
+	if err != nil {
 		return version{}, err
 	}
 	var v version
