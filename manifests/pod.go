@@ -40,7 +40,7 @@ type Pod struct {
 	Role      string  // control-plane role by name, labels or program: RoleEtcd, RoleAPIServer, ...; "" if none
 	Images    []Image // ordered by document, then containers, init containers, ephemeral containers, volumes
 
-	Probes      []Probe       // readiness probes of the regular containers, in order
+	Probes      []Probe       // readiness probes of the regular containers, then of sidecars, in order
 	HostNetwork bool          // the pod uses the host's network
 	Once        bool          // restartPolicy Never or OnFailure: kubelet does not restart a container that succeeded
 	Grace       time.Duration // terminationGracePeriodSeconds: from SIGTERM to SIGKILL

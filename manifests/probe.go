@@ -48,14 +48,15 @@ type Header struct{ Name, Value string }
 // kubelet reports them.
 func (p *Pod) serving(spec *yaml.Node) {
 	p.Grace = defaultGrace
+	var regular, sidecars []*yaml.Node
 	for _, field := range yamledit.Fields(spec) {
 		switch yamledit.Resolve(field.Key).Value {
 		case "containers":
-			for _, c := range children(field.Value) {
-				if probe, ok := readinessOf(c); ok {
-					p.Probes = append(p.Probes, probe)
-				}
-			}
+			regular = children(field.Value)
+		case "initContainers":
+			sidecars = slices.DeleteFunc(slices.Clone(children(field.Value)), func(c *yaml.Node) bool {
+				return text(c, "restartPolicy") != "Always"
+			})
 		case "restartPolicy":
 			policy := stringOf(field.Value)
 			p.Once = policy == "Never" || policy == "OnFailure"
@@ -63,6 +64,11 @@ func (p *Pod) serving(spec *yaml.Node) {
 			p.HostNetwork = isTrue(field.Value)
 		case "terminationGracePeriodSeconds":
 			p.Grace = secondsOf(field.Value, 0, defaultGrace)
+		}
+	}
+	for _, c := range slices.Concat(regular, sidecars) {
+		if probe, ok := readinessOf(c); ok {
+			p.Probes = append(p.Probes, probe)
 		}
 	}
 }

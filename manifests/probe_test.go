@@ -5,6 +5,7 @@ package manifests_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,21 +103,28 @@ func TestParseReadinessProbe(t *testing.T) {
 	}
 }
 
-// Kubelet probes only regular containers of the first document; anchors and merge keys are followed.
+// Kubelet probes the regular containers of the first document and its sidecars, the init containers with restartPolicy
+// Always (pkg/kubelet/prober/prober_manager.go, AddPod); anchors and merge keys are followed.
 func TestParseProbesInOrder(t *testing.T) {
 	t.Parallel()
-	p, err := manifests.Parse([]byte("x: &probe {readinessProbe: &r {tcpSocket: {port: 2}}}\n" + podHead +
+	p, err := manifests.Parse([]byte("x: &probe {readinessProbe: &r {tcpSocket: {port: 2}}}\n" +
+		strings.TrimSuffix(podHead, "  containers:\n") +
+		"  initContainers:\n  - {name: i, image: 'a:1', readinessProbe: *r}\n" +
+		"  - {name: sidecar, image: 'a:1', restartPolicy: Always, readinessProbe: {httpGet: {port: http}}," +
+		" ports: [{name: http, containerPort: 80}]}\n" +
+		"  - {name: j, image: 'a:1', restartPolicy: OnFailure, readinessProbe: *r}\n" +
+		"  containers:\n" +
 		"  - {name: a, image: 'a:1', readinessProbe: {exec: {}}}\n" +
 		"  - {name: none, image: 'a:1'}\n" +
 		"  - {name: b, image: 'a:1', <<: *probe}\n" +
 		"  - {name: c, image: 'a:1', readinessProbe: *r}\n" +
-		"  initContainers:\n  - {name: i, image: 'a:1', readinessProbe: *r}\n" +
 		"---\n" + pod("a:1\n    readinessProbe: {exec: {}}")))
 	require.NoError(t, err)
 	assert.Equal(t, []manifests.Probe{
 		{Container: "a", Kind: "exec"},
 		{Container: "b", Kind: "tcpSocket", Port: 2, Timeout: second},
 		{Container: "c", Kind: "tcpSocket", Port: 2, Timeout: second},
+		{Container: "sidecar", Kind: "httpGet", Port: 80, Scheme: "HTTP", Path: "/", Timeout: second},
 	}, p.Probes)
 }
 
