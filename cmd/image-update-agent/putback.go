@@ -5,7 +5,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -68,13 +67,9 @@ func (a *app) podManifests() (dir string, wrong error) {
 	if wrong == nil {
 		return c.Settings.PodManifests, nil
 	}
-	none, err := os.CreateTemp("", "image-update-agent-")
+	c, err := config.Load(config.Sources{Root: a.below(), Defaults: true}) // also the file of the package may be wrong
 	if err != nil {
 		return "", errors.Join(wrong, err)
-	}
-	defer func() { _, _ = none.Close(), os.Remove(none.Name()) }() // it was only there to be empty
-	if c, err = config.Load(config.Sources{Root: a.below(), File: none.Name()}); err != nil {
-		return "", wrong // also what is shipped is
 	}
 	return c.Settings.PodManifests, wrong
 }

@@ -66,17 +66,21 @@ func TestPutBackGoesWhereTheConfigurationSays(t *testing.T) {
 // A daemon that does not start any more, for a misspelt key, leaves no pod away.
 func TestPutBackDespiteABrokenConfiguration(t *testing.T) {
 	t.Parallel()
-	for name, kubelet := range map[string]string{"/etc/kubernetes/manifests": "", "/pods": "staticPodPath: /pods\n"} {
-		t.Run(name, func(t *testing.T) {
+	for _, c := range []struct{ name, kubelet, file string }{
+		{"/etc/kubernetes/manifests", "", "etc/image-update-agent/config.yaml"},
+		{"/pods", "staticPodPath: /pods\n", "etc/image-update-agent/config.yaml"},
+		{"/pods", "staticPodPath: /pods\n", "usr/share/image-update-agent/config.yaml"}, // of the package
+	} {
+		t.Run(c.name+" of "+c.file, func(t *testing.T) {
 			t.Parallel()
 			root := t.TempDir()
 			for file, text := range map[string]string{
-				"etc/image-update-agent/config.yaml": "podManifest: /elsewhere\n", "var/lib/kubelet/config.yaml": kubelet,
+				c.file: "podManifest: /elsewhere\n", "var/lib/kubelet/config.yaml": c.kubelet,
 			} {
 				require.NoError(t, os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o755))
 				require.NoError(t, os.WriteFile(filepath.Join(root, file), []byte(text), 0o600))
 			}
-			dir := filepath.Join(root, name)
+			dir := filepath.Join(root, c.name)
 			asideFrom(t, dir)
 			var out, errs bytes.Buffer
 			code := execute(t.Context(), []string{"put-back", "--root", root}, streams{in: strings.NewReader(""), out: &out, err: &errs})

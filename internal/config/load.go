@@ -39,6 +39,8 @@ type Sources struct {
 	Root string
 	// File, if set, is read instead of the admin's file and drop-ins. It is not below Root, and it must exist.
 	File string
+	// Defaults reads no file of the agent's own: the settings are those of the node.
+	Defaults bool
 	// Interval is the value of IntervalVariable in the environment; empty: the files count.
 	Interval string
 }
@@ -117,6 +119,9 @@ func walkOn(p platform.Platform, from Sources) (w *walker, read []string) {
 
 // files lists the configuration's files, in ascending priority.
 func (w *walker) files(from Sources) []string {
+	if from.Defaults {
+		return nil
+	}
 	files := []string{from.Root + vendorFile, cmp.Or(from.File, from.Root+adminFile)}
 	dir := from.Root + dropIns
 	if from.File != "" {
