@@ -89,7 +89,9 @@ func New(o Options) *Channel {
 func (c *Channel) Last(ctx context.Context) agentcatalog.Listing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.load(ctx)
+	if err := c.load(); err != nil {
+		c.o.Log.WarnContext(ctx, "cannot use the stored catalog", "catalog", c.name(), "err", err)
+	}
 	return c.known.listing(c.name())
 }
 
@@ -119,12 +121,15 @@ func (c *Channel) Forget(context.Context) error {
 	return nil
 }
 
-// Refresh asks for a newer version, and for the pages of images that are not known yet.
+// Refresh asks for a newer version, and for the pages of images that are not known yet. It fails while the stored
+// version cannot be read, since no version could be told from an older one.
 func (c *Channel) Refresh(ctx context.Context, images []string) (agentcatalog.Listing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.load(ctx)
-	err := c.refresh(ctx, images)
+	err := c.load()
+	if err == nil {
+		err = c.refresh(ctx, images)
+	}
 	if err != nil {
 		err = fmt.Errorf("catalog %s: %w", c.name(), err)
 	}
@@ -136,18 +141,19 @@ func (c *Channel) name() string {
 }
 
 // load reads the stored version once.
-func (c *Channel) load(ctx context.Context) {
+func (c *Channel) load() error {
 	if c.loaded {
-		return
+		return nil
 	}
 	v, err := c.store.load()
-	switch {
-	case err != nil:
-		c.o.Log.WarnContext(ctx, "cannot use the stored catalog", "catalog", c.name(), "err", err)
-	case c.isOf(v):
+	if err != nil {
+		return fmt.Errorf("stored version: %w", err)
+	}
+	if c.isOf(v) {
 		c.known = v
 	}
 	c.loaded = true
+	return nil
 }
 
 func (c *Channel) refresh(ctx context.Context, images []string) error {

@@ -279,7 +279,8 @@ func TestKeyThatIsRemovedEndsItsCatalog(t *testing.T) {
 	require.ErrorIs(t, err, release.ErrCatalog, "an older version is refused all the same")
 }
 
-func TestDamagedStateIsFetchedAgain(t *testing.T) {
+// A page has its digest, and is fetched again. Without the version that was verified last, an older one would be taken.
+func TestDamagedState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.publish(version(5, 3))
@@ -295,11 +296,18 @@ func TestDamagedStateIsFetchedAgain(t *testing.T) {
 	assert.Len(t, l.Images[velum], 3)
 
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, "catalog.json"), []byte("garbage"), 0o600))
+	w.publish(version(4, 2))
 	w.restart()
 	assert.Zero(t, w.channel.Last(t.Context()).Version)
+	for range 2 {
+		l, err = w.refresh()
+		require.ErrorContains(t, err, "stored version: "+filepath.Join(w.dir, "catalog.json")+": invalid character")
+		assert.Zero(t, l.Version)
+	}
+	require.NoError(t, w.channel.Forget(t.Context()))
 	l, err = w.refresh()
 	require.NoError(t, err)
-	assert.Len(t, l.Images[velum], 3)
+	assert.EqualValues(t, 4, l.Version)
 }
 
 func TestVersionThatCannotBeStoredIsNotTaken(t *testing.T) {
