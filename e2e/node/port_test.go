@@ -53,7 +53,7 @@ func TestAddressesWhileProgramsStart(t *testing.T) {
 			}
 		})
 	}
-	for range 1000 {
+	for range 300 {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", story.Address(node.FreePort(t)))
 		require.NoError(t, err, "a free port")
 		require.NoError(t, l.Close())
