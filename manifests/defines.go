@@ -137,8 +137,8 @@ var marker = lazyregexp.New(`(?:^|[\n\r\x{85}\x{2028}\x{2029}])(?:---|\.\.\.)`)
 // maxMarkers is enough for directives, empty lines and the end of the first document.
 const maxMarkers = 8
 
-// firstDocument returns the root of the first document; nil if there is none. yaml.v3, unlike kubelet, also reads the
-// beginning of the next document: if that is broken, the text before it is read.
+// firstDocument returns the root of the first document, or nil if no document can be read. Unlike kubelet, yaml.v3 also
+// reads the beginning of the next document: if that is broken, firstDocument reads only the text before it.
 func firstDocument(data []byte) *yaml.Node {
 	ends := []int{len(data)}
 	for _, at := range marker().FindAllIndex(data, maxMarkers) {

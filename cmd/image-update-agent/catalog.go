@@ -18,7 +18,7 @@ import (
 // catalogDir is where the verified catalog is stored, below the state directory.
 const catalogDir = "catalog"
 
-// catalogOf is the configured release catalog; nil: there is none.
+// catalogOf returns the configured release catalog, or nil if the settings name none.
 func catalogOf(s settings, from origin, log *slog.Logger) (catalog.Channel, error) {
 	if s.Catalog.Repository == "" {
 		return nil, nil //nolint:nilnil // an agent without a catalog has none
@@ -26,8 +26,8 @@ func catalogOf(s settings, from origin, log *slog.Logger) (catalog.Channel, erro
 	return channelOf(s, from, log)
 }
 
-// channelOf is the channel of the configured release catalog. A rewrite does not change its name: it says what it was
-// published as.
+// channelOf returns the channel of the configured release catalog. A rewrite does not change its name: it says what it
+// was published as.
 func channelOf(s settings, from origin, log *slog.Logger) (*channel.Channel, error) {
 	repository, err := release.NormalizeRepository(s.Catalog.Repository)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -15,6 +16,18 @@ var (
 	ErrForeignLink = errors.New("link: leads to another host")
 	ErrLink        = errors.New("link: no URL")
 )
+
+// TagPage returns the URL of a page of a list of tags with at most size tags: the first page, or the one after the tag
+// last.
+func TagPage(list *url.URL, size int, last string) *url.URL {
+	page, query := *list, list.Query()
+	query.Set("n", strconv.Itoa(size))
+	if last != "" {
+		query.Set("last", last)
+	}
+	page.RawQuery = query.Encode()
+	return &page
+}
 
 // NextPage returns the URL of the next page from the Link headers of a page; nil if there is none. page is the URL that
 // the client requested, not the target of a redirect.

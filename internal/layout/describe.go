@@ -62,7 +62,7 @@ func (l *Layout) describe(at home, desc ocispec.Descriptor) (release.Build, erro
 	case errors.Is(err, ocimanifest.ErrPlatform):
 		err = release.ErrPlatform
 	case errors.As(err, &other):
-		err = fmt.Errorf("manifest: config %q: %w", outside.Text(string(other)), release.ErrNotImage)
+		err = other.Of(release.ErrNotImage)
 	}
 	return release.Build(build), err
 }

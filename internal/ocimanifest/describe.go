@@ -19,11 +19,14 @@ const MaxIndexes = 4
 // ErrPlatform: an image for another platform, or an index without an image for the requested one.
 var ErrPlatform = errors.New("not for this platform")
 
-// NotImage is the error for a manifest of something else, such as a Helm chart. It has the media type.
+// NotImage is the error for a manifest of something else, such as a Helm chart. It has the media type of the config.
 type NotImage string
 
-func (n NotImage) Error() string {
-	return fmt.Sprintf("manifest: config %q: not an image", outside.Text(string(n)))
+func (n NotImage) Error() string { return n.Of(errors.New("not an image")).Error() }
+
+// Of returns the error as one of the caller's kinds.
+func (n NotImage) Of(kind error) error {
+	return fmt.Errorf("manifest: config %q: %w", outside.Text(string(n)), kind)
 }
 
 // Content reads the parts of an image. Results must have the size and the digest of the descriptor; its errors are

@@ -46,7 +46,7 @@ func (e endpoint) describe(ctx context.Context, d digest.Digest, on platforms.Ma
 	case errors.Is(err, ocimanifest.ErrPlatform):
 		return release.Build{}, fmt.Errorf("registry: %s@%s: %w", e.repository, d, release.ErrPlatform)
 	case errors.As(err, &other):
-		f := e.failed(fmt.Errorf("manifest: config %q: %w", outside.Text(string(other)), release.ErrNotImage))
+		f := e.failed(other.Of(release.ErrNotImage))
 		f.Answered = true // the digest has verified it: no host has anything else
 		return release.Build{}, f
 	case err != nil && !errors.As(err, &noAnswer):

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/distspec"
@@ -59,7 +58,7 @@ func (e endpoint) tags(ctx context.Context) (*tagList, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, errListTime)
 	defer cancel()
 	failed := func(err error) (*tagList, error) { return nil, e.failed(fmt.Errorf("tag list: %w", err)) }
-	u := withQuery(e.url("tags", "list"), "n", strconv.Itoa(pageSize))
+	u := distspec.TagPage(e.url("tags", "list"), pageSize, "")
 	list, asked := &tagList{seen: map[string]bool{}}, map[string]bool{}
 	for page := 1; u != nil; page++ {
 		if page > maxPages {
@@ -102,7 +101,7 @@ func (e endpoint) guess(list *tagList) *url.URL {
 		list.unsized = true
 		return e.url("tags", "list")
 	}
-	return withQuery(withQuery(e.url("tags", "list"), "n", strconv.Itoa(pageSize)), "last", list.last)
+	return distspec.TagPage(e.url("tags", "list"), pageSize, list.last)
 }
 
 // notWhole returns the error of a list after its first page. A missing later page says nothing about the repository,
@@ -115,13 +114,6 @@ func (e endpoint) notWhole(page int, err error) error {
 	torn := *f
 	torn.Err = fmt.Errorf("tag list: page %d: %d: %w", page, f.Status, release.ErrTornList)
 	return &torn
-}
-
-func withQuery(u *url.URL, name, value string) *url.URL {
-	query := u.Query()
-	query.Set(name, value)
-	u.RawQuery = query.Encode()
-	return u
 }
 
 // tagPage requests a page and adds it to a list.

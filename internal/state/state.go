@@ -261,7 +261,7 @@ func makeDir(dir string) (*nodefile.Dir, error) {
 
 // ReadStatus reads the last published status from the runtime directory, or else the copy
 // from before the boot (status.Status.BeforeBoot), or of this boot if the published one cannot be read; Written is its
-// time. The error is fs.ErrNotExist if there is none.
+// time. The error is fs.ErrNotExist if neither file exists.
 func ReadStatus(runtimeDir, stateDir string) (status.Status, error) {
 	var bad, absent error
 	for _, dir := range []string{runtimeDir, stateDir} {

@@ -95,20 +95,15 @@ func (c *Channel) Last(ctx context.Context) agentcatalog.Listing {
 	return c.known.listing(c.name())
 }
 
-// Stored reads the last verified listing from the disk, or returns why it cannot be used.
+// Stored returns the last verified listing, or why the stored one cannot be used.
 func (c *Channel) Stored() (agentcatalog.Listing, error) {
-	v, err := c.store.load()
-	if err != nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.load(); err != nil {
 		return agentcatalog.Listing{}, fmt.Errorf("catalog %s: %w", c.name(), err)
 	}
-	if !c.isOf(v) {
-		v = version{}
-	}
-	return v.listing(c.name()), nil
+	return c.known.listing(c.name()), nil
 }
-
-// isOf reports whether a stored version is of this channel. One for another name or channel does not count.
-func (c *Channel) isOf(v version) bool { return v.Name == c.o.Repository && v.Channel == c.o.Channel }
 
 // Forget removes the verified version, so that any version counts as newer.
 func (c *Channel) Forget(context.Context) error {
@@ -140,7 +135,7 @@ func (c *Channel) name() string {
 	return release.Reference{Repository: c.o.Repository, Tag: c.o.Channel}.String()
 }
 
-// load reads the stored version once.
+// load reads the stored version once. One for another name or channel does not count.
 func (c *Channel) load() error {
 	if c.loaded {
 		return nil
@@ -149,7 +144,7 @@ func (c *Channel) load() error {
 	if err != nil {
 		return fmt.Errorf("stored version: %w", err)
 	}
-	if c.isOf(v) {
+	if v.Name == c.o.Repository && v.Channel == c.o.Channel {
 		c.known = v
 	}
 	c.loaded = true

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 
 	"github.com/google/go-containerregistry/pkg/name"
 
@@ -51,9 +50,7 @@ type tagList struct {
 // list reads page after page, as the Link of each names the next.
 func (c *Client) list(ctx context.Context, r name.Repository, l *tagList) error {
 	bare := urlOf(r, "tags", "list")
-	u := *bare
-	u.RawQuery = url.Values{"n": {strconv.Itoa(pageSize)}}.Encode()
-	next, asked := &u, map[string]bool{}
+	next, asked := distspec.TagPage(bare, pageSize, ""), map[string]bool{}
 	var before []string // the page before, if it was full and without a Link
 	for page := 1; next != nil; page++ {
 		if page > maxPages {
@@ -93,9 +90,7 @@ func guess(bare *url.URL, names, before []string) *url.URL {
 	if before != nil && names[0] == before[0] {
 		return bare
 	}
-	u := *bare
-	u.RawQuery = url.Values{"n": {strconv.Itoa(pageSize)}, "last": {names[len(names)-1]}}.Encode()
-	return &u
+	return distspec.TagPage(bare, pageSize, names[len(names)-1])
 }
 
 // page reads one page, and returns its names and its Link headers.
