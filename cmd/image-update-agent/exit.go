@@ -21,8 +21,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/filerender"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
-	"github.com/kubic-project/image-update-agent/internal/state"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
@@ -111,6 +111,7 @@ func isConfig(err error) bool {
 
 // hint says what to do next. It names another verb, a key or a page, not the verb that was just typed.
 func hint(verb *cobra.Command, err error) string {
+	locked, isLocked := errors.AsType[lockedError](err)
 	missing, isMissing := errors.AsType[filerender.MissingTagsError](err)
 	switch {
 	case isMissing:
@@ -121,8 +122,8 @@ func hint(verb *cobra.Command, err error) string {
 		return "`image-update-agent plan` shows the current offer"
 	case isCanceled(err):
 		return ""
-	case errors.Is(err, state.ErrLocked):
-		return "a daemon is running: use `image-update-agent check`, or stop the daemon first"
+	case isLocked:
+		return lockedHint(locked)
 	case errors.Is(err, errApproved):
 		return "let the daemon finish the apply first: it needs the registry"
 	case errors.Is(err, fs.ErrPermission):
@@ -150,6 +151,22 @@ func hint(verb *cobra.Command, err error) string {
 	default:
 		return ""
 	}
+}
+
+// lockedError is a *nodefile.LockedError of the state, and whether a daemon answered then.
+type lockedError struct {
+	error
+	daemon bool
+}
+
+func (e lockedError) Unwrap() error { return e.error }
+
+func lockedHint(e lockedError) string {
+	if e.daemon {
+		return "a daemon is running: use `image-update-agent check`, or stop the daemon first"
+	}
+	locked, _ := errors.AsType[*nodefile.LockedError](e)
+	return "no daemon answers; `fuser -v " + locked.Path + "` names the process that has the lock"
 }
 
 // configHint returns the hint for mistakes in the configuration. The name of a drop-in and a variable of the

@@ -6,18 +6,22 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/state"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 // Who has just typed a verb learns nothing from its name.
@@ -44,7 +48,22 @@ func TestNoHintNamesTheVerbThatWasTyped(t *testing.T) {
 		})
 		assert.Equal(t, !errors.Is(err, context.Canceled), hinted > 0, err)
 	}
-	assert.NotContains(t, hint(&cobra.Command{Use: "run"}, state.ErrLocked), "run --once")
+}
+
+// A lock alone shows no daemon.
+func TestADaemonIsNamedWhereOneAnswers(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	lib := filepath.Join(root, "var/lib/image-update-agent")
+	require.NoError(t, os.MkdirAll(lib, 0o755))
+	unlock, err := nodefile.Lock(t.Context(), filepath.Join(lib, "lock"), 0)
+	require.NoError(t, err)
+	defer unlock()
+	var out, errs bytes.Buffer
+	code := execute(t.Context(), []string{"run", "--once", "--root", root}, streams{out: &out, err: &errs})
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, errs.String(), fmt.Sprintf("error: state: %s/lock: locked by process %d\n", lib, os.Getpid()))
+	assert.Contains(t, errs.String(), "hint: no daemon answers; `fuser -v "+lib+"/lock` names the process that has the lock\n")
 }
 
 // A verb in a list is one of the program, with its groups.

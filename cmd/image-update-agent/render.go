@@ -17,7 +17,6 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/grains"
 	"github.com/kubic-project/image-update-agent/internal/pods"
-	"github.com/kubic-project/image-update-agent/internal/state"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
@@ -60,7 +59,7 @@ func (a *app) renderAtBoot(ctx context.Context) error {
 		return fmt.Errorf("%w: kubelet may have been started: %w", release.ErrHeld, err)
 	}
 	log := quietLog()
-	unlock, err := state.New(s.StateDir, s.RuntimeDir, log).Lock(ctx)
+	unlock, err := s.lockState(ctx)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/grains"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/podfiles"
 	"github.com/kubic-project/image-update-agent/internal/state"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
@@ -60,7 +61,7 @@ docs/air-gap.md.`,
 			if err != nil {
 				return err
 			}
-			unlock, err := state.New(s.StateDir, s.RuntimeDir, quietLog()).Lock(cmd.Context())
+			unlock, err := s.lockState(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -76,6 +77,16 @@ docs/air-gap.md.`,
 	cmd.Flags().BoolVar(&once, "once", false, "run a single cycle in the foreground and exit")
 	sourceFlag(cmd, &source)
 	return a.withOutput(cmd)
+}
+
+// lockState keeps other agents out until unlock is called.
+func (s settings) lockState(ctx context.Context) (unlock func(), err error) {
+	unlock, err = state.New(s.StateDir, s.RuntimeDir, quietLog()).Lock(ctx)
+	if _, is := errors.AsType[*nodefile.LockedError](err); is {
+		_, silent := api.NewClient(s.socket("agent.sock")).Status(ctx)
+		err = lockedError{err, silent == nil || errors.Is(silent, api.ErrBusy)}
+	}
+	return unlock, err
 }
 
 // once does a single cycle.

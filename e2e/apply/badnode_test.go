@@ -150,7 +150,7 @@ func TestTwoDaemons(t *testing.T) {
 	for _, args := range [][]string{{"run"}, {"run", "--once"}} {
 		r := n.Agent(args...)
 		assert.Equal(t, 1, r.Code)
-		assert.Contains(t, r.Stderr, "locked by another agent: process "+strings.TrimSpace(lock))
+		assert.Contains(t, r.Stderr, "locked by process "+strings.TrimSpace(lock))
 		assert.Contains(t, r.Stderr, "hint: a daemon is running: use `image-update-agent check`")
 	}
 	before.Unchanged(t, n)

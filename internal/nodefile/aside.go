@@ -3,6 +3,7 @@
 package nodefile
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -91,27 +92,21 @@ func (d *Dir) PutBack() (back []string, err error) {
 	return back, errors.Join(errs...)
 }
 
+// asideLock is locked while files are set aside and put back. It is removed before it is unlocked.
+const asideLock = ".image-update-agent-aside.lock"
+
 // lockAside prevents other processes from setting aside and putting back in this directory until unlock is called:
-// otherwise a copy that one of them is about to put back could have become the older one of two. Any process that can
-// read the directory can take the lock, so callers wait at most asidePatience. A filesystem without locks gives none.
+// otherwise a copy that one of them is about to put back could have become the older one of two. A pod must come back:
+// callers wait at most asidePatience, and a full disk or a filesystem without locks gives none.
 func (d *Dir) lockAside() (unlock func()) {
 	d.aside.Lock()
-	flock := func(how int) error {
-		_, err := control(d.self, func(dir int) (int, error) { return 0, unix.Flock(dir, how) })
-		return err
-	}
-	again, enough := time.NewTicker(5*time.Millisecond), time.NewTimer(asidePatience)
-	defer again.Stop()
-	defer enough.Stop()
-	for waits := true; waits && errors.Is(flock(unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK); {
-		select {
-		case <-again.C:
-		case <-enough.C:
-			waits = false
-		}
+	release, err := d.lock(context.Background(), asideLock, asidePatience)
+	if err != nil {
+		return d.aside.Unlock
 	}
 	return func() {
-		_ = flock(unix.LOCK_UN) // without the lock it does nothing
+		_ = d.root.Remove(asideLock)
+		release()
 		d.aside.Unlock()
 	}
 }

@@ -320,7 +320,7 @@ func TestFilesystemWithoutRenameat2(t *testing.T) {
 }
 
 // PutBack waits for another process that is putting back, because the older of two copies could be restored; but not
-// forever, because any reader of the directory may hold its lock.
+// forever, because a pod is down.
 func TestPutBackWaitsForAnotherProcess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -346,6 +346,31 @@ func TestPutBackWaitsForAnotherProcess(t *testing.T) {
 		assert.Equal(t, []string{"file"}, <-back)
 		assert.Equal(t, asidePatience, time.Since(began))
 	})
+}
+
+// Whoever can read the directory can lock it, and must not lengthen the time without the pod.
+func TestAnotherUserDoesNotDelayASetAside(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		put(t, filepath.Join(dir, "file"), "old")
+		lockShared(t, dir)
+		lockShared(t, filepath.Join(dir, "file"))
+		d, began := openDir(t, dir), time.Now()
+		require.NoError(t, setAside(d, "file"))
+		_, err := d.PutBack()
+		require.NoError(t, err)
+		assert.Equal(t, map[string]string{"file": "old"}, contents(t, dir))
+		assert.Zero(t, time.Since(began))
+	})
+}
+
+func TestSweepRemovesTheLockOfAKilledProcess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, asideLock), []byte("1\n"), 0o600))
+	require.NoError(t, openDir(t, dir).Sweep())
+	assert.Empty(t, contents(t, dir))
 }
 
 // Several processes put back while another sets aside and writes: in any order, the file is never lost, and never an

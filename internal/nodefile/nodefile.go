@@ -84,6 +84,22 @@ type Dir struct {
 // OpenDir opens the directory at path; symlinks in path are followed. It returns ErrUnsafe for a directory that a user
 // other than root or the effective user owns or may write to, because such a user can replace any name in it.
 func OpenDir(path string) (*Dir, error) {
+	d, err := openAny(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := d.self.Stat()
+	if err == nil {
+		err = safeOwner(info)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), d.Close())
+	}
+	return d, nil
+}
+
+// openAny opens a directory of any owner.
+func openAny(path string) (*Dir, error) {
 	learnToFork()
 	root, err := os.OpenRoot(path)
 	if err != nil {
@@ -93,15 +109,7 @@ func OpenDir(path string) (*Dir, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), root.Close())
 	}
-	d := &Dir{root: root, self: self}
-	info, err := self.Stat()
-	if err == nil {
-		err = safeOwner(info)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), d.Close())
-	}
-	return d, nil
+	return &Dir{root: root, self: self}, nil
 }
 
 // learnToFork makes Go find out how to start processes. Go clones itself once for that, without syscall.ForkLock: the
@@ -205,6 +213,9 @@ func (d *Dir) remove(name string, expect *File) error {
 // Sweep removes only the temporary files that a crash left. Call it while no other process writes: once at the start,
 // while holding the lock against other agents.
 func (d *Dir) Sweep() error {
+	if _, err := d.root.Lstat(asideLock); err == nil {
+		d.lockAside()() // removes it
+	}
 	left, err := d.names(temporary().MatchString)
 	if err != nil {
 		return fmt.Errorf("sweep %s: %w", d.root.Name(), err)

@@ -199,7 +199,7 @@ func TestLockEndsWithItsCaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = m.Lock(ctx)
-	require.ErrorContains(t, err, "local-registry-wanted.lock: another process is enabling or disabling the local registry")
+	require.ErrorContains(t, err, "enable or disable the local registry: "+filepath.Join(m.Dir, lockFile)+": locked by process")
 	require.ErrorIs(t, err, context.Canceled)
 	unlock()
 	unlock, err = m.Lock(t.Context())

@@ -25,29 +25,16 @@ const (
 
 func hiddenName(name string) string { return "." + name + hiddenEnd }
 
-// sweep removes the remains of killed runs in a directory of certs.d, and keeps other runs from that until unlock.
-// While another run is writing there, nothing is removed.
-func sweep(certsD string) (unlock func() error, err error) {
-	lock, free, err := lockDir(certsD)
-	if err != nil {
-		return nil, err
-	}
-	if free {
-		if err := sweepAll(certsD); err != nil {
-			return nil, errors.Join(err, lock.Close())
-		}
-	}
-	return lock.Close, nil
-}
-
-// lockDir locks a directory. Any user can lock it, so no run waits for the lock: without it nothing is swept.
+// lockDir locks a directory that only its owner can open.
 func lockDir(path string) (lock *os.File, free bool, err error) {
 	if lock, err = os.Open(path); err != nil {
 		return nil, false, err
 	}
 	conn, err := lock.SyscallConn()
 	if err == nil {
-		err = conn.Control(func(fd uintptr) { free = unix.Flock(int(fd), unix.LOCK_EX|unix.LOCK_NB) == nil })
+		err = conn.Control(func(fd uintptr) {
+			free = unix.Flock(int(fd), unix.LOCK_EX|unix.LOCK_NB) == nil //nolint:forbidigo // others cannot open it
+		})
 	}
 	if err != nil {
 		return nil, false, errors.Join(err, lock.Close())
@@ -55,7 +42,8 @@ func lockDir(path string) (lock *os.File, free bool, err error) {
 	return lock, free, nil
 }
 
-func sweepAll(certsD string) error {
+// sweep removes the remains of killed runs in a directory of certs.d. The caller holds Memory.Lock.
+func sweep(certsD string) error {
 	entries, err := os.ReadDir(certsD)
 	if err != nil {
 		return err

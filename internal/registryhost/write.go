@@ -34,11 +34,9 @@ func (c Change) write() (err error) {
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return err
 	}
-	unlock, err := sweep(parent)
-	if err != nil {
+	if err := sweep(parent); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, unlock()) }()
 	dir, err := c.open()
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -174,11 +175,19 @@ func TestPublisherRemembersTheHighestVersion(t *testing.T) {
 	assert.Equal(t, publish.KindInput, kindOf(err), "a file that cannot be read is no empty one: %v", err)
 }
 
-// The file has the highest version, whoever writes it at once.
+// The file has the highest version, whoever writes it at once. Another user who can read it may lock it and its
+// directory.
 func TestManyRememberInOneFile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	file := filepath.Join(t.TempDir(), "versions.json")
+	require.NoError(t, os.WriteFile(file, []byte("{}"), 0o644))
+	for _, path := range []string{file, filepath.Dir(file)} {
+		other, err := os.Open(path)
+		require.NoError(t, err)
+		defer other.Close()
+		require.NoError(t, syscall.Flock(int(other.Fd()), syscall.LOCK_SH)) //nolint:forbidigo // the other user
+	}
 	var all sync.WaitGroup
 	for n := range 8 {
 		all.Go(func() {

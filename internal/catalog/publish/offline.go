@@ -126,7 +126,7 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sigs [][]byte, d
 	}
 	d.base = Version{Manifest: d.manifest, Digest: sum}
 	if err == nil {
-		err = p.seen.note(p.name, channel, d.base, true)
+		err = p.seen.note(ctx, p.name, channel, d.base, true)
 	}
 	return d.published(nil, true), err
 }
@@ -158,7 +158,7 @@ func (p *Publisher) checkSignatures(ctx context.Context, dir string, payload []b
 // checkLatest refuses to publish a version beside or below another one that was signed: the registry
 // shows an older channel, or another publisher's publication did not end.
 func (p *Publisher) checkLatest(ctx context.Context, m catalog.Manifest, sum digest.Digest) error {
-	if err := p.seen.note(p.name, m.Channel, Version{Manifest: m}, false); err != nil {
+	if err := p.seen.note(ctx, p.name, m.Channel, Version{Manifest: m}, false); err != nil {
 		return err
 	}
 	tags, err := p.client.Tags(ctx, p.repository)

@@ -157,7 +157,7 @@ func (p *Publisher) Read(ctx context.Context, channel string) (Version, error) {
 		err = refuse(KindRaced, channel, "it was published as channel %s of %s", v.Channel, v.Name)
 	}
 	if err == nil {
-		err = p.remember(v)
+		err = p.remember(ctx, v)
 	}
 	return v, err
 }

@@ -3,21 +3,26 @@
 package publish
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // maxSeen bounds the file of versions, in bytes.
 const maxSeen = 1 << 20
+
+// seenPatience is how long a run waits for another one, which has the file for milliseconds.
+const seenPatience = time.Minute
 
 // seenFile remembers the highest version of each channel that was read, so that a registry cannot
 // hide it later. The zero value remembers nothing.
@@ -35,18 +40,15 @@ type seenVersion struct {
 
 // note refuses a version below the highest one, and notes a higher one if that counts. No other
 // process changes the file at the same time.
-func (f seenFile) note(name, channel string, v Version, counts bool) error {
+func (f seenFile) note(ctx context.Context, name, channel string, v Version, counts bool) error {
 	if f.path == "" {
 		return nil
 	}
-	dir, err := os.Open(filepath.Dir(f.path))
+	unlock, err := nodefile.Lock(ctx, filepath.Join(filepath.Dir(f.path), "."+filepath.Base(f.path)+".lock"), seenPatience)
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	defer dir.Close()
-	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX); err != nil {
-		return fmt.Errorf("state: %s: lock: %w", dir.Name(), err)
-	}
+	defer unlock()
 	all, err := f.load()
 	if err != nil {
 		return err
@@ -110,6 +112,6 @@ func (f seenFile) save(all seen) error {
 
 // remember notes a version that was read, and refuses one that is older than a version that was read before.
 // With keys, only versions that they signed raise the number.
-func (p *Publisher) remember(v Version) error {
-	return p.seen.note(p.name, v.Channel, v, p.verifier == nil || v.SignedBy != "")
+func (p *Publisher) remember(ctx context.Context, v Version) error {
+	return p.seen.note(ctx, p.name, v.Channel, v, p.verifier == nil || v.SignedBy != "")
 }
