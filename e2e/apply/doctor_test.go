@@ -75,7 +75,7 @@ func TestDoctorOfTheSetUp(t *testing.T) {
 	story.Diagnosed(t, checks["snapshotter"], "failed", "native is configured, but CRI uses overlayfs", "remove containerd.snapshotter")
 	story.Diagnosed(t, checks["parallel unpacking"], "ok", "3 layers at once")
 	story.Diagnosed(t, checks["registry hosts"], "failed",
-		n.Path("etc/containerd/certs.d/registry.example.com/hosts.toml")+": unknown capability pul: containerd 2.", "correct the file")
+		n.Path("etc/containerd/certs.d/registry.example.com/hosts.toml")+": unknown capability: want pull, resolve, push, referrers: containerd 2.", "correct the file")
 	story.Diagnosed(t, checks["signature keys"], "failed", "no valid *.pem file in ", "the agent stages no image that requires a signature")
 	story.Diagnosed(t, checks["velum.yaml"], "failed", "503", "see the log of the registry")
 	story.Diagnosed(t, checks["clock"], "warning", "behind the clock of "+n.Registry.Host, "timedatectl")

@@ -12,6 +12,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/platform"
 )
 
@@ -67,7 +68,7 @@ func loadContainerd(root, path string) (file loadedFile, imports []string, err e
 		return file, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if err := toml.Unmarshal(data, &file); err != nil {
-		return file, nil, fmt.Errorf("%s: %w", path, err)
+		return file, nil, fmt.Errorf("%s: %w", path, outside.Syntax("TOML", err))
 	}
 	for _, name := range file.Imports {
 		if !filepath.IsAbs(name) {

@@ -132,7 +132,7 @@ func TestLoginsOfEachContainerd(t *testing.T) {
 // An unreadable configuration may have the login.
 func TestLoginsOfAnUnreadableConfiguration(t *testing.T) {
 	t.Parallel()
-	for name, text := range map[string]string{"no TOML": "password = 'secret", "an import is gone": "imports = ['/etc/gone.toml']\n"} {
+	for name, text := range map[string]string{"no TOML": "password = 'secret", "a password as a key": "secret = 1\nsecret = 2\n", "an import is gone": "imports = ['/etc/gone.toml']\n"} {
 		_, _, err := ContainerdLogin(platform.Detect(tree(t, kubeadms(map[string]string{"/etc/containerd/config.toml": text}))), "a", newest)
 		require.Error(t, err, name)
 		assert.NotContains(t, err.Error(), "secret", name)

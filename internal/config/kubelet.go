@@ -17,6 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/platform"
 	"github.com/kubic-project/image-update-agent/internal/unit"
+	"github.com/kubic-project/image-update-agent/internal/yamledit"
 )
 
 // kubeletKeys are the keys that are read from kubelet's configuration, and the flags that override them
@@ -122,8 +123,12 @@ func (k *kubelet) merge(file string, isNamed bool) {
 // kubeletKeysOf reads the keys of a file. For a duplicate key kubelet uses the last value.
 func kubeletKeysOf(data []byte) (map[string]*yaml.Node, error) {
 	var document yaml.Node
-	if err := yaml.Unmarshal(plainJSON(data), &document); err != nil || len(document.Content) == 0 {
-		return nil, err
+	plain := plainJSON(data)
+	if err := yaml.Unmarshal(plain, &document); err != nil {
+		return nil, yamledit.SyntaxError(plain, err)
+	}
+	if len(document.Content) == 0 {
+		return nil, nil
 	}
 	top := document.Content[0]
 	if top.Kind != yaml.MappingNode {

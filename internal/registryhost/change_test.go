@@ -27,9 +27,10 @@ func TestRefusals(t *testing.T) {
 		spoil func(t *testing.T, dir string)
 		want  string
 	}{
-		"no TOML":                      {files: map[string]string{file: "server = \n"}, want: "no TOML"},
+		"no TOML":                      {files: map[string]string{file: "server = \n"}, want: "not TOML: line 1, column 10"},
 		"a server with brackets":       {files: map[string]string{file: "server = \"https://[::1]:5000\"\n"}, want: "table for https://[::1]:5000, which has brackets in its name: name the server by its host name, or use --gate"},
-		"an authority that is missing": {files: map[string]string{file: "ca = \"none.pem\"\n"}, want: "unable to read CA cert \"DIR/registry.suse.com/none.pem\""},
+		"a password as a key, twice":   {files: map[string]string{file: "s3cr3t = 1\ns3cr3t = 2\n"}, want: "not TOML: line 2, column 1"},
+		"an authority that is missing": {files: map[string]string{file: "ca = \"none.pem\"\n"}, want: "DIR/registry.suse.com/none.pem: no such file"},
 		"an authority somewhere else":  {files: map[string]string{file: "ca = \"../ca.pem\"\n", "ca.pem": "CA"}, want: "no such file"},
 		"hosts in dotted keys":         {files: map[string]string{file: "host.\"https://m\".capabilities = [\"pull\"]\n"}, want: ""},
 		"the local registry by hand":   {files: map[string]string{file: "[host.\"" + localregistry.URL + "\"]\n[host.\"https://m\"]\n"}, want: "already names the local registry"},

@@ -4,7 +4,6 @@ package registryhost
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // dialTimeout is containerd's time limit to connect to the host before the local registry: a network that drops packets
@@ -50,7 +50,7 @@ type hostsFile struct {
 func parseHostsFile(text string) (hostsFile, error) {
 	var file hostsFile
 	if err := toml.Unmarshal([]byte(text), &file.whole); err != nil {
-		return hostsFile{}, fmt.Errorf("no TOML: %w", err)
+		return hostsFile{}, outside.Syntax("TOML", err)
 	}
 	part := &file.top
 	begun := ""
@@ -69,7 +69,7 @@ func parseHostsFile(text string) (hostsFile, error) {
 		*part = append(*part, s)
 	}
 	if begun != "" {
-		return hostsFile{}, errors.New("no TOML that is understood line by line")
+		return hostsFile{}, errors.New("not TOML that is understood line by line")
 	}
 	return file, nil
 }

@@ -86,10 +86,10 @@ var unprovenEdits = map[string]struct {
 	"lines of two keys":      {"a: 1\n", "key a: its lines do not spell this one key", yamledit.KeyEdit{"a", "a: 1\nb: 2\n"}},
 	"no newline":             {"a: 1\n", "key a: the lines do not end with a newline", yamledit.KeyEdit{"a", "a: 1"}},
 	"broken lines":           {"a: 1\n", "edited file: line 1: did not find expected", yamledit.KeyEdit{"a", "a: [\n"}},
-	"anchor of another":      {"a: &x 1\nb: *x\n", "edited file: line 2: unknown anchor 'x' referenced", yamledit.KeyEdit{"a", "a: 1\n"}},
+	"anchor of another":      {"a: &x 1\nb: *x\n", "edited file: line 2: an alias without its anchor: put a text that begins with * in quotes", yamledit.KeyEdit{"a", "a: 1\n"}},
 	"document end":           {"a: 1\n...\n", "edited file: line 3: did not find expected <document start>", yamledit.KeyEdit{"b", "b: 1\n"}},
 	"blank lines taken over": {"a: |+\n  x\nb: 1\n\nc: 2\n", `edited file: line 1: key "a" is not as intended`, yamledit.KeyEdit{"b", ""}},
-	"aliased value goes":     {"a: [&x 1]\nb: *x\n", "edited file: line 1: unknown anchor 'x' referenced", yamledit.KeyEdit{"a", ""}},
+	"aliased value goes":     {"a: [&x 1]\nb: *x\n", "edited file: line 1: an alias without its anchor: put a text that begins with * in quotes", yamledit.KeyEdit{"a", ""}},
 }
 
 func TestEditKeysChecksItsResult(t *testing.T) {

@@ -40,7 +40,8 @@ func SyntaxError(data []byte, err error) *Error {
 	}
 	line, problem := placeOf(err)
 	if name := unknownAnchor().FindStringSubmatch(problem); name != nil {
-		line = aliasLine(data, name[1])
+		// The name may be a password without its quotes.
+		line, problem = aliasLine(data, name[1]), "an alias without its anchor: put a text that begins with * in quotes"
 	}
 	if slices.Contains(inBlocks, problem) {
 		line = lineInBlock(data, line, problem)

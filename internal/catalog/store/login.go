@@ -28,7 +28,7 @@ func (environment) Resolve(of authn.Resource) (authn.Authenticator, error) {
 		Auths map[string]authn.AuthConfig `json:"auths"`
 	}
 	if err := json.Unmarshal([]byte(text), &config); err != nil {
-		return nil, fmt.Errorf("%s: %w", authVariable, outside.Error(err))
+		return nil, fmt.Errorf("%s: %w", authVariable, outside.Syntax("JSON with auths, as in docker's config.json", err))
 	}
 	for _, name := range []string{of.String(), of.RegistryStr()} {
 		if login, ok := config.Auths[name]; ok {

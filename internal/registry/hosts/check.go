@@ -51,14 +51,6 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// checkNamed rejects a file that cannot be read to its end.
-func checkNamed(name string) error {
-	if info, err := os.Stat(name); err == nil && info.IsDir() {
-		return nil // reading ends at once
-	}
-	return nodefile.Check(name, maxBundle)
-}
-
 // tables parses a hosts.toml; nil if it cannot be read or parsed. containerd logs that, and uses none of it.
 func tables(file string) map[string]any {
 	data, err := os.ReadFile(file)

@@ -50,7 +50,7 @@ func TestFilesThatHostsTOMLNames(t *testing.T) {
 		"hosts.toml is a FIFO":         {name: "hosts.toml", make: fifo, want: "hosts.toml: not a regular file"},
 		"hosts.toml is a device":       {name: "hosts.toml", make: device, want: "hosts.toml: not a regular file"},
 		"hosts.toml is too large":      {name: "hosts.toml", make: large(maxHostsFile + 1), want: "hosts.toml: too large: 1048577 bytes, at most 1048576"},
-		"as large as it may be":        {toml: "ca = \"x.pem\"\n", name: "x.pem", make: large(maxBundle), want: "unable to load CA cert"},
+		"as large as it may be":        {toml: "ca = \"x.pem\"\n", name: "x.pem", make: large(maxBundle), want: "x.pem: no certificates"},
 		"a file that is not there":     {toml: "ca = \"none.pem\"\n", want: "none.pem: no such file"},
 		"a certificate, and nothing":   {toml: "ca = \"CA\"\n"},
 	}

@@ -68,7 +68,7 @@ func rewritten(read map[string]any) string {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		host, _ := all[name].(map[string]any)
 		if rules, _ := host["rewrite"].(map[string]any); len(rules) > 0 {
-			return name
+			return outside.Text(name)
 		}
 	}
 	return ""
@@ -84,7 +84,7 @@ func readDir(ctx context.Context, dir string) Dir {
 		HostDir: func(string) (string, error) { return dir, nil },
 	})
 	hosts, err := configure(noServer)
-	found.Err, found.Unparsed = outside.Error(err), outside.Error(logged.err)
+	found.Err, found.Unparsed = refused(err), refused(logged.err)
 	file := filepath.Join(dir, "hosts.toml")
 	read := tables(file)
 	found.Unasked, found.Only2 = unasked(file, read), only2(read, 0)
@@ -214,24 +214,31 @@ func (l *errorLog) Format(e *log.Entry) ([]byte, error) {
 	return nil, nil
 }
 
-// maskedFormat masks secrets in the log of containerd's parser, which quotes URLs.
-type maskedFormat struct {
+// refusedFormat writes the errors of containerd's parser without the words of hosts.toml.
+type refusedFormat struct {
 	of interface {
 		Format(*log.Entry) ([]byte, error)
 	}
 }
 
 // Format implements logrus' Formatter.
-func (m maskedFormat) Format(e *log.Entry) ([]byte, error) {
-	line, err := m.of.Format(e)
-	return []byte(outside.Mask(string(line))), err
+func (f refusedFormat) Format(e *log.Entry) ([]byte, error) {
+	e.Message = outside.Text(e.Message)
+	for key, value := range e.Data {
+		if err, is := value.(error); is {
+			e.Data[key] = refused(err)
+		} else {
+			e.Data[key] = outside.Text(fmt.Sprint(value))
+		}
+	}
+	return f.of.Format(e)
 }
 
-// masked makes the context's logger, containerd's own unless another was set, mask secrets.
-func masked(ctx context.Context) context.Context {
+// quiet makes the context's logger, containerd's own unless another was set, omit the words of hosts.toml.
+func quiet(ctx context.Context) context.Context {
 	of := log.G(ctx).Logger
 	logger := another(of)
-	logger.SetFormatter(maskedFormat{of.Formatter})
+	logger.SetFormatter(refusedFormat{of.Formatter})
 	logger.SetOutput(of.Out)
 	logger.SetLevel(of.GetLevel())
 	return log.WithLogger(ctx, logger.WithFields(nil))

@@ -34,13 +34,13 @@ var hostsFiles = map[string]struct {
 	"a ca":                 {toml: "[host.\"https://m1\"]\nca = \"CA\"\n", table: true, authorities: true},
 	"a ca of the server":   {toml: "server = \"https://m1\"\nca = [\"CA\"]\n", server: "m1", authorities: true},
 	"plain http with a ca": {toml: "[host.\"http://m1:80\"]\nca = \"CA\"\n", table: true, authorities: true},
-	"no toml":              {toml: "[host.\"https://m1\"\n", unparsed: "toml"},
-	"unknown capability":   {toml: "[host.\"https://m1\"]\ncapabilities = [\"pul\"]\n", unparsed: "unknown capability pul"},
-	"a type":               {toml: "server = 5\n", unparsed: "toml"},
-	"a timeout":            {toml: "[host.\"https://m1\"]\ndial_timeout = \"soon\"\n", unparsed: "invalid duration"},
-	"a url":                {toml: "[host.\"https://m1:port\"]\n", unparsed: "unable to parse server"},
+	"no toml":              {toml: "[host.\"https://m1\"\n", unparsed: "not TOML as containerd reads it: line 1, column 19"},
+	"unknown capability":   {toml: "[host.\"https://m1\"]\ncapabilities = [\"pul\"]\n", unparsed: "unknown capability: want pull"},
+	"a type":               {toml: "server = 5\n", unparsed: "not TOML as containerd reads it: line 1"},
+	"a timeout":            {toml: "[host.\"https://m1\"]\ndial_timeout = \"soon\"\n", unparsed: "dial_timeout: want a duration"},
+	"a url":                {toml: "[host.\"https://m1:port\"]\n", unparsed: "a host, or the server, is not a URL"},
 	"a ca that is not":     {toml: "[host.\"https://m1\"]\nca = \"none.pem\"\n", err: "none.pem"},
-	"no certificates":      {toml: "[host.\"https://m1\"]\nca = \"hosts.toml\"\n", err: "unable to load CA cert"},
+	"no certificates":      {toml: "[host.\"https://m1\"]\nca = \"hosts.toml\"\n", err: "hosts.toml: no certificates"},
 }
 
 func TestDirs(t *testing.T) {

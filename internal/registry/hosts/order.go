@@ -3,6 +3,7 @@
 package hosts
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -47,11 +48,8 @@ func Order(ctx context.Context, dir, namespace string) ([]Host, error) {
 			return dir, nil
 		},
 	})(namespace)
-	if err == nil {
-		err = logged.err
-	}
-	if err != nil {
-		return nil, err
+	if err = cmp.Or(err, logged.err); err != nil {
+		return nil, refused(err)
 	}
 	order := make([]Host, len(made))
 	for i, m := range made {

@@ -74,7 +74,7 @@ type namespace struct {
 func New(certsDirs []string, client Client) *Set {
 	s := &Set{CheckEvery: CheckEvery, find: firstDir(certsDirs), client: client, kept: map[string]namespace{}}
 	// The context only carries containerd's logger; the hosts live longer than any request.
-	s.parse = config.ConfigureHosts(masked(context.Background()), config.HostOptions{
+	s.parse = config.ConfigureHosts(quiet(context.Background()), config.HostOptions{
 		HostDir: func(name string) (string, error) {
 			dir, _, err := s.dir(name)
 			return dir, err
@@ -147,7 +147,7 @@ func (s *Set) read(name string) ([]docker.RegistryHost, error) {
 	}
 	hosts, err := s.parse(name)
 	if err != nil {
-		return nil, err
+		return nil, refused(err)
 	}
 	s.client.Authorize(hosts)
 	return hosts, nil
