@@ -65,7 +65,7 @@ func (h Webhook) Send(ctx context.Context, c Change) error {
 	case ctx.Err() == nil && limited.Err() != nil:
 		err = fmt.Errorf("not sent within %s", h.Timeout)
 	}
-	return fmt.Errorf("webhook %s: %s: %w", h.Name, at.Host, outside.Error(h.hide(err, at)))
+	return fmt.Errorf("webhook %s: %s: %w", h.Name, at.Host, outside.Error(outside.Unsaid(err, partsOf(at)...)))
 }
 
 func (h Webhook) attempts(ctx context.Context, at *url.URL, c Change) error {
@@ -115,7 +115,7 @@ func (h Webhook) post(ctx context.Context, at *url.URL, id string, body []byte) 
 	}
 	resp, err := transport.RoundTrip(req) // a transport follows no redirect
 	if err != nil {
-		return err
+		return outside.Unsaid(err, outside.Sent(req, h.Proxy)...)
 	}
 	defer resp.Body.Close()
 	switch code := resp.StatusCode; code / 100 {
@@ -187,15 +187,26 @@ func (h Webhook) url() (*url.URL, error) {
 	return u, nil
 }
 
-// hide removes the part of the URL after the host from an error.
-func (h Webhook) hide(err error, at *url.URL) error {
-	text := err.Error()
-	for _, part := range []string{at.RequestURI(), at.Path, at.RawQuery} {
-		if len(part) > 1 && strings.Contains(text, part) {
-			return errors.New(strings.ReplaceAll(text, part, "..."))
+// minSegment is the length from which a segment of the path may be a secret, and not a version such as v1.
+const minSegment = 4
+
+// partsOf returns the parts of the URL after the host, each of which may be secret.
+func partsOf(at *url.URL) []string {
+	parts := []string{at.RawQuery, at.Fragment}
+	for _, path := range []string{at.RequestURI(), at.EscapedPath(), at.Path} {
+		if len(path) > 1 {
+			parts = append(parts, path)
 		}
 	}
-	return err
+	for segment := range strings.SplitSeq(at.Path, "/") {
+		if len(segment) >= minSegment {
+			parts = append(parts, segment)
+		}
+	}
+	for _, values := range at.Query() {
+		parts = append(parts, values...)
+	}
+	return parts
 }
 
 // secret returns the only line of a file that only root may read.

@@ -5,6 +5,7 @@ package hook
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -253,6 +255,31 @@ func TestThePathOfAWebhookIsInNoError(t *testing.T) {
 	assert.NotContains(t, err.Error(), "horse")
 }
 
+// Nor need a token look like one.
+func TestATokenThatTheServerEchoesIsInNoError(t *testing.T) {
+	t.Parallel()
+	for name, echo := range map[string]func(*http.Request) string{
+		"in a status line": func(r *http.Request) string { return "HTTP/1.1 " + strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ") },
+		"in a header":      func(r *http.Request) string { return "HTTP/1.1 200 OK\r\n" + r.Header.Get("Authorization") },
+		"in base64": func(r *http.Request) string {
+			return base64.StdEncoding.EncodeToString([]byte(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")))
+		},
+		"a part of the path": func(r *http.Request) string { return path.Base(r.URL.Path) },
+		"of the query":       func(r *http.Request) string { return r.URL.Query().Get("key") },
+	} {
+		s := serve(t, func(w http.ResponseWriter, r *http.Request) { hijack(w, echo(r)+"\r\n\r\n") })
+		h := s.webhook(t)
+		h.TokenFile = private(t, "correct-horse\n")
+		h.URLFile = private(t, s.URL+"/services/battery?key=staple\n")
+		err := h.Send(t.Context(), velumIsStaged())
+		require.ErrorContains(t, err, "malformed", name)
+		require.ErrorContains(t, err, "***", name)
+		for _, secret := range []string{"horse", "Y29ycmVjd", "battery", "staple"} {
+			assert.NotContains(t, err.Error(), secret, name)
+		}
+	}
+}
+
 // The body of an answer is not read, so neither its size nor its speed matters.
 func TestEndlessAnswerIsNotRead(t *testing.T) {
 	t.Parallel()
@@ -334,17 +361,17 @@ func TestWebhookGoesThroughTheProxy(t *testing.T) {
 			}
 			line, _ := bufio.NewReader(conn).ReadString('\n')
 			asked <- line
-			_, _ = io.WriteString(conn, "HTTP/1.1 502 Bad Gateway\r\n\r\n")
+			_, _ = io.WriteString(conn, "HTTP/1.1 502 Bad Gateway for correct-horse\r\n\r\n")
 			_ = conn.Close()
 		}
 	})
 	t.Cleanup(func() { _ = listener.Close(); done.Wait() })
 	s := serve(t, accepts)
 	h := s.webhook(t)
-	h.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: listener.Addr().String(), User: url.UserPassword("user", token)})
+	h.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: listener.Addr().String(), User: url.UserPassword("user", "correct-horse")})
 	err = h.Send(t.Context(), velumIsStaged())
 	require.ErrorContains(t, err, "Bad Gateway")
-	assert.NotContains(t, err.Error(), token)
+	assert.NotContains(t, err.Error(), "horse")
 	assert.Equal(t, "CONNECT "+s.Listener.Addr().String()+" HTTP/1.1\r\n", <-asked)
 	assert.Empty(t, s.requests())
 }

@@ -7,6 +7,8 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Request returns a request to the API server with the token, and with a body of JSON unless it is nil. path begins
@@ -37,8 +39,21 @@ type Status struct {
 	About   string // the resource, such as leases; empty: unknown
 }
 
-// ReadStatus reads a Status. It returns false if the answer is not from an API server, as that of a proxy.
-func ReadStatus(body []byte) (Status, bool) {
+// Unsaid returns an error of a request without the token, which a server or a proxy may quote.
+func (c Config) Unsaid(err error) error { return outside.Unsaid(err, c.secrets()...) }
+
+// secrets are what is sent to the server and to the proxy.
+func (c Config) secrets() []string {
+	secrets := []string{c.Token}
+	if c.Proxy != nil {
+		secrets = append(secrets, outside.Sent(&http.Request{URL: c.Proxy}, nil)...)
+	}
+	return secrets
+}
+
+// ReadStatus reads a Status, without the token, which a server may quote. It returns false if the answer is not from an
+// API server, as that of a proxy.
+func (c Config) ReadStatus(body []byte) (Status, bool) {
 	var said struct {
 		Kind    string `json:"kind"`
 		Reason  string `json:"reason"`
@@ -51,5 +66,6 @@ func ReadStatus(body []byte) (Status, bool) {
 	if json.Unmarshal(body, &said) != nil || said.Kind != "Status" {
 		return Status{}, false
 	}
-	return Status{Reason: said.Reason, Message: said.Message, About: said.Details.Kind}, true
+	unsaid := func(text string) string { return outside.UnsaidText(text, c.secrets()...) }
+	return Status{Reason: unsaid(said.Reason), Message: unsaid(said.Message), About: said.Details.Kind}, true
 }

@@ -11,7 +11,7 @@
 //   - Every change is a PUT with the resourceVersion that was read, so that the API server rejects it if anything else
 //     has changed the Lease. A request that is answered late can change nothing after Lock or Unlock has returned nil.
 //   - The node has the lock only if the API server has just written it: what was read is never enough.
-//   - Creating the Lease grants nothing.
+//   - Creating the Lease grants nothing, nor does a Lease that is being deleted.
 //   - A Lease with leaseDurationSeconds belongs to another program, and is not changed.
 //   - The client reads the kubeconfig for each call, sends requests only in Lock, Unlock and Read, and keeps no
 //     connection between them. The size and time of answers are limited; redirects are not followed.
@@ -89,13 +89,20 @@ func (c *Client) Lock(ctx context.Context) (fleet.LockAnswer, error) {
 		if l.holder() != "" && !c.has(l) {
 			return s.taken(ctx, l)
 		}
+		if l.isLeaving() {
+			return fleet.LockAnswer{}, s.strange(errLeaving)
+		}
 		retained := c.has(l)
 		l.take(c.o.Node, c.o.Machine, c.o.Now())
 		l, err = s.put(ctx, l)
 		if isReason(err, reasonConflict) {
 			continue
 		}
-		if err == nil && !c.has(l) {
+		switch {
+		case err != nil:
+		case l.isLeaving():
+			err = s.strange(errLeaving)
+		case !c.has(l):
 			err = s.strange(fmt.Errorf("wrote holderIdentity %.64q instead of this node", l.holder()))
 		}
 		if err != nil {

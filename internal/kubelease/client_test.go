@@ -3,6 +3,7 @@
 package kubelease_test
 
 import (
+	"encoding/json"
 	"errors"
 	"maps"
 	"net/http"
@@ -76,6 +77,39 @@ func TestWhatIsWritten(t *testing.T) {
 	require.NoError(t, c.Unlock(t.Context()))
 	l = s.leaseOf(name)
 	assert.Equal(t, map[string]any{"renewTime": "2026-05-01T12:00:00.123456Z", "leaseTransitions": 7.0}, l["spec"])
+}
+
+// A Lease that is being deleted vanishes with its holder when the last finalizer is gone: nobody gets it any more.
+func TestALeaseThatIsBeingDeletedIsNotGranted(t *testing.T) {
+	t.Parallel()
+	deleting := func(l map[string]any) {
+		metadata := l["metadata"].(map[string]any)
+		metadata["deletionTimestamp"], metadata["finalizers"] = "2026-01-02T03:04:05Z", []string{"example.com/keep"}
+	}
+	s := start(t)
+	s.edit(name, func(map[string]any) {})
+	s.editAll(name, deleting)
+	n := as(t, s, "node-1")
+	_, err := n.Lock(t.Context())
+	require.ErrorContains(t, err, "the Lease is being deleted")
+	assert.Empty(t, s.holder(name))
+
+	s.edit(name, nil)
+	_, err = n.Lock(t.Context())
+	require.NoError(t, err)
+	s.editAll(name, deleting)
+	_, err = n.Lock(t.Context())
+	require.ErrorContains(t, err, "the Lease is being deleted", "also while the node holds it")
+	_, err = as(t, s, "node-2").Lock(t.Context())
+	require.ErrorContains(t, err, "held by node-1")
+	require.NoError(t, n.Unlock(t.Context()))
+	assert.Empty(t, s.holder(name))
+
+	s = start(t)
+	s.edit(name, func(map[string]any) {})
+	s.written = deleting // a server that writes what it is about to delete
+	_, err = as(t, s, "node-1").Lock(t.Context())
+	require.ErrorContains(t, err, "the Lease is being deleted")
 }
 
 // What a person or another program does to the Lease.
@@ -269,9 +303,16 @@ func TestRefusals(t *testing.T) {
 		assert.Empty(t, s.holder(name), title)
 	}
 
+	echo := start(t)
+	echo.before = func(*http.Request) int { return 403 }
+	echo.message = "unknown token " + token
+	_, err := as(t, echo, "node-1").Lock(t.Context())
+	require.ErrorContains(t, err, "403: unknown token ***")
+	assert.NotContains(t, err.Error(), token)
+
 	s := start(t)
 	s.namespaces = nil
-	_, err := as(t, s, "node-1").Lock(t.Context())
+	_, err = as(t, s, "node-1").Lock(t.Context())
 	require.ErrorContains(t, err, `: 404: namespaces "kube-system" not found`)
 	s.Close()
 	n := as(t, s, "node-1", func(o *kubelease.Options) { o.Patience = 0 })
@@ -317,14 +358,17 @@ func TestUnsentRequests(t *testing.T) {
 func TestWrongAnswers(t *testing.T) {
 	t.Parallel()
 	for title, edit := range map[string]func(l map[string]any){
-		"another name":       func(l map[string]any) { l["metadata"].(map[string]any)["name"] = "x" },
-		"another namespace":  func(l map[string]any) { l["metadata"].(map[string]any)["namespace"] = "x" },
-		"another kind":       func(l map[string]any) { l["kind"] = "Pod" },
-		"another version":    func(l map[string]any) { l["apiVersion"] = "coordination.k8s.io/v1beta1" },
-		"no metadata":        func(l map[string]any) { delete(l, "metadata") },
-		"wrong annotations":  func(l map[string]any) { l["metadata"].(map[string]any)["annotations"] = 1 },
-		"a list as spec":     func(l map[string]any) { l["spec"] = []string{} },
-		"a number as a name": func(l map[string]any) { l["metadata"].(map[string]any)["name"] = 1 },
+		"another name":          func(l map[string]any) { l["metadata"].(map[string]any)["name"] = "x" },
+		"another namespace":     func(l map[string]any) { l["metadata"].(map[string]any)["namespace"] = "x" },
+		"another kind":          func(l map[string]any) { l["kind"] = "Pod" },
+		"another version":       func(l map[string]any) { l["apiVersion"] = "coordination.k8s.io/v1beta1" },
+		"no metadata":           func(l map[string]any) { delete(l, "metadata") },
+		"wrong annotations":     func(l map[string]any) { l["metadata"].(map[string]any)["annotations"] = 1 },
+		"a list as spec":        func(l map[string]any) { l["spec"] = []string{} },
+		"no resourceVersion":    func(l map[string]any) { delete(l["metadata"].(map[string]any), "resourceVersion") },
+		"an empty one":          func(l map[string]any) { l["metadata"].(map[string]any)["resourceVersion"] = "" },
+		"a number as a version": func(l map[string]any) { l["metadata"].(map[string]any)["resourceVersion"] = 7 },
+		"a number as a name":    func(l map[string]any) { l["metadata"].(map[string]any)["name"] = 1 },
 	} {
 		s := start(t)
 		n := as(t, s, "node-1")
@@ -334,6 +378,21 @@ func TestWrongAnswers(t *testing.T) {
 		_, err = n.Lock(t.Context())
 		require.ErrorContains(t, err, ": 200: the answer is not a Lease", title)
 		require.ErrorContains(t, n.Unlock(t.Context()), ": 200: the answer is not a Lease", title)
+	}
+
+	// An answer is read up to its limit.
+	for padding, want := range map[int]string{256 << 10: "", 256<<10 + 1: "too large"} {
+		s := start(t)
+		s.edit(name, func(map[string]any) {})
+		size, err := json.Marshal(s.leaseOf(name))
+		require.NoError(t, err)
+		s.padding = padding - len(size) - 1 // and the newline of the encoder
+		_, err = as(t, s, "node-1").Read(t.Context())
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, want)
 	}
 
 	// An API server, or its webhook, that writes another holder.

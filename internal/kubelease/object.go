@@ -44,6 +44,7 @@ func (f fields) set(name string, value any) {
 
 var (
 	errNoLease = errors.New("the answer is not a Lease")
+	errLeaving = errors.New("the Lease is being deleted: it locks nothing until its finalizers have run and it exists anew")
 	errForeign = errors.New("the Lease has leaseDurationSeconds: it belongs to another program; choose another name")
 )
 
@@ -79,6 +80,12 @@ func parse(body []byte, namespace, name string) (*object, error) {
 
 func (l *object) holder() string  { return l.Spec.text("holderIdentity") }
 func (l *object) machine() string { return l.annotations[machineKey] }
+
+// isLeaving reports whether the Lease is being deleted: with its last finalizer it vanishes, and so does its holder.
+func (l *object) isLeaving() bool {
+	raw, has := l.Metadata["deletionTimestamp"]
+	return has && string(raw) != "null"
+}
 
 // take makes a node the holder. The time at which it became the holder stays.
 func (l *object) take(node, machine string, now time.Time) {

@@ -98,7 +98,7 @@ func (s *session) refused(resp *http.Response, body []byte) error {
 			e.RetryAt = latest
 		}
 	}
-	said, isStatus := kubeconfig.ReadStatus(body)
+	said, isStatus := s.config.ReadStatus(body)
 	switch {
 	case !isStatus:
 		e.Err = errors.New("the answer is not from an API server")
@@ -135,7 +135,7 @@ func (s *session) failed(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer within %s", s.o.Timeout)
 	}
-	return &fleet.LockError{Lock: s.title(), Server: s.config.Host(), Err: outside.Error(err), Unsent: !s.written}
+	return &fleet.LockError{Lock: s.title(), Server: s.config.Host(), Err: outside.Error(s.config.Unsaid(err)), Unsent: !s.written}
 }
 
 // strange returns the error for a success with an unusable answer.

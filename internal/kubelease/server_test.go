@@ -3,6 +3,7 @@
 package kubelease_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -31,6 +32,9 @@ type server struct {
 	before func(r *http.Request) int
 	// rewrite, if set, changes the spec of each Lease that is written.
 	rewrite    func(spec map[string]any)
+	message    string                     // of refusals; empty: another
+	written    func(lease map[string]any) // changes each Lease that is written; nil: nothing
+	padding    int                        // spaces before each answer
 	namespaces []string
 	nodes      []string
 
@@ -148,10 +152,11 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 	} else {
-		answer = status(code, "", "as the test wants", "")
+		answer = status(code, "", cmp.Or(s.message, "as the test wants"), "")
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
+	_, _ = io.WriteString(w, strings.Repeat(" ", s.padding))
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
@@ -212,6 +217,9 @@ func (s *server) lease(method, namespace, name string, l map[string]any) (int, a
 	case object(has, "metadata")["resourceVersion"]:
 		if s.rewrite != nil {
 			s.rewrite(object(l, "spec"))
+		}
+		if s.written != nil {
+			s.written(l)
 		}
 		return 200, s.store(key, l)
 	}

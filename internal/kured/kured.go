@@ -146,20 +146,20 @@ func (l Lock) ask(ctx context.Context, k kubeconfig.Config) (daemonSet, error) {
 	transport.DisableKeepAlives, transport.DisableCompression, transport.MaxResponseHeaderBytes = true, true, maxHeader
 	resp, err := transport.RoundTrip(req) // a transport follows no redirect
 	if err != nil {
-		return daemonSet{}, err
+		return daemonSet{}, k.Unsaid(err)
 	}
 	defer resp.Body.Close()
 	body, err := outside.ReadAll(resp.Body, maxBody)
 	if err != nil {
 		return daemonSet{}, err
 	}
-	return l.read(resp.StatusCode, body)
+	return l.read(k, resp.StatusCode, body)
 }
 
 // read returns the DaemonSet of an answer.
-func (l Lock) read(code int, body []byte) (daemonSet, error) {
+func (l Lock) read(k kubeconfig.Config, code int, body []byte) (daemonSet, error) {
 	namespace, name, _ := strings.Cut(l.DaemonSet, "/")
-	status, isStatus := kubeconfig.ReadStatus(body)
+	status, isStatus := k.ReadStatus(body)
 	isMissing := isStatus && status.Reason == kubeconfig.ReasonNotFound && status.About == "daemonsets"
 	switch {
 	case code == http.StatusNotFound && isMissing:

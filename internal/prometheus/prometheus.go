@@ -62,7 +62,7 @@ type answer struct {
 
 // Query evaluates an expression that yields an instant vector, at the server's time.
 func (c *Client) Query(ctx context.Context, expr string) ([]fleet.Sample, error) {
-	body, code, err := c.post(ctx, url.Values{"query": {expr}})
+	body, code, sent, err := c.post(ctx, url.Values{"query": {expr}})
 	if err != nil {
 		return nil, fmt.Errorf("prometheus: %w", outside.Error(err))
 	}
@@ -70,13 +70,13 @@ func (c *Client) Query(ctx context.Context, expr string) ([]fleet.Sample, error)
 	err = json.Unmarshal(body, &got)
 	switch {
 	case err == nil && got.Error != "":
-		return nil, fmt.Errorf("prometheus: %s", outside.Text(got.Error))
+		return nil, fmt.Errorf("prometheus: %s", outside.Text(outside.UnsaidText(got.Error, sent...)))
 	case code != http.StatusOK:
 		return nil, fmt.Errorf("prometheus: status %d", code)
 	case err != nil || got.Status != "success" || got.Data.ResultType != "vector":
 		return nil, errors.New("prometheus: the answer is not that of its query API")
 	case len(got.Warnings) > 0:
-		return nil, fmt.Errorf("prometheus: incomplete answer: %s", outside.Text(got.Warnings[0]))
+		return nil, fmt.Errorf("prometheus: incomplete answer: %s", outside.Text(outside.UnsaidText(got.Warnings[0], sent...)))
 	}
 	out := make([]fleet.Sample, 0, len(got.Data.Result))
 	for _, r := range got.Data.Result {
@@ -91,27 +91,29 @@ func (c *Client) Query(ctx context.Context, expr string) ([]fleet.Sample, error)
 	return out, nil
 }
 
-func (c *Client) post(ctx context.Context, form url.Values) (body []byte, code int, err error) {
+// post sends a query; sent are the secrets that the answer may quote.
+func (c *Client) post(ctx context.Context, form url.Values) (body []byte, code int, sent []string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.query, strings.NewReader(form.Encode()))
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, nil, err
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("User-Agent", c.agent)
 	if c.tokenFile != "" {
 		token, err := c.token()
 		if err != nil {
-			return nil, 0, err
+			return nil, 0, nil, err
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
+	sent = outside.Sent(req, http.ProxyFromEnvironment)
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, nil, outside.Unsaid(err, sent...)
 	}
 	defer resp.Body.Close()
 	body, err = outside.ReadAll(resp.Body, maxAnswer)
-	return body, resp.StatusCode, err
+	return body, resp.StatusCode, sent, err
 }
 
 func (c *Client) token() (string, error) {

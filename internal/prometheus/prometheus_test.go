@@ -3,6 +3,7 @@
 package prometheus
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -93,6 +94,23 @@ func TestLogin(t *testing.T) {
 	_, err = withPassword.Query(t.Context(), "up")
 	require.NoError(t, err)
 	assert.Equal(t, "Basic dTpw", <-seen)
+
+	for _, answer := range []string{`{"error": "unknown %[1]s %[2]s"}`, vector + `,"warnings":["%[1]s %[2]s"]}`} {
+		echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, password, _ := r.BasicAuth()
+			_, _ = fmt.Fprintf(w, answer, r.Header.Get("Authorization"), password)
+		}))
+		defer echo.Close()
+		for server, tokenFile := range map[string]string{echo.URL: file, strings.Replace(echo.URL, "://", "://u:horse@", 1): ""} {
+			client, err := New(server, tokenFile, "test")
+			require.NoError(t, err)
+			_, err = client.Query(t.Context(), "up")
+			require.ErrorContains(t, err, "***")
+			assert.NotContains(t, err.Error(), "a-token")
+			assert.NotContains(t, err.Error(), "horse")
+			assert.NotContains(t, err.Error(), "dTpob3JzZQ")
+		}
+	}
 
 	require.NoError(t, os.Remove(file))
 	_, err = withToken.Query(t.Context(), "up")

@@ -154,7 +154,7 @@ func TestAuthorityOfAHost(t *testing.T) {
 		{"Docker's directory, another ending", func(ca string) map[string]string { return map[string]string{"b.pem": ca} }, unknown},
 		{"no certificate", func(string) map[string]string {
 			return map[string]string{"hosts.toml": `ca = "own.pem"`, "own.pem": "-----BEGIN"}
-		}, "unable to load CA cert"},
+		}, "own.pem: no certificates"},
 	}
 	for _, form := range forms {
 		t.Run(form.title, func(t *testing.T) {

@@ -71,6 +71,9 @@ func kindOf(err error) error {
 		!hasCode(err, transport.BlobUploadUnknownErrorCode) {
 		return release.ErrNotFound
 	}
+	if e, ok := errors.AsType[*transport.Error](err); ok {
+		return outside.Error(outside.Unsaid(err, outside.Sent(e.Request, nil)...))
+	}
 	if failed, is := err.(*url.Error); is { //nolint:errorlint // the outermost: its text is what is shown
 		if u, parseErr := url.Parse(failed.URL); parseErr == nil {
 			u.RawQuery, u.Fragment, u.User = "", "", nil

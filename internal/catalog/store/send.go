@@ -89,7 +89,7 @@ func (s sender) once(r *http.Request, body []byte) (*http.Response, error) {
 	sent.GetBody = nil
 	resp, err := s.inner.RoundTrip(sent)
 	if err != nil {
-		err = w.cause(err)
+		err = outside.Unsaid(w.cause(err), outside.Sent(sent, http.ProxyFromEnvironment)...)
 		w.end()
 		return nil, err
 	}

@@ -25,11 +25,13 @@ var refusals = []struct{ begins, means string }{
 	{"unable to cast ", "a header, ca or client has the wrong type"},
 	{"invalid pair ", "client: want pairs of a certificate and its key"},
 	{"time: ", `dial_timeout: want a duration such as "5s"`},
-	{"failed to load X509 key pair", "client: not a certificate with its key"},
 }
 
-// noCertificates begins containerd's error of a readable ca without certificates.
-const noCertificates = "unable to load CA cert "
+// The beginnings of containerd's errors of files that hosts.toml names.
+const (
+	noCertificates = "unable to load CA cert "
+	noPair         = "failed to load X509 key pair: "
+)
 
 // refused returns an error of containerd's parser without the words of hosts.toml, which it quotes.
 func refused(err error) error {
@@ -43,6 +45,9 @@ func refused(err error) error {
 	if quoted, is := strings.CutPrefix(text, noCertificates); is {
 		path, _ := strconv.Unquote(quoted)
 		return fmt.Errorf("%s: %w", shownPath(path), errNoCertificates)
+	}
+	if cause, is := strings.CutPrefix(text, noPair); is {
+		return errors.New("client: " + outside.Text(cause)) // Go's words about PEM and its key
 	}
 	for _, r := range refusals {
 		if strings.HasPrefix(text, r.begins) {

@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"sync"
 	"time"
+
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // DialFunc connects, as net.Dialer's DialContext does.
@@ -124,6 +126,7 @@ func (t *transport) send(
 	}
 	t.client.counters.requests[purposeOf(ctx).kind].Add(1)
 	if err != nil {
+		err = outside.Unsaid(err, outside.Sent(own, t.client.options.Proxy)...)
 		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && s.sent && ctx.Err() == nil {
 			err = &Silent{err}
 		}
