@@ -42,9 +42,11 @@ image-update-agent-hook.path notices a change. The daemon does not wait for it.`
 			if err != nil {
 				// The due file is removed all the same, or the path unit would start this again
 				// at once, for ever.
-				return errors.Join(err, hook.New("", filepath.Join(a.root, hook.UnitDir)).Take())
+				_, errTake := hook.New("", filepath.Join(a.root, hook.UnitDir)).Take()
+				return errors.Join(err, errTake)
 			}
-			if err := s.outbox().Take(); err != nil {
+			requested, err := s.outbox().Take()
+			if err != nil {
 				return err
 			}
 			if !s.Hooks.Configured() {
@@ -53,7 +55,7 @@ image-update-agent-hook.path notices a change. The daemon does not wait for it.`
 			log := logger(a.err, s.Log)
 			return hook.Runner{
 				Outbox: s.outbox(), Node: s.name(), Refresh: s.Hooks.SaltRefresh, Event: s.Hooks.SaltEvent,
-				SaltCall: s.saltCall(a), Exec: s.hookProgram(a), Webhooks: s.webhooks(log), Log: log,
+				SaltCall: s.saltCall(a), Exec: s.hookProgram(a), Webhooks: s.webhooks(log), ByHand: !requested, Log: log,
 			}.Run(cmd.Context())
 		},
 	}

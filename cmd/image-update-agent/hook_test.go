@@ -301,7 +301,8 @@ func TestAGrainThatIsWrittenIsDue(t *testing.T) {
 		to := announcer(s, slog.New(slog.DiscardHandler))
 		require.NoError(t, to.Announce(t.Context(), status.Announcement{State: "current"}))
 		assert.Equal(t, want, h.isDue())
-		require.NoError(t, s.outbox().Take())
+		_, err := s.outbox().Take()
+		require.NoError(t, err)
 		require.NoError(t, to.Announce(t.Context(), status.Announcement{State: "current"}))
 		assert.False(t, h.isDue(), "nothing was written")
 	}

@@ -99,7 +99,7 @@ func TestHostWebhook(t *testing.T) {
 		assert.NotContains(t, said, "s3cr3t")
 		c.away(false)
 		assert.Contains(t, h.ReadFile("/var/lib/image-update-agent/hook-retry.json"), `"failures":`)
-		h.WriteFile("/var/lib/image-update-agent/hook-retry.json", `{"failures":1,"after":"2026-01-01T00:00:00Z"}`)
+		h.WriteFile("/var/lib/image-update-agent/hook-retry.json", `{"consumers":{"chat":{"failures":1,"after":"2026-01-01T00:00:00Z"}}}`)
 		h.Must("systemctl", "restart", host.Service)
 		hostSays(t, h, "check")
 		c.awaits(t, fmt.Sprintf(staged, n.Registry.Host, "4.0.0-rev1-build1.2"))

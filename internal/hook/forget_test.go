@@ -29,7 +29,7 @@ func TestRemovedConsumerIsForgotten(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, delivered())
 		}
-		require.NoError(t, d.Ended(true, time.Now()))
+		require.NoError(t, d.Ended(map[string]error{Programs: errRefused}, time.Now()))
 		others := []string{"status.json", "hookjson", "hook..json", "hook.a.json.bak", "ahook.a.json"}
 		for _, name := range others {
 			require.NoError(t, os.WriteFile(filepath.Join(d.stateDir, name), nil, 0o600))
@@ -45,6 +45,6 @@ func TestRemovedConsumerIsForgotten(t *testing.T) {
 		for _, name := range others {
 			assert.FileExists(t, filepath.Join(d.stateDir, name))
 		}
-		assert.Equal(t, len(c.kept) == 0, next.retry() == retry{}, "without hooks nothing is tried again")
+		assert.Equal(t, len(c.kept) == 0, len(next.retries().Of) == 0, "without hooks nothing is tried again")
 	}
 }

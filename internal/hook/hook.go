@@ -145,13 +145,14 @@ func (d *Outbox) due() error {
 	return nil
 }
 
-// Take removes the due file; a missing file is not an error. A later change requests another run.
-func (d *Outbox) Take() error {
-	err := os.Remove(filepath.Join(d.runtimeDir, DueFile))
+// Take removes the due file, and reports whether there was one: the daemon requested the run. A later change requests
+// another run.
+func (d *Outbox) Take() (requested bool, err error) {
+	err = os.Remove(filepath.Join(d.runtimeDir, DueFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("hook: %w", err)
+		return false, fmt.Errorf("hook: %w", err)
 	}
-	return nil
+	return err == nil, nil
 }
 
 // Change returns the difference between the last announcement delivered to a consumer and the current one. delivered

@@ -203,8 +203,12 @@ func TestNoRunWithoutAChange(t *testing.T) {
 	s := running("failed", "1", "", false)
 	require.NoError(t, d.Announce(t.Context(), failing(s, "after 3m", "once")))
 	assert.True(t, isDue(t, d))
-	require.NoError(t, d.Take())
-	require.NoError(t, d.Take(), "there is none")
+	requested, err := d.Take()
+	require.NoError(t, err)
+	assert.True(t, requested)
+	requested, err = d.Take()
+	require.NoError(t, err)
+	assert.False(t, requested, "there is none")
 	s.Written, s.Since = time.Now(), time.Now()
 	require.NoError(t, d.Announce(t.Context(), failing(s, "after 4m", "twice")))
 	_, delivered, err := d.Change(Programs)
@@ -286,7 +290,8 @@ func TestUnwritableDirectoryIsAnError(t *testing.T) {
 	require.ErrorContains(t, New(file, file).Announce(t.Context(), running("current", "", "", false)), "hook: ")
 	d := New(t.TempDir(), t.TempDir(), Programs)
 	require.NoError(t, os.MkdirAll(filepath.Join(d.runtimeDir, DueFile, "x"), 0o755))
-	require.Error(t, d.Take())
+	_, err := d.Take()
+	require.Error(t, err)
 	require.Error(t, d.Announce(t.Context(), running("current", "1", "", false)), "a directory in the place of the due file")
 }
 
@@ -337,7 +342,8 @@ func TestPropertyDeliveredChangesAreComplete(t *testing.T) {
 				if !isDue(t, d) {
 					return
 				}
-				require.NoError(t, d.Take())
+				_, err := d.Take()
+				require.NoError(t, err)
 				change, delivered, err := d.Change(Programs)
 				require.NoError(t, err)
 				if rapid.Bool().Draw(t, "fails") {
@@ -411,7 +417,8 @@ func TestFailedRequestOfARunIsRepeated(t *testing.T) {
 			require.NoError(t, d.Announce(t.Context(), s))
 			assert.FileExists(t, due)
 
-			require.NoError(t, d.Take())
+			_, err := d.Take()
+			require.NoError(t, err)
 			require.NoError(t, d.Announce(t.Context(), s))
 			assert.NoFileExists(t, due, "once is enough")
 			_, delivered, err := d.Change(Programs)

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -25,14 +27,20 @@ type Runner struct {
 	SaltCall Program // for both, without arguments
 	Exec     Program // receives each change; without a path: none
 	Webhooks []Webhook
+	ByHand   bool // a person starts the run
 	Log      *slog.Logger
 }
 
 // Run runs the hooks and records whether they must run again. A change is delivered when the event and the program, or
-// a webhook, have succeeded; until then they receive it again.
+// a webhook, have succeeded; until then they receive it again. A webhook that failed is not asked before its wait is
+// over, unless a person starts the run.
 func (r Runner) Run(ctx context.Context) error {
-	err := errors.Join(r.refresh(ctx), r.programs(ctx), r.webhooks(ctx))
-	return errors.Join(err, r.Outbox.Ended(err != nil, time.Now()))
+	results := map[string]error{Programs: errors.Join(r.refresh(ctx), r.programs(ctx))}
+	failed := r.webhooks(ctx, results)
+	for _, name := range slices.Sorted(maps.Keys(results)) {
+		failed = append(failed, results[name])
+	}
+	return errors.Join(append(failed, r.Outbox.Ended(results, time.Now()))...)
 }
 
 func (r Runner) refresh(ctx context.Context) error {
@@ -56,21 +64,31 @@ func (r Runner) programs(ctx context.Context) error {
 		"program", r.Exec.Path, "event", r.Event)
 }
 
-func (r Runner) webhooks(ctx context.Context) error {
-	failed := make([]error, len(r.Webhooks))
+// webhooks adds the results of the webhooks that were asked, by name, and returns which were not.
+func (r Runner) webhooks(ctx context.Context, results map[string]error) (waiting []error) {
+	kept, now := r.Outbox.retries(), time.Now()
+	var mu sync.Mutex
 	var all sync.WaitGroup
-	for n, h := range r.Webhooks {
+	for _, h := range r.Webhooks {
+		if kept.Of[h.Name].isWaiting(now) && !r.ByHand {
+			waiting = append(waiting, fmt.Errorf("webhook %s: failed before, is asked again from %s on", h.Name,
+				kept.Of[h.Name].After.Format(time.RFC3339)))
+			continue
+		}
 		all.Go(func() {
-			failed[n] = r.deliver(ctx, h.Name, func(c Change) error {
+			err := r.deliver(ctx, h.Name, func(c Change) error {
 				if !c.Is(h.Events) {
 					return nil
 				}
 				return h.Send(ctx, c)
 			}, "webhook", h.Name)
+			mu.Lock()
+			defer mu.Unlock()
+			results[h.Name] = err
 		})
 	}
 	all.Wait()
-	return errors.Join(failed...)
+	return waiting
 }
 
 // deliver passes a consumer the changes since its last success.

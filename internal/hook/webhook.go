@@ -16,6 +16,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/kubic-project/image-update-agent/internal/distspec"
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
@@ -82,7 +83,13 @@ func (h Webhook) attempts(ctx context.Context, at *url.URL, c Change) error {
 		if err = h.post(ctx, at, id, body); err == nil || errors.Is(err, errRefused) || n == len(pauses) {
 			return err
 		}
-		pause := time.NewTimer(pauses[n])
+		wait := pauses[n]
+		if asked, is := errors.AsType[*wasAsked](err); is {
+			if wait = max(wait, time.Until(asked.until)); wait > pauses[len(pauses)-1] {
+				return err // for a later run
+			}
+		}
+		pause := time.NewTimer(wait)
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
@@ -118,7 +125,16 @@ func (h Webhook) post(ctx context.Context, at *url.URL, id string, body []byte) 
 		return outside.Unsaid(err, outside.Sent(req, h.Proxy)...)
 	}
 	defer resp.Body.Close()
-	switch code := resp.StatusCode; code / 100 {
+	return answered(resp)
+}
+
+// answered returns the error of an answer; nil for a success.
+func answered(resp *http.Response) error {
+	code := resp.StatusCode
+	if until := distspec.RetryAfter(resp.Header.Get("Retry-After"), time.Now(), maxAsked); code >= 400 && !until.IsZero() {
+		return &wasAsked{until, fmt.Errorf("%d %s", code, http.StatusText(code))}
+	}
+	switch code / 100 {
 	case 2:
 		return nil
 	case 3:

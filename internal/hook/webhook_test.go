@@ -259,8 +259,10 @@ func TestThePathOfAWebhookIsInNoError(t *testing.T) {
 func TestATokenThatTheServerEchoesIsInNoError(t *testing.T) {
 	t.Parallel()
 	for name, echo := range map[string]func(*http.Request) string{
-		"in a status line": func(r *http.Request) string { return "HTTP/1.1 " + strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ") },
-		"in a header":      func(r *http.Request) string { return "HTTP/1.1 200 OK\r\n" + r.Header.Get("Authorization") },
+		"in a status line": func(r *http.Request) string {
+			return "HTTP/1.1 " + strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		},
+		"in a header": func(r *http.Request) string { return "HTTP/1.1 200 OK\r\n" + r.Header.Get("Authorization") },
 		"in base64": func(r *http.Request) string {
 			return base64.StdEncoding.EncodeToString([]byte(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")))
 		},
