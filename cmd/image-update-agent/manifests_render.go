@@ -22,8 +22,8 @@ func (a *app) manifestsRenderCommand() *cobra.Command {
 		Short: "Render pod manifests from templates and tags",
 		Long: `render changes the tag and the pull policy of pod manifests, and keeps every other byte.
 It prints the result to standard output, several files separated by a line "---", or with
---diff the difference, or writes files to the directory that --to names. It never changes
-the input files. "-" reads standard input.
+--diff the difference, or writes files to the directory that --to names, with mode and
+owner of the input files. It never changes these. "-" reads standard input.
 
 A REPOSITORY is the repository in the file, or after --rewrite, or its last part if that
 is unambiguous: kube-apiserver for registry.k8s.io/kube-apiserver. If a --set or --rewrite

@@ -7,10 +7,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
@@ -154,7 +156,7 @@ func (o Options) render(files []File, overrides manifests.Overrides, errs []erro
 			f.Rendered = string(f.result)
 		default:
 			f.To = filepath.Join(o.To, filepath.Base(f.File))
-			if err := writeTo(o.To, filepath.Base(f.File), f.result); err != nil {
+			if err := f.write(o.To); err != nil {
 				return nil, errors.Join(append(errs, err)...)
 			}
 		}
@@ -229,15 +231,28 @@ func (o Options) overrides() (manifests.Overrides, error) {
 	return out, manifests.CheckRewrites(out.Rewrites)
 }
 
-func writeTo(dir, name string, data []byte) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+// write writes the result to a directory, for the same users as the file. A user who is not root cannot give it away.
+func (f *File) write(dir string) error {
+	like, err := nodefile.Access(f.File)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.File, err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	d, err := nodefile.OpenDir(dir)
 	if err != nil {
 		return err
 	}
-	_, err = d.Write(name, data, nodefile.Options{Mode: 0o644})
+	name := filepath.Base(f.File)
+	if info, err := os.Lstat(f.To); err == nil && info.Mode().IsRegular() && like.IsOwner(info) {
+		_ = os.Remove(f.To) // given away before: a Dir replaces only files of root and of this user
+	}
+	_, err = d.Write(name, f.result, nodefile.Options{Like: &like})
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EINVAL) { // EINVAL: not a user of this namespace
+		like = like.ForThisUser()
+		_, err = d.Write(name, f.result, nodefile.Options{Like: &like})
+	}
 	return errors.Join(err, d.Close())
 }
 

@@ -4,8 +4,10 @@ package filerender_test
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -31,14 +33,43 @@ func TestEachRepositoryGetsItsTag(t *testing.T) {
 	assert.Contains(t, files[0].Rendered, "image: r2/team/velum:4.0.0\n")
 	assert.Contains(t, files[1].Rendered, "image: r2/team/db:1.2\n")
 	assert.Equal(t, files[0].Rendered+"---\n"+files[1].Rendered, string(filerender.Text(files)))
+}
 
-	o.To = filepath.Join(t.TempDir(), "new")
-	files, err = filerender.Render(o, []string{"velum", "db"}, read, nil)
-	require.NoError(t, err)
-	for _, f := range files {
-		assert.FileExists(t, f.To)
-		assert.Empty(t, f.Rendered)
+// Who cannot read a pod manifest, with the secrets in its environment, cannot read what is made of it.
+func TestResultsAreForTheUsersOfTheirFiles(t *testing.T) {
+	t.Parallel()
+	from, to := t.TempDir(), filepath.Join(t.TempDir(), "new/out")
+	var paths []string
+	modes := map[string]fs.FileMode{"velum": 0o644, "salt": 0o640, "db": 0o600}
+	for name, mode := range modes {
+		path := filepath.Join(from, name)
+		paths = append(paths, path)
+		data, _ := read(name)
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+		require.NoError(t, os.Chmod(path, mode))
+		require.NoError(t, os.Chown(path, 4711, 42))
 	}
+	o := filerender.Options{Set: []string{"velum=1", "salt=1", "db=1"}, To: to}
+	for n := range 3 { // over its own results, and over those of root
+		files, err := filerender.Render(o, paths, os.ReadFile, nil)
+		require.NoError(t, err)
+		for _, f := range files {
+			assert.Empty(t, f.Rendered)
+			info, err := os.Stat(f.To)
+			require.NoError(t, err)
+			assert.Equal(t, modes[filepath.Base(f.To)], info.Mode(), f.To)
+			stat := info.Sys().(*syscall.Stat_t) //nolint:forcetypeassert // Linux
+			assert.Equal(t, []uint32{4711, 42}, []uint32{stat.Uid, stat.Gid}, f.To)
+			if n == 1 {
+				require.NoError(t, os.WriteFile(f.To, nil, 0o600))
+				require.NoError(t, os.Chmod(f.To, 0o644))
+				require.NoError(t, os.Chown(f.To, 0, 0))
+			}
+		}
+	}
+	info, err := os.Stat(to)
+	require.NoError(t, err)
+	assert.Equal(t, fs.ModeDir|0o700, info.Mode(), "the directory of the files may be closed to others")
 }
 
 func TestMistakesRenderNothing(t *testing.T) {

@@ -42,6 +42,16 @@ func (d *Dir) setAside(name string, expect File) error {
 	if len(hidden) > maxName {
 		return fmt.Errorf("%.64q: %w: its dot-name has more than %d bytes", name, ErrName, maxName)
 	}
+	if expect.GID == unknownGroup || expect.labels[labelAccess] != "" {
+		// Better now than when the pod is down: perhaps no file in its place can be for the same users.
+		temp, err := d.writeTemporary(name, nil, expect)
+		if err == nil {
+			err = d.root.Remove(temp)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	defer d.lockAside()()
 	if err := d.safe(hidden); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", hidden, err)
@@ -57,6 +67,18 @@ func (d *Dir) setAside(name string, expect File) error {
 		return err
 	}
 	return d.self.Sync()
+}
+
+// Aside returns mode, owner and labels of the file that was set aside under this name; fs.ErrNotExist if there is none.
+func (d *Dir) Aside(name string) (File, error) {
+	if err := CheckName(name); err != nil {
+		return File{}, err
+	}
+	handle, file, err := d.open(asideName(name))
+	if err != nil {
+		return File{}, fmt.Errorf("read %s: %w", d.path(asideName(name)), err)
+	}
+	return file, handle.Close()
 }
 
 // PutBack restores all files in the directory that were set aside and returns their names, sorted. If the name exists

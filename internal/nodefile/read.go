@@ -123,6 +123,14 @@ func attributes(handle *os.File) (File, error) {
 	if err := safeOwner(info); err != nil {
 		return File{}, err
 	}
+	return describe(handle)
+}
+
+func describe(handle *os.File) (File, error) {
+	info, err := handle.Stat()
+	if err != nil {
+		return File{}, err
+	}
 	labels, err := readLabels(handle)
 	if err != nil {
 		return File{}, err
@@ -135,6 +143,29 @@ func attributes(handle *os.File) (File, error) {
 		Mode: info.Mode().Perm(), UID: int(stat.Uid), GID: int(stat.Gid), labels: labels,
 		id: identity{dev: stat.Dev, ino: stat.Ino, size: stat.Size, mtime: stat.Mtim},
 	}, nil
+}
+
+// Access returns mode, owner and labels of a file of any owner, for Options.Like. Symlinks are followed.
+func Access(path string) (File, error) {
+	handle, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return File{}, Plain(err)
+	}
+	defer handle.Close()
+	return describe(handle)
+}
+
+// IsOwner reports whether the owner of f, another user than root and this one, owns the other file, too.
+func (f File) IsOwner(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == f.UID && f.UID != 0 && f.UID != os.Geteuid()
+}
+
+// ForThisUser returns the access to a copy that this user owns, who may not give it to the owner of the file: a group
+// may do only what everybody may, because it is another one.
+func (f File) ForThisUser() File {
+	everybody := f.Mode & 0o007
+	return File{Mode: f.Mode&0o700 | f.Mode&(everybody<<3) | everybody, UID: os.Geteuid(), GID: -1}
 }
 
 // load reads the content. A file that was written meanwhile is read again, so that the bytes are from one moment as far

@@ -3,6 +3,7 @@
 package nodefile
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,8 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sandboxDir makes this program replace the file in that directory and report the result.
-const sandboxDir = "NODEFILE_TEST_SANDBOX_DIR"
+// sandboxDir makes this program replace the file in that directory and report the result, with sandboxAside after it has
+// set it aside.
+const (
+	sandboxDir   = "NODEFILE_TEST_SANDBOX_DIR"
+	sandboxAside = "NODEFILE_TEST_SANDBOX_ASIDE"
+)
 
 func replaceOnce(dir string) error {
 	d, err := OpenDir(dir)
@@ -29,17 +34,28 @@ func replaceOnce(dir string) error {
 	if err != nil {
 		return err
 	}
-	_, err = d.Write("file", []byte("new"), Options{Expect: &was})
-	return err
+	if os.Getenv(sandboxAside) == "" {
+		_, err = d.Write("file", []byte("new"), Options{Expect: &was})
+		return err
+	}
+	if err := d.SetAside("file", was); err != nil {
+		return err
+	}
+	aside, err := d.Aside("file")
+	if err == nil {
+		_, err = d.Write("file", []byte("new"), Options{Expect: &File{}, Like: &aside})
+	}
+	_, putBack := d.PutBack()
+	return errors.Join(err, putBack)
 }
 
 // inSandbox replaces the file as the hardened unit does (PrivateUsers=yes, an empty CapabilityBoundingSet=): as root of
 // a user namespace without other users and groups, and without capabilities.
-func inSandbox(t *testing.T, dir string) string {
+func inSandbox(t *testing.T, dir string, env ...string) string {
 	t.Helper()
 	only := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}}
 	child := exec.CommandContext(t.Context(), "/bin/sh", "-c", `exec setpriv --bounding-set=-all "$0"`, os.Args[0])
-	child.Env = append(os.Environ(), sandboxDir+"="+dir)
+	child.Env = append(append(os.Environ(), sandboxDir+"="+dir), env...)
 	child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: only, GidMappings: only}
 	out, err := child.CombinedOutput()
 	require.NoError(t, err, string(out))
@@ -70,26 +86,28 @@ func TestSandboxKeepsTheOwnerOfFiles(t *testing.T) {
 		"in a user's directory":  {func(dir, _ string) error { return os.Chown(dir, 4711, 0) }, "unsafe: owned by user 65534"},
 		"readable by a user too": {func(_, path string) error { return access(path, 4711) }, "attribute system.posix_acl_access: invalid argument"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			path := filepath.Join(dir, "file")
-			put(t, path, "old")
-			require.NoError(t, c.prepare(dir, path))
-			before := tree(t, dir)
-			got := inSandbox(t, dir)
-			if c.want != done {
-				assert.Contains(t, got, c.want)
-				assert.Equal(t, before, tree(t, dir))
-				return
-			}
-			assert.Equal(t, done, got)
-			assert.Equal(t, []string{"file"}, names(t, dir))
-			assert.Equal(t, ownerAndMode(before["file"]), ownerAndMode(tree(t, dir)["file"]))
-			data, err := os.ReadFile(path)
-			require.NoError(t, err)
-			assert.Equal(t, "new", string(data))
-		})
+		for how, env := range map[string][]string{"in place": nil, "aside": {sandboxAside + "=1"}} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				path := filepath.Join(dir, "file")
+				put(t, path, "old")
+				require.NoError(t, c.prepare(dir, path))
+				before := tree(t, dir)
+				got := inSandbox(t, dir, env...)
+				if c.want != done {
+					assert.Contains(t, got, c.want)
+					assert.Equal(t, before, tree(t, dir))
+					return
+				}
+				assert.Equal(t, done, got)
+				assert.Equal(t, []string{"file"}, names(t, dir))
+				assert.Equal(t, ownerAndMode(before["file"]), ownerAndMode(tree(t, dir)["file"]))
+				data, err := os.ReadFile(path)
+				require.NoError(t, err)
+				assert.Equal(t, "new", string(data))
+			})
+		}
 	}
 }
 

@@ -388,3 +388,14 @@ func TestWriteOfOtherContent(t *testing.T) {
 	_, err = d.Write("file", []byte("newer"), Options{Differs: true, Expect: &File{}})
 	require.ErrorIs(t, err, ErrConflict, "an expected file is compared")
 }
+
+// Who cannot give a copy to the owner and the group of its original gives nobody more than the original does.
+func TestACopyOfAnotherOwner(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[fs.FileMode]fs.FileMode{
+		0o644: 0o644, 0o640: 0o600, 0o600: 0o600, 0o444: 0o444, 0o604: 0o604, 0o660: 0o600, 0o664: 0o644, 0o755: 0o755, 0o750: 0o700,
+	} {
+		f := File{Mode: mode, UID: 4711, GID: 42, labels: map[string]string{labelAccess: "x"}}.ForThisUser()
+		assert.Equal(t, File{Mode: want, UID: os.Geteuid(), GID: -1}, f)
+	}
+}

@@ -5,11 +5,13 @@ package podfiles
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -44,6 +46,27 @@ func TestFileOpenForWritingIsNotSetAside(t *testing.T) {
 	require.NoError(t, err)
 	defer writer.Close()
 	require.ErrorIs(t, f.SetAside(t.Context(), data("a.yaml", "read")), release.ErrConflict)
+}
+
+// An apply sets a file aside and writes another one in its place: the same users can read it.
+func TestAFileInThePlaceOfOneSetAsideIsForTheSameUsers(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []fs.FileMode{0o644, 0o640, 0o600, 0o400} {
+		f := newFiles(t)
+		put(t, f.dirs.PodManifests, "a.yaml", "old")
+		path := filepath.Join(f.dirs.PodManifests, "a.yaml")
+		require.NoError(t, os.Chmod(path, mode))
+		require.NoError(t, os.Chown(path, 0, 42))
+		require.NoError(t, f.SetAside(t.Context(), data("a.yaml", "old")))
+		require.NoError(t, f.Write(t.Context(), node.PodFile{Name: "a.yaml"}, []byte("new")))
+		_, err := f.PutBack(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "new", content(t, f.dirs.PodManifests, "a.yaml"))
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		assert.Equal(t, mode, info.Mode())
+		assert.Equal(t, uint32(42), info.Sys().(*syscall.Stat_t).Gid) //nolint:forcetypeassert // Linux
+	}
 }
 
 func TestUnreadFileIsNotSetAside(t *testing.T) {

@@ -10,7 +10,7 @@
 // than 1 MiB, with a control character in its name) is listed with its error and without data, and never replaced; for
 // a pod manifest also with the content that kubelet reads, or the fact that kubelet ignores it. A write replaces only
 // the content that was read, else it returns release.ErrConflict. A new file has mode 0600, as kubeadm's have, because
-// pod manifests have secrets in their environment; an existing one keeps its mode.
+// pod manifests have secrets in their environment; one in the place of another one gets its mode and owner.
 package podfiles
 
 import (
@@ -172,13 +172,22 @@ func readOne(dir *nodefile.Dir, name string, left int64) (node.PodFile, bool) {
 }
 
 // Write replaces a file of kubelet's directory if it is still as read (was.Data nil: it does not exist yet), else it
-// returns release.ErrConflict.
+// returns release.ErrConflict. In the place of a file that is set aside it gets its mode and owner.
 func (f *Files) Write(ctx context.Context, was node.PodFile, data []byte) error {
 	if err := writable(was, data); err != nil {
 		return fmt.Errorf("podfiles: %s: %w", was.Name, err)
 	}
 	err := f.change(ctx, was, func(dir *nodefile.Dir, expect *nodefile.File) error {
-		_, err := dir.Write(was.Name, data, nodefile.Options{Mode: newMode, Expect: expect})
+		options := nodefile.Options{Mode: newMode, Expect: expect}
+		if !expect.Exists() {
+			switch aside, err := dir.Aside(was.Name); {
+			case err == nil:
+				options.Like = &aside
+			case !errors.Is(err, fs.ErrNotExist):
+				return err
+			}
+		}
+		_, err := dir.Write(was.Name, data, options)
 		return err
 	})
 	return wrap(goneIsConflict(was.Name, err))

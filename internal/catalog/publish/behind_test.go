@@ -181,7 +181,7 @@ func TestManyRememberInOneFile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	file := filepath.Join(t.TempDir(), "versions.json")
-	require.NoError(t, os.WriteFile(file, []byte("{}"), 0o644))
+	require.NoError(t, os.WriteFile(file, []byte("{}"), 0o640))
 	for _, path := range []string{file, filepath.Dir(file)} {
 		other, err := os.Open(path)
 		require.NoError(t, err)
@@ -199,6 +199,9 @@ func TestManyRememberInOneFile(t *testing.T) {
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	assert.Equal(t, 8, strings.Count(string(text), `"version": 1,`), string(text))
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o640), info.Mode(), "it is for the same users")
 }
 
 // A registry that lets nobody move a tag fails each change, and is not filled with versions.

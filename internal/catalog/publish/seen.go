@@ -88,7 +88,7 @@ func (f seenFile) load() (seen, error) {
 	return all, nil
 }
 
-// save writes the file as a whole.
+// save writes the file as a whole, for the same users.
 func (f seenFile) save(all seen) error {
 	text, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
@@ -99,8 +99,15 @@ func (f seenFile) save(all seen) error {
 		return fmt.Errorf("state: %w", err)
 	}
 	defer func() { _ = os.Remove(next.Name()) }() // gone when it was renamed
+	like := nodefile.File{Mode: 0o644, UID: -1, GID: -1}
+	if old, err := nodefile.Access(f.path); err == nil {
+		like = old
+	}
+	if next.Chown(like.UID, like.GID) != nil {
+		like = like.ForThisUser()
+	}
 	_, err = next.Write(append(text, '\n'))
-	err = errors.Join(err, next.Chmod(0o644), next.Sync(), next.Close())
+	err = errors.Join(err, next.Chmod(like.Mode), next.Sync(), next.Close())
 	if err == nil {
 		err = os.Rename(next.Name(), f.path)
 	}
