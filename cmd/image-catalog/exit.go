@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubic-project/image-update-agent/internal/catalog/fleet"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/catalog/store"
 	"github.com/kubic-project/image-update-agent/internal/cli"
@@ -78,6 +79,7 @@ var hints = map[publish.Kind]string{
 // hint says what to do next.
 func hint(verb *cobra.Command, err error) string {
 	e, isKnown := errors.AsType[*publish.Error](err)
+	nothing, _ := errors.AsType[*fleet.NothingError](err)
 	switch {
 	case isKnown && e.Kind == publish.KindRaced && verb.Name() == "publish":
 		return "write the directory again with the same command and --out, and sign it again"
@@ -94,6 +96,8 @@ func hint(verb *cobra.Command, err error) string {
 			verb = verb.Root()
 		}
 		return "`" + verb.CommandPath() + " --help` shows the arguments, with examples"
+	case nothing != nil:
+		return fleetHint(nothing)
 	case errors.Is(err, store.ErrNoDelete):
 		return "set storage.delete.enabled in the registry's configuration"
 	case slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden}, store.Status(err)):

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -54,7 +55,8 @@ which nodes have failed. An IMAGE is REPOSITORY, REPOSITORY:TAG or the end of on
 A node that is lost had begun the release, and has not reported for 15 minutes. Nodes count as
 silent for a day after their last report.
 
-Exit status: 0 no node has failed or is lost, 1 one has, or Prometheus has no answer.`,
+Exit status: 0 no node has failed or is lost, 1 one has, or it is not known: Prometheus has no
+answer, no node reports an image, or several machines have one label instance.`,
 		Example: `  image-catalog fleet prod --prometheus https://prometheus.example.com
   image-catalog fleet prod velum:4.0.0-rev2-build1.5 --output json | jq -r '.[].failedNodes[]'`,
 		Args: wantArgs(true, "CHANNEL"),
@@ -131,10 +133,33 @@ func (a *app) printStandings(list []fleet.Standing) error {
 	})
 }
 
+// printFleet prints what nodes have reported. It fails if that is bad, or is not the whole answer.
 func (a *app) printFleet(list []fleet.Standing) error {
 	err := a.printStandings(list)
-	if err == nil && slices.ContainsFunc(list, func(s fleet.Standing) bool { return s.Bad() > 0 }) {
+	bad := false
+	for _, s := range list {
+		err = cmp.Or(err, s.Known())
+		bad = bad || s.Bad() > 0
+	}
+	if err == nil && bad {
 		return cli.Exit(exitFailed)
 	}
 	return err
 }
+
+// fleetHint says where to look if no node has reported an image.
+func fleetHint(e *fleet.NothingError) string {
+	others := slices.DeleteFunc(slices.Clone(e.Catalogs), func(name string) bool { return name == "" || name == e.Catalog })
+	switch {
+	case len(e.Catalogs) == 0:
+		return "this Prometheus has no metrics of image-update-agent: check --prometheus, and metrics.listen of the nodes"
+	case slices.Contains(e.Catalogs, e.Catalog):
+		return "nodes report other images: `image-update-agent status` on a node shows the repositories that it follows"
+	case len(others) == 0:
+		return "the nodes of this Prometheus follow no catalog"
+	}
+	return "nodes of this Prometheus follow " + strings.Join(others[:min(len(others), maxCatalogs)], ", ")
+}
+
+// maxCatalogs bounds the catalogs in a hint.
+const maxCatalogs = 5

@@ -69,12 +69,15 @@ func writePair(pair keyPair, private, public []byte) error {
 	return nil
 }
 
-// writeNew writes a file that must not exist yet.
+// writeNew writes a file that must not exist yet: all of it, or no file.
 func writeNew(name string, data []byte, mode fs.FileMode) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
-	return errors.Join(err, f.Sync(), f.Close())
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return nil
 }

@@ -5,6 +5,8 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"runtime"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -62,4 +64,25 @@ Copy the public key to /etc/image-update-agent/catalog-keys/stage.pem on these n
 	_, _, code = s.run("refresh", "prod", "--expires", "30d", "--key", prod+".key")
 	assert.Equal(t, exitFailed, code, "the key is encrypted")
 	assert.Contains(t, s.does("init", "test", "--unsigned"), "\n  channel: test\n  signatures: off\n")
+}
+
+// A key that could not be written must not be in the way of the next one.
+func TestKeygenOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	runtime.LockOSThread() // never unlocked: the thread must not be used again
+	require.NoError(t, syscall.Unshare(syscall.CLONE_NEWNS|syscall.CLONE_FS))
+	require.NoError(t, syscall.Mount("none", "/", "", syscall.MS_PRIVATE|syscall.MS_REC, ""))
+	dir := t.TempDir()
+	require.NoError(t, syscall.Mount("none", dir, "tmpfs", 0, "size=64k"))
+	t.Cleanup(func() { assert.NoError(t, syscall.Unmount(dir, 0)) })
+	filler := filepath.Join(dir, "filler")
+	pair := keyPair{Private: filepath.Join(dir, "ci.key"), Public: filepath.Join(dir, "ci.pub")}
+	for _, left := range []int{0, 1} { // pages
+		require.NoError(t, os.WriteFile(filler, make([]byte, 64<<10-left*os.Getpagesize()), 0o600))
+		require.ErrorIs(t, writePair(pair, []byte("private"), []byte("public")), syscall.ENOSPC)
+		assert.NoFileExists(t, pair.Private)
+		assert.NoFileExists(t, pair.Public)
+	}
+	require.NoError(t, os.Remove(filler))
+	assert.NoError(t, writePair(pair, []byte("private"), []byte("public")))
 }

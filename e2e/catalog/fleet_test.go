@@ -5,10 +5,12 @@ package catalog
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -92,4 +94,71 @@ func TestFleetSeesAReleaseThrough(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &list))
 	require.Len(t, list, 1)
 	assert.Equal(t, []string{"n1"}, list[0].FailedNodes)
+}
+
+// past writes what Prometheus has scraped each minute of the nodes of a fleet.
+type past struct {
+	text strings.Builder
+	now  time.Time
+}
+
+// sample writes the samples of one series, from and until so many minutes ago.
+func (p *past) sample(metric, labels string, from, until int, value func(ago int) float64) {
+	for ago := from; ago >= until; ago-- {
+		fmt.Fprintf(&p.text, "%s{%s} %f %d\n", metric, labels, value(ago), p.now.Add(-time.Duration(ago)*time.Minute).Unix())
+	}
+}
+
+func always(value float64) func(int) float64 { return func(int) float64 { return value } }
+
+// Prometheus itself says which nodes are lost, silent, or several machines.
+func TestFleetByWhatPrometheusHasSeen(t *testing.T) {
+	t.Parallel()
+	p := &past{now: time.Now()}
+	release := fleet.Release{Image: "r.io/velum", Tag: "2", Digest: "sha256:2"}
+	has := func(node, state string, from, until int) {
+		p.sample("image_update_agent_release_info",
+			`instance="`+node+`",catalog="r.io/c:prod",repository="r.io/velum",tag="2",digest="sha256:2",state="`+state+`"`, from, until, always(1))
+	}
+	has("begun and gone", "running", 60, 30)
+	has("begun for a minute", "starting", 601, 600)
+	has("failed before a day", "failed", 1500, 1470)
+	has("moved", "running", 60, 10)
+	has("gone", "staged", 60, 30)
+	has("reboots", "running", 60, 10)
+	has("runs", "running", 60, 0)
+	has("stuck", "running", 120, 0)
+	has("twice", "staged", 60, 0)
+	for _, node := range []string{"shared", "mixed"} {
+		has(node, "running", 60, 0)
+	}
+	p.sample("image_update_agent_release_info",
+		`instance="moved",catalog="r.io/c:stage",repository="r.io/velum",digest="sha256:1",state="running"`, 9, 0, always(1))
+	cycles := "image_update_agent_loop_turns_total"
+	p.sample(cycles, `instance="stuck"`, 120, 0, always(7))
+	p.sample(cycles, `instance="runs"`, 120, 0, func(ago int) float64 { return float64(100 - ago/10) })
+	checks, at := "image_update_agent_last_check_timestamp_seconds", float64(p.now.Unix()-7200)
+	for job, other := range map[string]float64{"a": 0, "b": 1} {
+		p.sample(checks, `instance="twice",job="`+job+`"`, 60, 0, func(ago int) float64 {
+			return at - 60*float64(ago/(30+int(other))) // one server learns of a check a minute later
+		})
+		p.sample(checks, `instance="shared",job="`+job+`"`, 60, 0, always(at+other))
+	}
+	p.sample(checks, `instance="mixed"`, 60, 0, func(ago int) float64 { return at + float64(ago%2) })
+	p.text.WriteString("# EOF\n")
+
+	c, err := prometheus.New(story.StartPrometheusWith(t, p.text.String()), "", "test")
+	require.NoError(t, err)
+	list, err := fleet.Ask(t.Context(), c, "r.io/c:prod", []fleet.Release{release})
+	require.NoError(t, err)
+	assert.Equal(t, []fleet.Standing{{
+		Image: "r.io/velum", Tag: "2", Digest: "sha256:2", Nodes: 9, Running: 4, Staged: 1, Silent: 4, FailedNodes: []string{},
+		SilentNodes: []string{"begun and gone", "begun for a minute", "gone", "reboots"},
+		LostNodes:   []string{"begun and gone", "begun for a minute", "stuck"},
+		SharedNodes: []string{"mixed", "shared"},
+	}}, list)
+	_, err = fleet.Ask(t.Context(), c, "mirror/c:prod", []fleet.Release{release})
+	var nothing *fleet.NothingError
+	require.ErrorAs(t, err, &nothing)
+	assert.Equal(t, []string{"r.io/c:prod", "r.io/c:stage"}, nothing.Catalogs)
 }

@@ -27,6 +27,21 @@ type Target struct {
 // rules may be empty. It returns its URL.
 func StartPrometheus(t *testing.T, rules string, targets ...Target) string {
 	t.Helper()
+	return startPrometheus(t, t.TempDir(), rules, targets...)
+}
+
+// StartPrometheusWith starts one that has samples of the past, in the format of OpenMetrics.
+func StartPrometheusWith(t *testing.T, samples string) string {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "samples")
+	require.NoError(t, os.WriteFile(file, []byte(samples), 0o600))
+	Shell(t, Checkout(t), "\"$(tools/setup where prometheus)/promtool\" tsdb create-blocks-from openmetrics "+file+" "+dir+"/data")
+	return startPrometheus(t, dir, "")
+}
+
+func startPrometheus(t *testing.T, dir, rules string, targets ...Target) string {
+	t.Helper()
 	type object = map[string]any
 	var jobs []any
 	for n, target := range targets {
@@ -45,7 +60,7 @@ func StartPrometheus(t *testing.T, rules string, targets ...Target) string {
 	}
 	text, err := json.Marshal(config) // JSON is YAML
 	require.NoError(t, err)
-	dir, address := t.TempDir(), Address(node.FreePort(t))
+	address := Address(node.FreePort(t))
 	file := filepath.Join(dir, "prometheus.yml")
 	require.NoError(t, os.WriteFile(file, text, 0o600))
 	log, err := os.Create(filepath.Join(dir, "log"))

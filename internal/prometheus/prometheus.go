@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package prometheus asks a Prometheus, or a server with its HTTP API, instant queries. It implements fleet.Asker.
+// Package prometheus asks a Prometheus, or a server with its HTTP API. It implements fleet.Asker.
 //
-// An answer is complete or an error: a server that warns, as Thanos does about a store that is away, has not answered.
+// An answer is complete or an error: a server that warns, as Thanos does about a store that is away, or that says
+// isPartial, as VictoriaMetrics does, has not answered. A redirect is an error, so that no other server and no plain
+// connection gets the token.
 package prometheus
 
 import (
@@ -10,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -23,14 +26,14 @@ import (
 
 // Limits of an answer.
 const (
-	maxAnswer = 32 << 20 // bytes; 10,000 failed nodes are 2 MB
+	maxAnswer = 32 << 20 // bytes; 10,000 nodes are 2 MB
 	maxToken  = 16 << 10 // bytes
 	timeout   = time.Minute
 )
 
 // Client asks one server.
 type Client struct {
-	query     string // URL
+	api       *url.URL
 	tokenFile string
 	agent     string
 	http      http.Client
@@ -43,43 +46,37 @@ func New(server, tokenFile, userAgent string) (*Client, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("%s: want a URL as https://prometheus.example.com", outside.Text(server))
 	}
-	return &Client{u.JoinPath("api/v1/query").String(), tokenFile, userAgent, http.Client{Timeout: timeout}}, nil
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Client{u.JoinPath("api/v1"), tokenFile, userAgent, http.Client{Timeout: timeout, CheckRedirect: stay}}, nil
 }
 
 // answer is the API's JSON.
 type answer struct {
-	Status   string   `json:"status"`
-	Error    string   `json:"error"`
-	Warnings []string `json:"warnings"`
-	Data     struct {
+	Status    string          `json:"status"`
+	Error     string          `json:"error"`
+	Warnings  []string        `json:"warnings"`
+	IsPartial bool            `json:"isPartial"`
+	Data      json.RawMessage `json:"data"`
+}
+
+// Query evaluates an expression that yields an instant vector, at the server's time.
+func (c *Client) Query(ctx context.Context, expr string) ([]fleet.Sample, error) {
+	form := strings.NewReader(url.Values{"query": {expr}}.Encode())
+	var data struct {
 		ResultType string `json:"resultType"`
 		Result     []struct {
 			Metric map[string]string  `json:"metric"`
 			Value  [2]json.RawMessage `json:"value"`
 		} `json:"result"`
-	} `json:"data"`
-}
-
-// Query evaluates an expression that yields an instant vector, at the server's time.
-func (c *Client) Query(ctx context.Context, expr string) ([]fleet.Sample, error) {
-	body, code, sent, err := c.post(ctx, url.Values{"query": {expr}})
-	if err != nil {
-		return nil, fmt.Errorf("prometheus: %w", outside.Error(err))
 	}
-	var got answer
-	err = json.Unmarshal(body, &got)
-	switch {
-	case err == nil && got.Error != "":
-		return nil, fmt.Errorf("prometheus: %s", outside.Text(outside.UnsaidText(got.Error, sent...)))
-	case code != http.StatusOK:
-		return nil, fmt.Errorf("prometheus: status %d", code)
-	case err != nil || got.Status != "success" || got.Data.ResultType != "vector":
-		return nil, errors.New("prometheus: the answer is not that of its query API")
-	case len(got.Warnings) > 0:
-		return nil, fmt.Errorf("prometheus: incomplete answer: %s", outside.Text(outside.UnsaidText(got.Warnings[0], sent...)))
+	if err := c.ask(ctx, http.MethodPost, c.api.JoinPath("query"), form, &data); err != nil {
+		return nil, err
 	}
-	out := make([]fleet.Sample, 0, len(got.Data.Result))
-	for _, r := range got.Data.Result {
+	if data.ResultType != "vector" {
+		return nil, errForeign
+	}
+	out := make([]fleet.Sample, 0, len(data.Result))
+	for _, r := range data.Result {
 		var text string
 		err := json.Unmarshal(r.Value[1], &text)
 		value, notNumber := strconv.ParseFloat(text, 64)
@@ -91,29 +88,71 @@ func (c *Client) Query(ctx context.Context, expr string) ([]fleet.Sample, error)
 	return out, nil
 }
 
-// post sends a query; sent are the secrets that the answer may quote.
-func (c *Client) post(ctx context.Context, form url.Values) (body []byte, code int, sent []string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.query, strings.NewReader(form.Encode()))
+// Values returns the values of a label, from the server's index. The index has ranges of hours to days, so values of
+// series that ended before a time may be among them.
+func (c *Client) Values(ctx context.Context, label, selector string, since time.Time) (values []string, err error) {
+	u := c.api.JoinPath("label", label, "values")
+	u.RawQuery = url.Values{"match[]": {selector}, "start": {strconv.FormatInt(since.Unix(), 10)}}.Encode()
+	return values, c.ask(ctx, http.MethodGet, u, nil, &values)
+}
+
+var errForeign = errors.New("prometheus: the answer is not that of its query API")
+
+// ask sends a request, and decodes the data of a complete answer.
+func (c *Client) ask(ctx context.Context, method string, u *url.URL, form io.Reader, data any) error {
+	body, resp, sent, err := c.send(ctx, method, u, form)
 	if err != nil {
-		return nil, 0, nil, err
+		return fmt.Errorf("prometheus: %w", outside.Error(err))
 	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	quote := func(text string) string { return outside.Text(outside.UnsaidText(text, sent...)) }
+	var got answer
+	err = json.Unmarshal(body, &got)
+	switch {
+	case err == nil && got.Error != "":
+		return fmt.Errorf("prometheus: %s", quote(got.Error))
+	case resp.Header.Get("Location") != "":
+		return fmt.Errorf("prometheus: redirected to %s", quote(resp.Header.Get("Location")))
+	case resp.StatusCode != http.StatusOK:
+		return fmt.Errorf("prometheus: status %d", resp.StatusCode)
+	case err != nil || got.Status != "success" || len(got.Data) == 0:
+		return errForeign
+	case len(got.Warnings) > 0:
+		return fmt.Errorf("prometheus: incomplete answer: %s", quote(got.Warnings[0]))
+	case got.IsPartial:
+		return errors.New("prometheus: incomplete answer")
+	}
+	if json.Unmarshal(got.Data, data) != nil {
+		return errForeign
+	}
+	return nil
+}
+
+// send sends a request; sent are the secrets that the answer may quote.
+func (c *Client) send(
+	ctx context.Context, method string, u *url.URL, form io.Reader,
+) (body []byte, resp *http.Response, sent []string, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), form)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if form != nil {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
 	req.Header.Set("User-Agent", c.agent)
 	if c.tokenFile != "" {
 		token, err := c.token()
 		if err != nil {
-			return nil, 0, nil, err
+			return nil, nil, nil, err
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	sent = outside.Sent(req, http.ProxyFromEnvironment)
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, 0, nil, outside.Unsaid(err, sent...)
+	if resp, err = c.http.Do(req); err != nil {
+		return nil, nil, nil, outside.Unsaid(err, sent...)
 	}
 	defer resp.Body.Close()
 	body, err = outside.ReadAll(resp.Body, maxAnswer)
-	return body, resp.StatusCode, sent, err
+	return body, resp, sent, err
 }
 
 func (c *Client) token() (string, error) {

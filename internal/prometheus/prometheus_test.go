@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -25,7 +27,7 @@ func TestNew(t *testing.T) {
 	}
 	c, err := New("https://p.example.com/prefix/", "", "test")
 	require.NoError(t, err)
-	assert.Equal(t, "https://p.example.com/prefix/api/v1/query", c.query)
+	assert.Equal(t, "https://p.example.com/prefix/api/v1", c.api.String())
 }
 
 const vector = `{"status": "success", "data": {"resultType": "vector", "result": [
@@ -40,6 +42,8 @@ func TestQuery(t *testing.T) {
 		"an answer":        {200, vector + "}", ""},
 		"with infos":       {200, vector + `, "infos": ["x"]}`, ""},
 		"incomplete":       {200, vector + `, "warnings": ["a store is away"]}`, "incomplete answer: a store is away"},
+		"partial":          {200, vector + `, "isPartial": true}`, "incomplete answer"},
+		"whole":            {200, vector + `, "isPartial": false}`, ""},
 		"a bad query":      {400, `{"status": "error", "errorType": "bad_data", "error": "parse error"}`, "parse error"},
 		"it is overloaded": {503, "try later", "status 503"},
 		"a login page":     {200, "<html>", "not that of its query API"},
@@ -71,6 +75,65 @@ func TestQuery(t *testing.T) {
 	require.NoError(t, err)
 	_, err = client.Query(t.Context(), "up")
 	assert.ErrorContains(t, err, "connection refused")
+}
+
+// The index of a server is as incomplete as its samples.
+func TestValues(t *testing.T) {
+	t.Parallel()
+	const found = `{"status": "success", "data": ["n1", "n2"]`
+	for name, c := range map[string]struct {
+		code       int
+		body, want string // want is the error; empty: none
+	}{
+		"an answer":     {200, found + "}", ""},
+		"incomplete":    {200, found + `, "warnings": ["a store is away"]}`, "incomplete answer: a store is away"},
+		"partial":       {200, found + `, "isPartial": true}`, "incomplete answer"},
+		"no such API":   {404, "404 page not found", "status 404"},
+		"a vector":      {200, vector + "}", "not that of its query API"},
+		"no data":       {200, `{"status": "success"}`, "not that of its query API"},
+		"bad selector":  {400, `{"status": "error", "error": "parse error"}`, "parse error"},
+		"another value": {200, `{"status": "success", "data": [1]}`, "not that of its query API"},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			assert.Equal(t, "/p/api/v1/label/instance/values", r.URL.Path)
+			assert.Equal(t, url.Values{"match[]": {`up{job="a b"}`}, "start": {"1795262400"}}, r.URL.Query())
+			w.WriteHeader(c.code)
+			_, _ = w.Write([]byte(c.body))
+		}))
+		client, err := New(server.URL+"/p", "", "test")
+		require.NoError(t, err)
+		got, err := client.Values(t.Context(), "instance", `up{job="a b"}`, time.Unix(1795262400, 0))
+		server.Close()
+		if c.want != "" {
+			require.ErrorContains(t, err, c.want, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		assert.Equal(t, []string{"n1", "n2"}, got, name)
+	}
+}
+
+// The token is for the server that the person named, over the connection that the person named.
+func TestNoRedirectIsFollowed(t *testing.T) {
+	t.Parallel()
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.Fail(t, "redirected", "with %q", r.Header.Get("Authorization"))
+		_, _ = w.Write([]byte(vector + "}"))
+	}))
+	defer plain.Close()
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte("a-token\n"), 0o600))
+	for _, code := range []int{301, 302, 303, 307, 308} {
+		secure := httptest.NewTLSServer(http.RedirectHandler(plain.URL, code))
+		client, err := New(secure.URL, file, "test")
+		require.NoError(t, err)
+		client.http.Transport = secure.Client().Transport
+		_, err = client.Query(t.Context(), "up")
+		require.ErrorContains(t, err, "redirected to "+plain.URL)
+		_, err = client.Values(t.Context(), "instance", "up", time.Unix(0, 0))
+		require.ErrorContains(t, err, "redirected to "+plain.URL)
+		secure.Close()
+	}
 }
 
 func TestLogin(t *testing.T) {

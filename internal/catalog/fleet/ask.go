@@ -3,10 +3,16 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/outside"
@@ -18,101 +24,237 @@ type Sample struct {
 	Value  float64
 }
 
-// Asker answers a query of Prometheus, now. An answer is complete, or an error.
+// Asker asks a Prometheus. An answer is complete, or an error.
 type Asker interface {
+	// Query evaluates an expression, now.
 	Query(ctx context.Context, expr string) ([]Sample, error)
+	// Values returns the values of a label of the series that have had samples since a time, and may return those of
+	// older series. It reads no samples.
+	Values(ctx context.Context, label, selector string, since time.Time) ([]string, error)
 }
 
 // Release is one release of a channel.
 type Release struct{ Image, Tag, Digest string }
 
-// The queries. ALL are the series of the channel's nodes, BEGUN those of the releases that a node has begun, FAILED
-// those that have failed. A node counts once, also if two servers scrape it.
-const (
-	queryStates    = `count by (repository, digest, state) (group by (instance, repository, digest, state) (ALL))`
-	queryReporting = `count by (repository) (group by (instance, repository) (ALL))`
-	queryFailed    = `group by (instance, repository, digest) (FAILED)`
-	// A node that has the image by another channel does not belong to this one any more.
-	querySilent = `group by (instance, repository) (last_over_time(ALL[1d]))` +
-		` unless on (instance, repository) ` + metric
-	queryLost = `(group by (instance, repository, digest) (last_over_time(BEGUN[1d]))` +
-		` unless on (instance, repository) last_over_time(` + metric + `[15m]))` +
-		` or (group by (instance, repository, digest) (BEGUN)` +
-		` and on (instance) (changes(` + cycles + `[1h]) == 0 and ` + cycles + ` offset 1h))`
-)
-
 const (
 	metric = "image_update_agent_release_info"
 	cycles = "image_update_agent_loop_turns_total"
+	checks = "image_update_agent_last_check_timestamp_seconds"
 )
 
-// maxName bounds the name of a node, in bytes.
-const maxName = 253
+// Each query reads last samples only, but for those of a few minutes or of a few nodes.
+const (
+	queryTime = `vector(time())`
+	// A node has a row for each state of the release, and one that says that it has the image.
+	queryNow = `group by (instance, state) (RELEASE) or group by (instance) (IMAGE)`
+	// A node that has the image by another channel does not belong to this one any more.
+	queryBefore = `(group by (instance, state) (last_over_time(RELEASE[1d])) or group by (instance) (last_over_time(IMAGE[1d])))` +
+		` unless on (instance) ANY`
+	queryLately = `group by (instance) (last_over_time(ANY[15m]))`
+	queryStuck  = `group by (instance) (changes(` + cycles + `[1h]) == 0 and ` + cycles + ` offset 1h)`
+	// Two scrapes of one machine have seen the same times of its checks, or their order: those of two machines have
+	// none in common, or, if they are one series, it goes back and forth.
+	queryShared = `max by (instance) (min_over_time(` + checks + `[15m]) and ` + checks + `)` +
+		` > min by (instance) (max_over_time(` + checks + `[15m]) and ` + checks + `)` +
+		` or max by (instance) (resets(` + checks + `[1h])) > 1`
+	queryCatalogs = `group by (catalog) (` + metric + `)`
+)
 
-// answers are those to the queries.
-type answers struct{ states, reporting, failed, silent, lost []Sample }
+const (
+	// known is how long a node is known after its last report.
+	known = 24 * time.Hour
+	// atOnce bounds the nodes that one query names.
+	atOnce = 200
+	// maxName bounds the name of a node, in bytes.
+	maxName = 253
+)
+
+// states are the states of a release, the first one that a node has decides.
+var states = []status.ReleaseState{
+	status.ReleaseFailed, status.ReleaseStarting, status.ReleaseRunning, status.ReleaseStaged, status.ReleaseHeld,
+	status.ReleaseOffered,
+}
+
+// NothingError is returned if no node has reported any of the images: nothing is known of their releases.
+type NothingError struct {
+	Catalog  string
+	Catalogs []string // those that nodes report on, sorted; "": nodes without a catalog
+}
+
+func (e *NothingError) Error() string {
+	return "no node that follows " + e.Catalog + " has reported any of these images within a day"
+}
+
+// questions are those about the releases of one catalog.
+type questions struct {
+	from    Asker
+	catalog string // REPOSITORY:CHANNEL
+	since   time.Time
+	stuck   set // nodes whose agent does no cycles
+	shared  set // names that several machines have
+}
+
+type set map[string]bool
+
+// nodes are the states of one release on each node that has the image.
+type nodes map[string]map[status.ReleaseState]bool
 
 // Ask returns the standings of releases of a channel. name is REPOSITORY:CHANNEL as nodes know it.
 func Ask(ctx context.Context, from Asker, name string, releases []Release) ([]Standing, error) {
-	of := func(states string) string { return fmt.Sprintf("%s{catalog=%q%s}", metric, name, states) }
-	queries := strings.NewReplacer("ALL", of(""), "FAILED", of(fmt.Sprintf(`,state=%q`, status.ReleaseFailed)),
-		"BEGUN", of(fmt.Sprintf(`,state=~"%s|%s|%s"`, status.ReleaseRunning, status.ReleaseStarting, status.ReleaseFailed)))
-	var got answers
-	for query, to := range map[string]*[]Sample{
-		queryStates: &got.states, queryReporting: &got.reporting, queryFailed: &got.failed,
-		querySilent: &got.silent, queryLost: &got.lost,
-	} {
-		var err error
-		if *to, err = from.Query(ctx, queries.Replace(query)); err != nil {
+	q := questions{from: from, catalog: name}
+	now, err := from.Query(ctx, queryTime)
+	if err != nil {
+		return nil, err
+	}
+	if len(now) != 1 || math.IsNaN(now[0].Value) || now[0].Value < 0 || now[0].Value > math.MaxUint32 {
+		return nil, errors.New("the server does not tell its time")
+	}
+	q.since = time.Unix(int64(now[0].Value), 0).Add(-known)
+	if q.stuck, err = q.names(ctx, queryStuck); err != nil {
+		return nil, err
+	}
+	if q.shared, err = q.names(ctx, queryShared); err != nil {
+		return nil, err
+	}
+	out, reported := []Standing{}, false
+	for _, r := range releases {
+		s, err := q.standing(ctx, r)
+		if err != nil {
 			return nil, err
 		}
+		reported = reported || s.Nodes > 0
+		out = append(out, s)
 	}
-	out := []Standing{}
-	for _, r := range releases {
-		out = append(out, got.standing(r))
+	if !reported {
+		return nil, q.nothing(ctx)
 	}
 	return out, nil
 }
 
-func (a answers) standing(r Release) Standing {
+// standing asks where the nodes stand with one release.
+func (q questions) standing(ctx context.Context, r Release) (Standing, error) {
+	image := fmt.Sprintf("%s{catalog=%q,repository=%q}", metric, q.catalog, r.Image)
+	now, err := q.nodes(ctx, q.about(queryNow, r, ""))
+	if err != nil {
+		return Standing{}, err
+	}
+	names, err := q.from.Values(ctx, "instance", image, q.since)
+	if err != nil {
+		return Standing{}, err
+	}
+	missing := slices.DeleteFunc(names, func(name string) bool { return now[name] != nil })
+	silent, lately := nodes{}, set{}
+	for some := range slices.Chunk(missing, atOnce) {
+		before, err := q.nodes(ctx, q.about(queryBefore, r, oneOf(some)))
+		if err != nil {
+			return Standing{}, err
+		}
+		recent, err := q.names(ctx, q.about(queryLately, r, oneOf(some)))
+		if err != nil {
+			return Standing{}, err
+		}
+		maps.Copy(silent, before)
+		maps.Copy(lately, recent)
+	}
+	return q.count(r, now, silent, lately), nil
+}
+
+// about fills in a query. nodes is a matcher of nodes; empty: all.
+func (q questions) about(query string, r Release, nodes string) string {
+	return strings.NewReplacer(
+		"RELEASE", fmt.Sprintf("%s{catalog=%q,repository=%q,digest=%q%s}", metric, q.catalog, r.Image, r.Digest, nodes),
+		"IMAGE", fmt.Sprintf("%s{catalog=%q,repository=%q%s}", metric, q.catalog, r.Image, nodes),
+		"ANY", fmt.Sprintf("%s{repository=%q%s}", metric, r.Image, nodes),
+	).Replace(query)
+}
+
+// oneOf returns a matcher of nodes.
+func oneOf(names []string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = regexp.QuoteMeta(name)
+	}
+	return fmt.Sprintf(",instance=~%q", strings.Join(quoted, "|"))
+}
+
+func (q questions) nodes(ctx context.Context, query string) (nodes, error) {
+	samples, err := q.from.Query(ctx, query)
+	out := nodes{}
+	for _, s := range samples {
+		name := s.Labels["instance"]
+		if out[name] == nil {
+			out[name] = map[status.ReleaseState]bool{}
+		}
+		if state := s.Labels["state"]; state != "" {
+			out[name][status.ReleaseState(state)] = true
+		}
+	}
+	return out, err
+}
+
+func (q questions) names(ctx context.Context, query string) (set, error) {
+	samples, err := q.from.Query(ctx, query)
+	out := set{}
+	for _, s := range samples {
+		out[s.Labels["instance"]] = true
+	}
+	return out, err
+}
+
+// nothing returns why no node reports.
+func (q questions) nothing(ctx context.Context) error {
+	samples, err := q.from.Query(ctx, queryCatalogs)
+	if err != nil {
+		return err
+	}
+	e := &NothingError{Catalog: q.catalog}
+	for _, s := range samples {
+		e.Catalogs = append(e.Catalogs, outside.Text(s.Labels["catalog"]))
+	}
+	slices.Sort(e.Catalogs)
+	return e
+}
+
+// count counts each node once: now are those that report, silent those that have within a day, lately those that have
+// within 15 minutes.
+func (q questions) count(r Release, now, silent nodes, lately set) Standing {
 	s := Standing{
-		Image: r.Image, Tag: r.Tag, Digest: r.Digest,
-		FailedNodes: nodesOf(a.failed, r, true), SilentNodes: nodesOf(a.silent, r, false),
-		LostNodes: nodesOf(a.lost, r, true),
+		Image: r.Image, Tag: r.Tag, Digest: r.Digest, Nodes: len(now) + len(silent), Silent: len(silent),
+		FailedNodes: []string{}, SilentNodes: []string{}, LostNodes: []string{}, SharedNodes: []string{},
 	}
-	s.Failed, s.Silent = len(s.FailedNodes), len(s.SilentNodes)
 	count := map[status.ReleaseState]int{}
-	for _, is := range a.states {
-		if isOf(is, r, true) {
-			count[status.ReleaseState(is.Labels["state"])] += int(is.Value)
+	add := func(to *[]string, name string) { *to = append(*to, outside.Line(cmp.Or(name, `""`), maxName)) }
+	for name, has := range now {
+		at := slices.IndexFunc(states, func(state status.ReleaseState) bool { return has[state] })
+		if at < 0 {
+			s.Others++
+		} else {
+			count[states[at]]++
+		}
+		if has[status.ReleaseFailed] {
+			add(&s.FailedNodes, name)
+		}
+		if hasBegun(has) && q.stuck[name] {
+			add(&s.LostNodes, name)
+		}
+		if q.shared[name] || name == "" {
+			add(&s.SharedNodes, name)
 		}
 	}
-	s.Running, s.Starting = count[status.ReleaseRunning], count[status.ReleaseStarting]
+	for name, had := range silent {
+		add(&s.SilentNodes, name)
+		if hasBegun(had) && !lately[name] {
+			add(&s.LostNodes, name)
+		}
+	}
+	s.Failed, s.Starting, s.Running = count[status.ReleaseFailed], count[status.ReleaseStarting], count[status.ReleaseRunning]
 	s.Staged, s.Offered, s.Held = count[status.ReleaseStaged], count[status.ReleaseOffered], count[status.ReleaseHeld]
-	reporting := 0
-	for _, is := range a.reporting {
-		if isOf(is, r, false) {
-			reporting += int(is.Value)
-		}
+	for _, names := range [][]string{s.FailedNodes, s.SilentNodes, s.LostNodes, s.SharedNodes} {
+		slices.Sort(names)
 	}
-	s.Nodes = reporting + s.Silent
-	// The queries are not of the same moment.
-	s.Others = max(0, reporting-s.Running-s.Starting-s.Staged-s.Offered-s.Held-s.Failed)
 	return s
 }
 
-func isOf(s Sample, r Release, withDigest bool) bool {
-	return s.Labels["repository"] == r.Image && (!withDigest || s.Labels["digest"] == r.Digest)
-}
-
-// nodesOf returns the names of the nodes of some samples, sorted.
-func nodesOf(samples []Sample, r Release, withDigest bool) []string {
-	out := []string{}
-	for _, s := range samples {
-		if isOf(s, r, withDigest) {
-			out = append(out, outside.Line(s.Labels["instance"], maxName))
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
+func hasBegun(has map[status.ReleaseState]bool) bool {
+	return has[status.ReleaseRunning] || has[status.ReleaseStarting] || has[status.ReleaseFailed]
 }

@@ -29,6 +29,8 @@ type Standing struct {
 	SilentNodes []string `json:"silentNodes"`
 	// LostNodes had begun the release, and do not report any more.
 	LostNodes []string `json:"lostNodes"`
+	// SharedNodes are names that several machines have: each counts once, and one of its machines can hide the other.
+	SharedNodes []string `json:"sharedNodes"`
 }
 
 // maxNames bounds the nodes in a sentence.
@@ -36,6 +38,9 @@ const maxNames = 10
 
 // Sentence describes a standing, as in "r/velum:2: 9,998 of 10,000 nodes run it, 2 failed (n17, n23)".
 func (s Standing) Sentence() string {
+	if s.Nodes == 0 {
+		return s.Image + ":" + s.Tag + ": " + ErrNoNode.Error()
+	}
 	silent := without(s.SilentNodes, s.LostNodes)
 	parts := []string{fmt.Sprintf("%s of %s run it", thousands(s.Running), plural(s.Nodes))}
 	for _, more := range []struct {
@@ -62,19 +67,25 @@ func (s Standing) Sentence() string {
 // Bad returns how many nodes have failed or are lost.
 func (s Standing) Bad() int { return len(s.FailedNodes) + len(without(s.LostNodes, s.FailedNodes)) }
 
-// ErrNoNode is returned by Known.
-var ErrNoNode = errors.New("no node reports the image")
+// ErrNoNode and ErrShared are returned by Known.
+var (
+	ErrNoNode = errors.New("no node reports the image")
+	ErrShared = errors.New("several machines have one label instance")
+)
 
-// Known returns an error if no node reports, so that nothing is known of the release.
+// Known returns an error if the numbers are not known to be those of the nodes.
 func (s Standing) Known() error {
-	if s.Nodes > s.Silent {
-		return nil
+	switch {
+	case s.Nodes == s.Silent:
+		return fmt.Errorf("%s:%s: %w", s.Image, s.Tag, ErrNoNode)
+	case len(s.SharedNodes) > 0:
+		return fmt.Errorf("%s:%s: %w%s", s.Image, s.Tag, ErrShared, names(s.SharedNodes))
 	}
-	return fmt.Errorf("%s:%s: %w", s.Image, s.Tag, ErrNoNode)
+	return nil
 }
 
-// IsDone reports whether this share of the nodes runs the release, in percent.
-func (s Standing) IsDone(percent int) bool { return s.Nodes > 0 && 100*s.Running >= percent*s.Nodes }
+// IsDone reports whether this share of the nodes is known to run the release, in percent.
+func (s Standing) IsDone(percent int) bool { return s.Known() == nil && 100*s.Running >= percent*s.Nodes }
 
 func without(all, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(others, name) })

@@ -4,6 +4,7 @@ package publish
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -66,19 +67,22 @@ func (p *Publisher) writeOut(ctx context.Context, r Request, ops []catalog.Op, o
 
 // writeDir makes a directory with files: all of them, or no directory.
 func writeDir(dir string, files map[string][]byte) error {
-	temporary := filepath.Clean(dir) + ".new"
-	if err := os.RemoveAll(temporary); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Join(temporary, blobsDir), 0o755); err != nil {
-		return err
-	}
+	dir = filepath.Clean(dir)
+	// No name that somebody else may have used.
+	temporary := filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+"."+rand.Text())
+	err := os.MkdirAll(filepath.Join(temporary, blobsDir), 0o755)
 	for name, data := range files {
-		if err := os.WriteFile(filepath.Join(temporary, name), data, 0o644); err != nil {
-			return err
+		if err == nil {
+			err = os.WriteFile(filepath.Join(temporary, name), data, 0o644)
 		}
 	}
-	return os.Rename(temporary, dir)
+	if err == nil {
+		err = os.Rename(temporary, dir)
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(temporary))
+	}
+	return nil
 }
 
 // PublishDir publishes the version that a directory holds, with a signature that was made
