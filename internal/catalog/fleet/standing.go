@@ -85,7 +85,9 @@ func (s Standing) Known() error {
 }
 
 // IsDone reports whether this share of the nodes is known to run the release, in percent.
-func (s Standing) IsDone(percent int) bool { return s.Known() == nil && 100*s.Running >= percent*s.Nodes }
+func (s Standing) IsDone(percent int) bool {
+	return s.Known() == nil && 100*s.Running >= percent*s.Nodes
+}
 
 func without(all, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(others, name) })
