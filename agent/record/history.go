@@ -21,12 +21,15 @@ type History []status.HistoryEntry
 
 // Add adds entries, and removes the oldest beyond maxHistory.
 func (h *History) Add(entries []status.HistoryEntry) {
-	all := slices.Concat(entries, *h)
+	all := History(slices.Concat(entries, *h))
 	for n := range entries {
 		all[n].Reason = outside.Text(all[n].Reason)
 	}
-	*h = all[:min(len(all), maxHistory)]
+	*h = all.Cut()
 }
+
+// Cut returns the newest maxHistory entries.
+func (h History) Cut() History { return h[:min(len(h), maxHistory)] }
 
 // LastFailure returns the last failure of a pod manifest in the history; false if there is none.
 func (h History) LastFailure(file string) (status.HistoryEntry, bool) {

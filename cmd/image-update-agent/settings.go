@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/internal/platform"
 	"github.com/kubic-project/image-update-agent/internal/state"
@@ -82,12 +84,16 @@ func (s settings) owned() map[string]string {
 // socket is the path of one of the daemon's sockets.
 func (s settings) socket(name string) string { return filepath.Join(s.RuntimeDir, name) }
 
+const maxMachineID = 4 << 10 // bytes of a file
+
 // machineID is what makes this node's poll slot its own (machine-id(5)); the
 // host's name where there is none, as in an image that was never booted.
 func (s settings) machineID() string {
-	data, err := os.ReadFile(filepath.Join(s.root, "etc/machine-id"))
-	if err == nil && len(data) > 0 {
-		return string(data)
+	if file, err := nodefile.Open(filepath.Join(s.root, "etc/machine-id")); err == nil {
+		data, err := outside.ReadAll(file, maxMachineID)
+		if err = errors.Join(err, file.Close()); err == nil && len(data) > 0 {
+			return string(data)
+		}
 	}
 	name, err := os.Hostname()
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/etcdlock"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -116,7 +117,7 @@ func isMachineID(id string) bool { return len(id) == 32 && strings.Trim(id, "012
 
 // machineIDProblem is what is wrong with the machine-id; empty: nothing that can be seen.
 func (n Node) machineIDProblem() string {
-	own, err := os.ReadFile(n.at("etc/machine-id"))
+	own, err := nodefile.Read(n.at("etc/machine-id"), maxMachineID)
 	id := strings.TrimSpace(string(own))
 	switch {
 	case err != nil:
@@ -129,14 +130,17 @@ func (n Node) machineIDProblem() string {
 		return "/etc/machine-id is " + id
 	}
 	for _, of := range []string{"usr/etc/machine-id", "usr/share/factory/etc/machine-id"} {
-		if image, err := os.ReadFile(n.at(of)); err == nil && strings.TrimSpace(string(image)) == id {
+		if image, err := nodefile.Read(n.at(of), maxMachineID); err == nil && strings.TrimSpace(string(image)) == id {
 			return "/etc/machine-id is the one of the system image (/" + of + ")"
 		}
 	}
 	return ""
 }
 
-const maxShownID = 40 // bytes
+const (
+	maxShownID   = 40      // bytes
+	maxMachineID = 4 << 10 // bytes of a file
+)
 
 // tryLock has the daemon try the lock: it alone knows that nothing needs it meanwhile, and its record gives it back
 // after a crash.

@@ -62,9 +62,9 @@ func openPlace(name string) (place, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%w: neither directory nor tar file", ErrNotLayout)
 	}
-	file, err := os.Open(name)
+	file, err := nodefile.Open(name)
 	if err != nil {
-		return nil, nodefile.Plain(err)
+		return nil, err
 	}
 	archive, err := openArchive(file)
 	if err != nil {

@@ -29,19 +29,13 @@ func ReadSecret(path string, limit int64) ([]byte, error) {
 
 // read returns the content, and the file's info; nil if it could not be opened.
 func read(path string, limit int64, anyOwner bool) ([]byte, fs.FileInfo, error) {
-	info, err := os.Stat(path)
+	file, err := Open(path)
 	if err != nil {
-		return nil, nil, Plain(err)
-	}
-	if err := checkRegular(info, limit); err != nil {
-		return nil, info, err
-	}
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, Plain(err)
+		return nil, nil, err
 	}
 	defer file.Close()
-	if info, err = file.Stat(); err != nil {
+	info, err := file.Stat()
+	if err != nil {
 		return nil, nil, Plain(err)
 	}
 	if err := checkRegular(info, limit); err != nil {
@@ -53,6 +47,31 @@ func read(path string, limit int64, anyOwner bool) ([]byte, fs.FileInfo, error) 
 	data, err := outside.ReadAll(file, limit)
 	return data, info, Plain(err)
 }
+
+// Open opens a regular file of any owner. Anything else is not opened, because a FIFO may block forever and a device may
+// have side effects.
+func Open(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, Plain(err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errNotRegular
+	}
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, Plain(err)
+	}
+	if info, err = file.Stat(); err == nil && !info.Mode().IsRegular() { // it was replaced
+		err = errNotRegular
+	}
+	if err != nil {
+		return nil, errors.Join(Plain(err), file.Close())
+	}
+	return file, nil
+}
+
+var errNotRegular = errors.New("not a regular file")
 
 // Check returns why a file cannot be read completely: it is not regular, or larger than the limit. A missing file is
 // accepted, and so is any owner.
@@ -73,7 +92,7 @@ func Check(path string, limit int64) error {
 func checkRegular(info fs.FileInfo, limit int64) error {
 	switch {
 	case !info.Mode().IsRegular():
-		return errors.New("not a regular file")
+		return errNotRegular
 	case info.Size() > limit:
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, info.Size(), limit)
 	}

@@ -107,3 +107,25 @@ func TestOwners(t *testing.T) {
 		assert.Equal(t, "x", value)
 	}
 }
+
+// Opening anything else may block, or have side effects.
+func TestOnlyARegularFileIsOpened(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o600))
+	require.NoError(t, os.Symlink("file", filepath.Join(dir, "link")))
+	require.NoError(t, os.Symlink("/dev/zero", filepath.Join(dir, "device")))
+	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600))
+	for name, want := range map[string]string{
+		"file": "", "link": "", "device": "not a regular file", "fifo": "not a regular file", ".": "not a regular file",
+		"gone": "no such file",
+	} {
+		file, err := Open(filepath.Join(dir, name))
+		if want != "" {
+			require.ErrorContains(t, err, want, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.NoError(t, file.Close())
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -77,7 +78,7 @@ func describe(text string) (reason string, at time.Time) {
 
 // head reads the beginning of a regular file.
 func head(path string) (string, error) {
-	file, err := os.Open(path)
+	file, err := nodefile.Open(path)
 	if err != nil {
 		return "", err
 	}

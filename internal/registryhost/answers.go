@@ -16,7 +16,7 @@ import (
 // AnswersDir is the runtime directory of the local registry, with the journal of its answers.
 const AnswersDir = "/run/image-update-agent-local-registry"
 
-// Answers counts the local registry's answers since the boot, or since its journal was reset at 64 KiB.
+// Answers counts the local registry's answers since the boot, or since its journal was shortened at 64 KiB.
 type Answers struct {
 	Served, Unknown, Refused int
 	// Last is when a tag was last served, by REGISTRY/REPOSITORY:TAG. A request by digest counts for a tag with that

@@ -134,6 +134,10 @@ func decodeRecord(data []byte) (record.Record, error) {
 	if err := checkDigests(rec); err != nil {
 		return record.Record{}, &unusable{"unreadable", err}
 	}
+	rec.History = rec.History.Cut()
+	if _, err := encode(rec, status.MaxRecord); err != nil { // nothing would be recorded any more
+		return record.Record{}, &unusable{"unreadable", err}
+	}
 	return rec, nil
 }
 
@@ -228,14 +232,9 @@ func lasting(status status.Status) status.Status {
 
 // write writes a file as indented JSON, and creates the directory if needed.
 func (s *Store) write(dir, name string, content any, mode fs.FileMode, limit int) error {
-	data, err := json.MarshalIndent(content, "", "  ")
+	data, err := encode(content, limit)
 	if err != nil {
 		return fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
-	}
-	data = append(data, '\n')
-	if len(data) > limit {
-		return fmt.Errorf("%s: %w: %d bytes, at most %d can be read again",
-			filepath.Join(dir, name), nodefile.ErrTooLarge, len(data), limit)
 	}
 	d, err := makeDir(dir)
 	if err != nil {
@@ -249,6 +248,18 @@ func (s *Store) write(dir, name string, content any, mode fs.FileMode, limit int
 		s.wrote[path] = sum
 	}
 	return err
+}
+
+// encode returns the bytes of a file.
+func encode(content any, limit int) ([]byte, error) {
+	data, err := json.MarshalIndent(content, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	if data = append(data, '\n'); len(data) > limit {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d can be read again", nodefile.ErrTooLarge, len(data), limit)
+	}
+	return data, nil
 }
 
 // makeDir opens a directory of the agent, and creates it if systemd has not. Other users may enter it, for the status.

@@ -125,6 +125,12 @@ var strangeRecords = map[string]struct {
 	"wrong type": {func(t *testing.T, s *Store) {
 		put(t, s, recordFile, `{"version": 1, "lists": 7}`)
 	}, "unreadable"},
+	"more than can be saved": {func(t *testing.T, s *Store) {
+		put(t, s, recordFile, `{"version":1,"sources":{"`+strings.Repeat("<", 3<<20)+`":{}}}`) // saved as \u003c
+	}, "unreadable"},
+	"a time that cannot be saved": {func(t *testing.T, s *Store) {
+		put(t, s, recordFile, `{"version":1,"history":[{"at":"2026-01-02T03:04:05+24:00"}]}`)
+	}, "unreadable"},
 	"bad digest": {func(t *testing.T, s *Store) {
 		put(t, s, recordFile, `{"version": 1, "good": {"a/b": {"repository": "r", "running": "none"}}}`)
 	}, "unreadable"},
@@ -187,6 +193,31 @@ func TestUnusableRecordIsSetAside(t *testing.T) {
 }
 
 // A newer agent of the same version may have more fields: an older one starts, and drops them.
+// many returns a format with the numbers below n, separated by commas.
+func many(format string, n int) string {
+	var b strings.Builder
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, format, i)
+	}
+	return b.String()
+}
+
+// What is loaded can be saved: nothing would be recorded any more.
+func TestALongHistoryIsCutWhenItIsRead(t *testing.T) {
+	t.Parallel()
+	s, log := newStore(t)
+	put(t, s, recordFile, `{"version":1,"history":[`+many(`{"at":"2026-01-02T03:04:05Z","podManifest":"%d.yaml"}`, 100_001)+`]}`)
+	got, err := s.Load(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, log.String())
+	require.Equal(t, 50, len(got.History)) //nolint:testifylint // Len would print a hundred thousand entries
+	assert.Equal(t, "0.yaml", got.History[0].PodManifest, "the newest stay")
+	require.NoError(t, s.Save(t.Context(), got))
+}
+
 func TestUnknownFieldsOfARecordAreDropped(t *testing.T) {
 	t.Parallel()
 	s, log := newStore(t)

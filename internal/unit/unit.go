@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -99,7 +100,7 @@ func (r *reader) problem(format string, args ...any) {
 }
 
 func (r *reader) load(file string, mayMiss bool) string {
-	f, err := os.Open(file)
+	f, err := nodefile.Open(file)
 	if mayMiss && errors.Is(err, fs.ErrNotExist) {
 		return ""
 	}

@@ -3,9 +3,12 @@
 package answer
 
 import (
+	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -103,11 +106,65 @@ func TestJournalIsLimited(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, JournalFile)
-	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("1 refused\n", MaxJournal/10+1)), 0o600))
-	Note(dir, Unknown, table.Entry{}, time.Unix(1, 0))
+	other := velum
+	other.Tag = "other"
+	Note(dir, Served, velum, time.Unix(1, 0))
+	Note(dir, Served, other, time.Unix(2, 0))
+	Note(dir, Served, velum, time.Unix(3, 0))
+	for range 3 * MaxJournal / len("4 refused\n") {
+		Note(dir, Refused, table.Entry{}, time.Unix(4, 0))
+	}
+	Note(dir, Unknown, table.Entry{}, time.Unix(5, 0))
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
-	assert.Equal(t, "1 unknown\n", string(data))
+	assert.LessOrEqual(t, len(data), MaxJournal+len("5 unknown\n"))
+	served := regexp.MustCompile(`(?m)^\d served .*$`).FindAllString(string(data), -1)
+	assert.Equal(t, []string{"2 served " + other.Image(), "3 served " + velum.Image()}, served)
+	assert.True(t, strings.HasSuffix(string(data), "4 refused\n5 unknown\n"))
+	assert.NoFileExists(t, path+".new")
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Equal(t, fs.FileMode(0o644), info.Mode())
+}
+
+// The latest of very many images stay.
+func TestJournalOfManyImagesIsLimited(t *testing.T) {
+	t.Parallel()
+	var all strings.Builder
+	for n := range 4000 {
+		fmt.Fprintf(&all, "%d served r/x:%d\n", n, n)
+	}
+	kept := string(lastServed([]byte(all.String() + "5000 served half")))
+	assert.LessOrEqual(t, len(kept), MaxJournal/2)
+	assert.Greater(t, len(kept), MaxJournal/2-30)
+	assert.True(t, strings.HasSuffix(all.String(), kept), "the latest")
+}
+
+// Whatever is in its place neither blocks the answers nor is written to.
+func TestJournalIsARegularFile(t *testing.T) {
+	t.Parallel()
+	for name, make := range map[string]func(path string) error{
+		"a FIFO":             func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"a device":           func(path string) error { return os.Symlink("/dev/full", path) },
+		"a directory":        func(path string) error { return os.Mkdir(path, 0o700) },
+		"a FIFO as the next": func(path string) error { return syscall.Mkfifo(path+".new", 0o600) },
+		"a FIFO that has a reader": func(path string) error {
+			if err := syscall.Mkfifo(path, 0o600); err != nil {
+				return err
+			}
+			reader, err := os.OpenFile(path, os.O_RDWR, 0)
+			if err == nil {
+				t.Cleanup(func() { _ = reader.Close() })
+			}
+			return err
+		},
+	} {
+		path := saved(t, oneTag())
+		dir := filepath.Dir(path)
+		require.NoError(t, make(filepath.Join(dir, JournalFile)), name)
+		s := NewServer(path, dir, slog.New(slog.DiscardHandler))
+		assert.Contains(t, s.respond([]byte(head)), "200 OK", name)
+	}
 }
 
 // The daemon runs as another user, and reads the journal.
