@@ -53,7 +53,7 @@ export function headline(s, page) {
 const mustNotRun = s => (s?.reasons ?? []).filter(r => ["withdrawn", "denied"].includes(r.kind));
 
 // The kinds of reasons that another part of the page shows: pods, registries, progress or the headline.
-const shownElsewhere = ["approval", "hold", "source", "not-asked", "not-allowed", "rebuilds-only", "none", "applying"];
+const shownElsewhere = ["approval", "hold", "source", "not-asked", "not-allowed", "looks-newer", "rebuilds-only", "none", "applying"];
 
 /** The reasons of the state, as {text, cause}: cause is the daemon's own text where it says more. */
 export const reasons = s => (s.reasons ?? []).filter(r => !shownElsewhere.includes(r.kind)).map(r => {

@@ -2,7 +2,10 @@
 
 package tags
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // hashDigits is the length from which a mix of letters and digits counts as a hash; git abbreviates to the same length.
 const hashDigits = 7
@@ -94,6 +97,8 @@ func (t *Tag) readSuffix(from int) (reason string) {
 		case date > 0 && !t.build.is():
 			t.build, end = newSpan(start, date), date
 		case t.readMark(start, part), t.readNumber(start, part, i == from && t.isAlone(i, end)):
+		case t.readMarkAndNumber(start, end):
+			end = partEnd(t.raw, end+1)
 		case unorderedPart(part) != "":
 			return unorderedPart(part)
 		}
@@ -102,17 +107,23 @@ func (t *Tag) readSuffix(from int) (reason string) {
 	return ""
 }
 
-// The marks of revisions and builds, each followed by a number.
+// The marks of revisions and builds, each followed by a number. revWords may have a separator before it. No mark is a
+// word that also names another software or a base with its version, such as alpine3, ubi9, pg16, jdk21 or k8s1.30.
 var (
 	revMarks   = [...]string{"rke2r", "k3s", "hardened", "rancher", "r", "p"}
+	revWords   = [...]string{"flannel", "gke", "hf", "hotfix", "patch", "rebuild", "security", "update", "vmware"}
 	buildMarks = [...]string{"build", "ls"}
 )
 
-// readMark reads a part such as rke2r1 or build20250910.
+// readMark reads a part such as rke2r1, gke.5 or build20250910.
 func (t *Tag) readMark(start int, part string) bool {
 	for _, mark := range revMarks {
-		if number, is := strings.CutPrefix(part, mark); is && isDigits(number) && len(number) < hashDigits && !t.rev.is() {
-			t.rev = newSpan(start+len(mark), start+len(part))
+		if number, is := strings.CutPrefix(part, mark); is && t.readRev(number, start+len(part)) {
+			return true
+		}
+	}
+	for _, mark := range revWords {
+		if number, is := strings.CutPrefix(part, mark); is && t.readRev(strings.TrimPrefix(number, "."), start+len(part)) {
 			return true
 		}
 	}
@@ -125,11 +136,34 @@ func (t *Tag) readMark(start int, part string) bool {
 	return false
 }
 
+// readMarkAndNumber reads two parts, such as hotfix-1; the first one ends at end.
+func (t *Tag) readMarkAndNumber(start, end int) bool {
+	if end == len(t.raw) || !slices.Contains(revWords[:], t.raw[start:end]) {
+		return false
+	}
+	last := partEnd(t.raw, end+1)
+	return t.readRev(t.raw[end+1:last], last)
+}
+
+// readRev reads a number that ends at end as the revision.
+func (t *Tag) readRev(number string, end int) bool {
+	if t.rev.is() || !isDigits(number) || len(number) >= hashDigits {
+		return false
+	}
+	t.rev = newSpan(end-len(number), end)
+	return true
+}
+
 // isAlone reports whether no other number is next to the part that ends at end, with its separator at i: it ends the
-// tag, or a name follows a version with dots and _, as in 17.0.12_7-jre.
+// tag, or a name follows a version with dots and _, as in 17.0.12_7-jre, or a version of three numbers and -, as in
+// 7.9.1-2-ubi8.
 func (t *Tag) isAlone(i, end int) bool {
-	return end == len(t.raw) || t.raw[i] == '_' && strings.Contains(t.numbers(), ".") &&
-		end+1 < len(t.raw) && !isDigit(t.raw[end+1])
+	if end == len(t.raw) {
+		return true
+	}
+	dots := strings.Count(t.numbers(), ".")
+	return end+1 < len(t.raw) && (t.raw[i] == '_' && dots > 0 && !isDigit(t.raw[end+1]) ||
+		dots > 1 && isDigits(t.raw[i+1:end]) && isLetter(t.raw[end+1]))
 }
 
 // readNumber reads a part of digits: a date is a build; a number alone after the version is a revision.

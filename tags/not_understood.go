@@ -3,6 +3,7 @@
 package tags
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -46,6 +47,7 @@ type read struct {
 	text, prefix, suffix string
 	numbers              []string // without leading zeros
 	rev                  string
+	tag                  Tag // zero: the scheme does not accept it
 }
 
 func readLeniently(text string) (read, bool) {
@@ -63,49 +65,120 @@ func readLeniently(text string) (read, bool) {
 	return r, true
 }
 
-// isAbove compares the numbers that both tags have: 15.5.36 is not above 15.5.
+// isAbove compares the numbers that both tags have: 15.5.36 is not above 15.5. Of two tags with one version, the numbers
+// of their suffixes are compared.
 func (r read) isAbove(other read) bool {
 	for i := range min(len(r.numbers), len(other.numbers)) {
 		if order := compareNumber(r.numbers[i], other.numbers[i]); order != 0 {
 			return order > 0
 		}
 	}
-	return len(r.numbers) == len(other.numbers) && r.rev != "" && other.rev != "" && compareNumber(r.rev, other.rev) > 0
+	return isRebuildOf(other.tag, r.tag) ||
+		len(r.numbers) == len(other.numbers) && r.rev != "" && other.rev != "" && compareNumber(r.rev, other.rev) > 0
 }
 
 // FindNotUnderstood returns the tags of a list that a person would call newer than follow but whose spelling keeps them
-// from following it; the highest first, at most `most`. It leaves out tags that are not above the highest successor,
-// pre-releases, dates and hashes.
+// from following it; at most `most`. The nearest are first, tags that differ from follow in numbers alone before
+// others. It leaves out tags that are not above the highest successor, unless only the suffix of follow has a lower
+// number, and pre-releases, dates and hashes.
 func FindNotUnderstood(list []string, follow Tag, s Scheme, most int) []NotUnderstood {
-	known, ok := readLeniently(follow.String())
-	if !ok {
-		return nil
-	}
+	known, _ := readLeniently(follow.String())
+	known.tag = follow
 	var found []read
 	for _, text := range list {
-		r, ok := readLeniently(text)
-		if !ok || ociFault(text) != "" || !isVersionLike(r.numbers, follow) ||
-			r.rev != "" && isOtherKind(r.rev, follow.Rev()) || preRelease.MatchString(r.suffix) {
+		t, err := s.Parse(text)
+		if err == nil && InLine(follow, t) {
+			if r, ok := readLeniently(text); ok {
+				if r.tag = t; r.isAbove(known) {
+					known = r
+				}
+			}
 			continue
 		}
-		switch t, err := s.Parse(text); {
-		case err != nil:
-			found = append(found, r)
-		case InLine(follow, t):
-			if r.isAbove(known) {
-				known = r
-			}
-		case gapBetween(follow, t) != gapPre:
+		r, ok := readLeniently(text)
+		r.text, r.tag = text, t
+		isVersion := ok && isVersionLike(r.numbers, follow) && (r.rev == "" || !isOtherKind(r.rev, follow.Rev())) &&
+			!preRelease.MatchString(r.suffix) && (err != nil || gapBetween(follow, t) != gapPre)
+		if isVersion && ociFault(text) == "" || isRebuildOf(follow, t) {
 			found = append(found, r)
 		}
 	}
-	found = slices.DeleteFunc(found, func(r read) bool { return !r.isAbove(known) })
-	sortRead(found)
+	found = slices.DeleteFunc(found, func(r read) bool { return !isRebuildOf(follow, r.tag) && !r.isAbove(known) })
+	slices.SortStableFunc(found, func(a, b read) int { return cmp.Or(compareNames(follow, a, b), compareRead(a, b)) })
 	var out []NotUnderstood
 	for _, r := range found[:min(len(found), most)] {
 		out = append(out, NotUnderstood{r.text, r.reason(follow, s), s.patternBetween(follow.String(), r.text)})
 	}
 	return out
+}
+
+// compareNames puts a tag that differs from follow in numbers alone before one with another name. The v does not count.
+func compareNames(follow Tag, a, b read) int {
+	words := func(text string) string { return strings.TrimPrefix(number.ReplaceAllString(text, "#"), "v") }
+	name := words(follow.String())
+	switch isA, isB := words(a.text) == name, words(b.text) == name; {
+	case isA == isB:
+		return 0
+	case isA:
+		return -1
+	}
+	return 1
+}
+
+// isRebuildOf reports whether two tags that no policy compares have the same text except for numbers after their
+// version, and the first of these that differs is higher in to. The number must not be another kind: a date where the
+// other is a counter, or part of a hash. A hotfix of a tag is above it, too.
+func isRebuildOf(from, to Tag) bool {
+	if isHotfixOf(from, to) {
+		return true
+	}
+	if from.reading >= byPattern || to.IsZero() || to.reading >= byPattern || from.versionEnd() != to.versionEnd() ||
+		from.raw[:from.versionEnd()] != to.raw[:to.versionEnd()] {
+		return false
+	}
+	partsFrom, partsTo := suffixParts(from), suffixParts(to)
+	if len(partsFrom) != len(partsTo) {
+		return false
+	}
+	higher, decided := false, false
+	for n, a := range partsFrom {
+		b := partsTo[n]
+		if number.ReplaceAllString(a, "#") != number.ReplaceAllString(b, "#") || a != b && (isHash(a) || isHash(b)) {
+			return false
+		}
+		numbersA, numbersB := number.FindAllString(a, -1), number.FindAllString(b, -1)
+		for i, x := range numbersA {
+			y := numbersB[i]
+			if isOtherKind(x, y) || x != y && len(y) >= hashDigits && !isDate(y) {
+				return false
+			}
+			if order := compareNumber(y, x); order != 0 && !decided {
+				higher, decided = order > 0, true
+			}
+		}
+	}
+	return higher
+}
+
+// isHotfixOf reports whether a tag is another one with a word at its end that names a later build, and a number.
+func isHotfixOf(from, to Tag) bool {
+	rest, is := strings.CutPrefix(to.raw, from.raw)
+	if !is || !to.rev.is() || int(to.rev.end) != len(to.raw) || len(rest) < 2 || !isSeparator(rest[0]) {
+		return false
+	}
+	word := strings.TrimRight(rest[1:], "-_.0123456789")
+	return slices.Contains([]string{"hf", "hotfix", "patch", "rebuild", "security", "update"}, word)
+}
+
+// suffixParts returns the text after the version, split at the separators.
+func suffixParts(t Tag) []string {
+	return strings.FieldsFunc(t.raw[t.versionEnd():], func(r rune) bool { return r < 128 && isSeparator(byte(r)) })
+}
+
+// isHash reports whether a part of a suffix may be a hash, which people shorten to five digits and more.
+func isHash(part string) bool {
+	const shortest = 5
+	return len(part) >= shortest && strings.Trim(part, "0123456789abcdefABCDEF") == "" && !isDigits(part)
 }
 
 // Unread returns the tags of a list that no grammar accepts but in which a person may read a dotted version; the
@@ -118,7 +191,7 @@ func Unread(list []string, s Scheme, most int) []string {
 			found = append(found, r)
 		}
 	}
-	sortRead(found)
+	slices.SortStableFunc(found, func(a, b read) int { return compareRead(b, a) })
 	var out []string
 	for _, r := range found[:min(len(found), most)] {
 		out = append(out, r.text)
@@ -126,19 +199,33 @@ func Unread(list []string, s Scheme, most int) []string {
 	return out
 }
 
-// sortRead sorts tags in descending order.
-func sortRead(list []read) {
-	slices.SortStableFunc(list, func(a, b read) int {
-		for i := range max(len(a.numbers), len(b.numbers)) {
-			if order := compareNumber(at(b.numbers, i), at(a.numbers, i)); order != 0 {
-				return order
-			}
-		}
-		if order := compareNumber(b.rev, a.rev); order != 0 {
+// compareRead compares tags by their numbers, those after the version last.
+func compareRead(a, b read) int {
+	for i := range max(len(a.numbers), len(b.numbers)) {
+		if order := compareNumber(at(a.numbers, i), at(b.numbers, i)); order != 0 {
 			return order
 		}
-		return strings.Compare(a.text, b.text)
-	})
+	}
+	return cmp.Or(compareNumber(a.rev, b.rev), compareNatural(a.text, b.text))
+}
+
+// compareNatural compares texts, and numbers in them by their value.
+func compareNatural(a, b string) int {
+	for x, y := a, b; x != "" && y != ""; {
+		n, m := skipDigits(x, 0), skipDigits(y, 0)
+		if n > 0 && m > 0 {
+			if order := compareNumber(x[:n], y[:m]); order != 0 {
+				return order
+			}
+			x, y = x[n:], y[m:]
+			continue
+		}
+		if x[0] != y[0] {
+			return cmp.Compare(x[0], y[0])
+		}
+		x, y = x[1:], y[1:]
+	}
+	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
 }
 
 // at returns the number at i, or "", the lowest, if there is none.

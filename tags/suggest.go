@@ -31,28 +31,39 @@ func PatternBetween(from, to string) string {
 	if a.hasV != b.hasV {
 		head += "v?"
 	}
-	ends, ok := patternOfEnds(a, b)
-	if !ok {
-		return ""
+	for _, ends := range patternsOfEnds(a, b) {
+		if pattern := (Scheme{}).checked(head+"(?P<version>.*)"+ends+"$", from, to); pattern != "" {
+			return pattern
+		}
 	}
-	return Scheme{}.checked(head+"(?P<version>.*)"+ends+"$", from, to)
+	return ""
 }
 
 func (t Tag) versionEnd() int { return int(max(t.version.end, t.pre.end)) }
 
-// patternOfEnds returns a pattern for the texts after the versions of two tags, with groups for revision and build.
-// Another number in which they differ becomes the revision if they have none; else the pattern accepts any number
-// there. Releases of a distribution become alternatives. It returns false for other words, which are variants of the
-// image.
-func patternOfEnds(from, to Tag) (pattern string, ok bool) {
+// patternsOfEnds returns patterns for the texts after the versions of two tags, with groups for revision and build.
+// Another number in which they differ becomes the revision if they have none, or in the last pattern, which has the
+// revision as the build; else the pattern accepts any number there. Releases of a distribution become alternatives.
+// There is none for other words, which are variants of the image.
+func patternsOfEnds(from, to Tag) []string {
 	a, b := from.raw[from.versionEnd():], to.raw[to.versionEnd():]
 	wordsA, wordsB := number.Split(a, -1), number.Split(b, -1)
 	if strings.Join(wordsA, "#") != strings.Join(wordsB, "#") {
 		return patternOfDistributions(a, b)
 	}
-	hasRev := to.rev.is()
-	numbersA := number.FindAllString(a, -1)
-	out := regexp.QuoteMeta(wordsA[0])
+	out := []string{patternOfEnds(from, to, to.rev.is())}
+	if to.rev.is() && !to.build.is() {
+		to.rev, to.build = span{}, to.rev
+		out = append(out, patternOfEnds(from, to, false))
+	}
+	return out
+}
+
+// patternOfEnds returns a pattern for texts with the same words after the versions.
+func patternOfEnds(from, to Tag, hasRev bool) string {
+	a, b := from.raw[from.versionEnd():], to.raw[to.versionEnd():]
+	words, numbersA := number.Split(a, -1), number.FindAllString(a, -1)
+	out := regexp.QuoteMeta(words[0])
 	for n, at := range number.FindAllStringIndex(b, -1) {
 		switch start := to.versionEnd() + at[0]; {
 		case to.rev.is() && start == int(to.rev.start):
@@ -66,18 +77,18 @@ func patternOfEnds(from, to Tag) (pattern string, ok bool) {
 		default:
 			out += "[0-9.]+"
 		}
-		out += regexp.QuoteMeta(wordsA[n+1])
+		out += regexp.QuoteMeta(words[n+1])
 	}
-	return out, true
+	return out
 }
 
-func patternOfDistributions(a, b string) (pattern string, ok bool) {
+func patternOfDistributions(a, b string) []string {
 	from, to := distribution.FindStringIndex(a), distribution.FindStringIndex(b)
 	if from == nil || to == nil || a[:from[0]] != b[:to[0]] || a[from[1]:] != b[to[1]:] {
-		return "", false
+		return nil
 	}
 	names := "(?:" + a[from[0]:from[1]] + "|" + b[to[0]:to[1]] + ")"
-	return regexp.QuoteMeta(a[:from[0]]) + names + regexp.QuoteMeta(a[from[1]:]), true
+	return []string{regexp.QuoteMeta(a[:from[0]]) + names + regexp.QuoteMeta(a[from[1]:])}
 }
 
 // patternBetween returns a pattern that, beside the other settings of the scheme, makes to follow from; "" if none is

@@ -33,7 +33,9 @@ func (f *facts) target(w follow.Want, i *ImagePlan, rule policy.Rule, running di
 	if running == "" && w.OnDisk.Repository == o.Repository {
 		against = func(rel release.Release) (policy.Refusal, bool) { return f.refusesDown(w, rel, rule) }
 	}
-	c := o.Choose(rule, f.now, against)
+	choice := rule
+	choice.Older = rule.Older || f.inv.Catalog.IsListed(o.Repository) // its publisher has decided what is newer
+	c := o.Choose(choice, f.now, against)
 	if i.Target = c.Newest; c.Newest.Tag == o.Follow.Tag {
 		if no, refused := against(o.Follow); refused {
 			c.Refused, i.Target = append(c.Refused, no), is
@@ -107,6 +109,9 @@ func (f *facts) explainChoice(i *ImagePlan, c source.Choice, rule policy.Rule) {
 	i.NotAllowed = policy.ByConfiguration(newer)
 	for _, text := range c.Notes {
 		i.note(text)
+	}
+	for _, n := range i.Offer.LooksNewer {
+		i.note("looks newer, but cannot be compared: " + n.String())
 	}
 	if c.Unresolved >= 0 {
 		i.note(i.Offer.Newer[c.Unresolved].ListedTag() + " may be newer; the next check asks for it")

@@ -11,6 +11,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // RecordVersion is the version of the record's format. A newer agent reads older records.
@@ -136,6 +137,8 @@ type Answer struct {
 	Mirror      bool             `json:"mirror,omitempty"`
 	RefusedTags []policy.Refusal `json:"refusedTags,omitempty"`
 	Notes       []string         `json:"notes,omitempty"`
+	// LooksNewer are tags of the list that look newer, but that no rule can compare.
+	LooksNewer []tags.NotUnderstood `json:"looksNewer,omitempty"`
 	// StageFrom is when this node's pull of Newest may begin.
 	StageFrom time.Time `json:"stageFrom,omitzero"`
 	// Error is the source's answer if it has nothing to offer; Gone: the followed tag does not exist. Follow and Newest

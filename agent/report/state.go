@@ -176,7 +176,7 @@ func awaited(p plan.Plan) []status.Reason {
 
 // nothingToDo returns why a node in the state current has no offers.
 func nothingToDo(p plan.Plan, rec *record.Record) []status.Reason {
-	var why, rebuildsOnly, unknown []status.Reason
+	var why, looksNewer, rebuildsOnly, unknown []status.Reason
 	for _, pod := range p.Pods {
 		if b := rec.RolledBack(pod.File); b != nil {
 			why = append(why, status.Reason{
@@ -195,13 +195,20 @@ func nothingToDo(p plan.Plan, rec *record.Record) []status.Reason {
 				Since: no.Since, Text: "newer tags are unknown: " + no.Error + " (since " + no.Since.Format(time.RFC3339) + ")",
 			})
 		}
+		if len(i.Offer.LooksNewer) > 0 { // the nearest; the notes of the image have all
+			looksNewer = append(looksNewer, status.WithText(
+				status.Reason{Kind: status.KindLooksNewer, Image: i.Offer.Repository, Tag: i.Offer.LooksNewer[0].Tag},
+			))
+		}
 		if i.RebuildsOnly != nil {
 			rebuildsOnly = append(rebuildsOnly, status.WithText(
 				status.Reason{Kind: status.KindRebuildsOnly, Image: i.Offer.Repository, Tag: i.RebuildsOnly.Tag},
 			))
 		}
 	})
-	why = append(append(why, status.Sorted(unknown)...), status.Sorted(rebuildsOnly)...)
+	for _, reasons := range [][]status.Reason{unknown, looksNewer, rebuildsOnly} {
+		why = append(why, status.Sorted(reasons)...)
+	}
 	if len(why) == 0 {
 		return []status.Reason{{Kind: status.KindNone, Text: "everything is up to date"}}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/manifests"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 const (
@@ -188,11 +189,13 @@ func TestNodeState(t *testing.T) {
 		"why nothing is offered": {of(current(), func(p *plan.PodPlan) {
 			p.Images[0].NotAllowed = []policy.Refusal{{Tag: "5", Rule: "updates"}}
 			p.Images[0].Offer.NoList = &record.NoList{Host: "m:5000", HTTPStatus: 401, Cause: release.CauseAuth}
+			p.Images[0].Offer.LooksNewer = []tags.NotUnderstood{{Tag: "4-ubi9"}, {Tag: "4-ubi10"}}
 			p.Images[0].RebuildsOnly = &status.RebuildsOnly{Tag: "latest"}
 		}), nothing, "current", []status.Reason{
 			none,
 			{Kind: status.KindNotAllowed, Image: velum, Tag: "5", Rule: "updates"},
 			{Kind: status.KindNoTagList, Image: velum, Host: "m:5000", HTTPStatus: 401, Cause: release.CauseAuth},
+			{Kind: status.KindLooksNewer, Image: velum, Tag: "4-ubi9"},
 			{Kind: status.KindRebuildsOnly, Image: velum, Tag: "latest"},
 		}},
 	} {

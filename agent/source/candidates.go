@@ -31,16 +31,18 @@ func (l *lookup) addNewer(ctx context.Context, o *Offer) error {
 		return nil //nolint:nilerr // noteList has recorded it, and the source reports it
 	}
 	if !l.listing.IsListed(o.Repository) {
-		l.noteNotUnderstood(o, list, from)
+		unread := l.lists.unread(o.Repository)
+		o.LooksNewer = l.lists.memory(o.Repository).notUnderstood(o.Repository, list, unread, from, l.rule.Scheme)
 	}
 	o.Newer = candidates(list, from, l.rule)
-	now := l.asker.Now()
-	c := o.Choose(l.rule, now, l.refuses)
+	now, rule := l.asker.Now(), l.rule
+	rule.Older = rule.Older || l.listing.IsListed(o.Repository) // its publisher has decided what is newer
+	c := o.Choose(rule, now, l.refuses)
 	for c.Unresolved >= 0 {
 		if err := l.resolveCandidate(ctx, list, &o.Newer[c.Unresolved]); err != nil {
 			return err
 		}
-		c = o.Choose(l.rule, now, l.refuses)
+		c = o.Choose(rule, now, l.refuses)
 	}
 	if o.Newest = c.Newest; o.Newest.Tag == o.Follow.Tag {
 		l.refuseUnpublished(o, list, from)
@@ -48,16 +50,8 @@ func (l *lookup) addNewer(ctx context.Context, o *Offer) error {
 	return nil
 }
 
-// maxNotUnderstood limits the tags of an offer that are not understood.
+// maxNotUnderstood limits the tags of an offer that are not understood: the nearest.
 const maxNotUnderstood = 3
-
-// noteNotUnderstood notes tags that look newer but cannot be offered.
-func (l *lookup) noteNotUnderstood(o *Offer, list []tags.Tag, from tags.Tag) {
-	unread := l.lists.unread(o.Repository)
-	for _, n := range l.lists.memory(o.Repository).notUnderstood(o.Repository, list, unread, from, l.rule.Scheme) {
-		o.Notes = append(o.Notes, "looks newer, but cannot be compared: "+n.String())
-	}
-}
 
 // noteList notes that newer tags are unknown. A failed list is a failure of the source; a list that the host does not
 // serve is neither a failure nor an answer.

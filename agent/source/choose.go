@@ -23,7 +23,8 @@ type Choice struct {
 }
 
 // Choose finds the newest release that the rules allow. It is pure, and the only code that applies rules to candidates.
-// against refuses releases for reasons other than their tags.
+// against refuses releases for reasons other than their tags. Unless the rule allows older ones, a release that is newer
+// than the followed one by name and older by time is chosen only if no other is allowed; Notes name it.
 func (o Offer) Choose(rule policy.Rule, now time.Time, against func(release.Release) (policy.Refusal, bool)) Choice {
 	c := Choice{Newest: o.Follow, Unresolved: -1}
 	from, err := rule.Scheme.Parse(o.Follow.Tag)
@@ -50,11 +51,17 @@ func (o Offer) Choose(rule policy.Rule, now time.Time, against func(release.Rele
 				c.Unresolved = n
 			}
 		default:
-			c.Newest = candidate.Release
-			if text := policy.Contradiction(o.Follow, c.Newest, rule.Scheme, now); text != "" {
-				c.Notes = append(c.Notes, text)
+			odd := policy.Contradiction(o.Follow, candidate.Release, rule.Scheme, now)
+			if odd != "" {
+				c.Notes = append(c.Notes, odd)
 			}
-			return c
+			if odd == "" || rule.Older {
+				c.Newest = candidate.Release
+				return c
+			}
+			if c.Newest.Digest == o.Follow.Digest {
+				c.Newest = candidate.Release
+			}
 		}
 	}
 	return c

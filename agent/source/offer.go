@@ -13,6 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // Offer is the source's answer to one question. If the source does not answer, it is the last answer, and Err has the
@@ -30,6 +31,8 @@ type Offer struct {
 	// that the configuration refuses.
 	Refused []policy.Refusal
 	Notes   []string
+	// LooksNewer are tags that look newer, but that no rule can compare.
+	LooksNewer []tags.NotUnderstood
 	// NoList is why newer tags are unknown; nil if they are known, or if the rules need none.
 	NoList *record.NoList
 	// StageFrom is when staging may begin on this node.
@@ -79,7 +82,8 @@ func (o Offer) Known() []release.Release {
 func (o Offer) answer(now time.Time, rule policy.Rule) record.Answer {
 	return record.Answer{
 		At: now, Rules: rule.Fingerprint(), Follow: o.Follow, Newest: o.Newest, Newer: o.Newer, Host: o.Host,
-		Mirror: o.Mirror, RefusedTags: o.Refused, Notes: o.Notes, NoList: o.NoList, StageFrom: o.StageFrom,
+		Mirror: o.Mirror, RefusedTags: o.Refused, Notes: o.Notes, LooksNewer: o.LooksNewer, NoList: o.NoList,
+		StageFrom: o.StageFrom,
 	}
 }
 
@@ -111,7 +115,8 @@ func LastOffer(r *record.Record, q release.Question, err error) Offer {
 	}
 	return Offer{
 		Question: q, Follow: last.Follow, Newest: last.Newest, Newer: last.Newer, Host: last.Host, Mirror: last.Mirror,
-		Refused: last.RefusedTags, Notes: last.Notes, NoList: last.NoList, StageFrom: last.StageFrom, Err: err,
+		Refused: last.RefusedTags, Notes: last.Notes, LooksNewer: last.LooksNewer, NoList: last.NoList,
+		StageFrom: last.StageFrom, Err: err,
 	}
 }
 
@@ -131,7 +136,7 @@ func lastAnswer(r *record.Record, q release.Question) (record.Answer, bool) {
 		for _, rel := range answer.Confirmed() {
 			if rel.Tag == q.Tag && answer.At.After(best.At) {
 				best = answer
-				best.Follow, best.RefusedTags, best.Notes = rel, nil, nil
+				best.Follow, best.RefusedTags, best.Notes, best.LooksNewer = rel, nil, nil, nil
 			}
 		}
 	}

@@ -118,6 +118,9 @@ func says(o source.Offer) string {
 		}
 	}
 	out = append(out, o.Notes...)
+	for _, n := range o.LooksNewer {
+		out = append(out, "looks newer, but cannot be compared: "+n.String())
+	}
 	if o.Err != nil {
 		out = append(out, o.Err.Error())
 	}
@@ -189,14 +192,14 @@ func TestOffers(t *testing.T) {
 			n.Publish(velum, "1.29", "1.29.0")
 			n.Publish(velum, "1.28.9")
 			n.rule(policy.Rule{Updates: tags.Minor})
-		}, "1.28; newest 1.29; 1.28 kept: no intermediate tag has its digest; looks newer, but cannot be compared: 4.0.0-rev1 (intermediate tag, and 1.28 is short); looks newer, but cannot be compared: 4.0.0-rev1-build1.1 (long tag, and 1.28 is short); looks newer, but cannot be compared: 4.0.0 (3 numbers, and 1.28 has 2)"},
+		}, "1.28; newest 1.29; 1.28 kept: no intermediate tag has its digest; looks newer, but cannot be compared: 4.0.0 (3 numbers, and 1.28 has 2); looks newer, but cannot be compared: 4.0.0-rev1 (intermediate tag, and 1.28 is short); looks newer, but cannot be compared: 4.0.0-rev1-build1.1 (long tag, and 1.28 is short)"},
 		"of a tag with a suffix": {"3.0.5-alpine", func(n *node) {
 			n.Publish(velum, "3.0.5-alpine", "3.0-alpine", "3-alpine")
 			n.Publish(velum, "3.1.1-alpine")
 			n.Publish(velum, "3.1.2", "3.1.2-slim", "3.2.0-rc1-alpine")
 			n.rule(policy.Rule{Updates: tags.Minor})
-		}, "3.0.5-alpine; newest 3.1.1-alpine; looks newer, but cannot be compared: 4.0.0-rev1 (intermediate tag, and 3.0.5-alpine is single)" +
-			"; looks newer, but cannot be compared: 4.0.0-rev1-build1.1 (long tag, and 3.0.5-alpine is single)" +
+		}, "3.0.5-alpine; newest 3.1.1-alpine; looks newer, but cannot be compared: 3.1.2 (another name: {version}, and 3.0.5-alpine is {version}-alpine)" +
+			"; looks newer, but cannot be compared: 3.1.2-slim (another name: {version}-slim, and 3.0.5-alpine is {version}-alpine)" +
 			"; looks newer, but cannot be compared: 4.0.0 (another name: {version}, and 3.0.5-alpine is {version}-alpine)"},
 		"of a tag with revision and build": {"v9.33.5-rke2r1-build20250910", func(n *node) {
 			n.Publish(velum, "v9.33.5-rke2r1-build20250910")
@@ -306,6 +309,77 @@ func TestOffers(t *testing.T) {
 		assert.Equal(t, c.want, says(n.ask(source.PollAll, q)[q]), name)
 	}
 }
+
+// What looks newer stays noted while the list is not asked again, also among many higher tags.
+func TestWhatLooksNewerStaysNoted(t *testing.T) {
+	t.Parallel()
+	n, _ := newNode(t)
+	n.rule(policy.Rule{Updates: tags.Revision})
+	n.Publish(db, "1.0.0-acme1", "1.0.0-acme2", "1.0.0-rev02")
+	for minor := range 100 {
+		n.Publish(db, fmt.Sprintf("5.%d.0-other", minor), fmt.Sprintf("6.%d.0-rev01", minor))
+	}
+	q := asked(db, "1.0.0-acme1")
+	first := says(n.ask(source.PollAll, q)[q])
+	assert.True(t, strings.HasPrefix(first, "1.0.0-acme1; looks newer, but cannot be compared: 1.0.0-acme2 (another name: "+
+		"{version}-acme2, and 1.0.0-acme1 is {version}-acme1; tags.pattern '^(?P<version>.*)-acme(?P<rev>[0-9.]+)$' orders it); "+
+		"looks newer, but cannot be compared: 5.0.0-other"), first)
+	n.now = n.now.Add(time.Hour)
+	assert.Equal(t, first, says(n.ask(source.PollDue, q)[q]))
+	lists := n.Counts().Lists
+	assert.Equal(t, 1, lists)
+}
+
+// A release that is newer by name and older by time is passed over for the newest one that does not contradict itself,
+// and named. If there is no other, it is left to a person.
+func TestOddOldTagIsPassedOver(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		built []string // tag and year
+		rule  policy.Rule
+		want  string
+	}{
+		"an old scheme": {
+			[]string{"20.04.1 2020", "14.3.9 2019", "5.2.3 2025", "5.2.4 2026", "6.0.0 2024"}, policy.Rule{Updates: tags.Major},
+			"5.2.3; newest 5.2.4",
+		},
+		"and a newer major": {
+			[]string{"20.04.1 2020", "5.2.3 2025", "5.2.4 2025", "6.0.0 2026"}, policy.Rule{Updates: tags.Major}, "5.2.3; newest 6.0.0",
+		},
+		"nothing else is newer": {
+			[]string{"20.04.1 2020", "14.3.9 2019", "5.2.3 2025"}, policy.Rule{Updates: tags.Major}, "5.2.3; newest 20.04.1",
+		},
+		"older releases are allowed": {
+			[]string{"20.04.1 2020", "5.2.3 2025", "5.2.4 2026"}, policy.Rule{Updates: tags.Major, Older: true}, "5.2.3; newest 20.04.1",
+		},
+		"a time that is no evidence": {
+			[]string{"20.04.1 1980", "5.2.3 2025", "5.2.4 2026"}, policy.Rule{Updates: tags.Major}, "5.2.3; newest 20.04.1",
+		},
+	} {
+		n, _ := newNode(t)
+		n.now = time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
+		n.rule(c.rule)
+		for _, text := range c.built {
+			tag, year, _ := strings.Cut(text, " ")
+			at, err := time.Parse("2006", year)
+			require.NoError(t, err)
+			n.PublishBuild(db, release.Build{Config: digest.FromString(tag), Size: 1, Created: at}, tag)
+		}
+		q := asked(db, "5.2.3")
+		o := n.ask(source.PollAll, q)[q]
+		o.Notes, o.LooksNewer = nil, nil
+		assert.Equal(t, c.want, says(o), name)
+		if chosen := o.Choose(c.rule, n.now, n.refusesNothing); name == "an old scheme" {
+			assert.Equal(t, []string{
+				"20.04.1 is newer by name than 5.2.3, but was created earlier (2020-01-01T00:00:00Z, 2025-01-01T00:00:00Z)",
+				"14.3.9 is newer by name than 5.2.3, but was created earlier (2019-01-01T00:00:00Z, 2025-01-01T00:00:00Z)",
+				"6.0.0 is newer by name than 5.2.3, but was created earlier (2024-01-01T00:00:00Z, 2025-01-01T00:00:00Z)",
+			}, chosen.Notes)
+		}
+	}
+}
+
+func (n *node) refusesNothing(release.Release) (policy.Refusal, bool) { return policy.Refusal{}, false }
 
 // A digest that is new to the node is read again, until two readings agree.
 func TestSecondReading(t *testing.T) {

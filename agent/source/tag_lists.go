@@ -102,7 +102,7 @@ func (l *tagLists) fetch(ctx context.Context, repository string, from Source, kn
 		l.tags[repository] = list
 		if _, isListed := from.(listedSource); !isListed {
 			l.kept[repository] = record.TagList{
-				At: a.Now(), Unrecognized: unrecognized, Malformed: malformed, Unread: tags.Unread(names, s, keptTags),
+				At: a.Now(), Unrecognized: unrecognized, Malformed: malformed, Unread: unreadTags(names, known, s),
 			}
 		}
 	case servesNoLists(err):
@@ -119,6 +119,23 @@ func (l *tagLists) fetch(ctx context.Context, repository string, from Source, kn
 		return nil
 	}
 	return err
+}
+
+// unreadTags returns tags that were not parsed, for later rounds: the highest, and those that look newer than a known one.
+func unreadTags(names, known []string, s tags.Scheme) []string {
+	out := tags.Unread(names, s, keptTags)
+	for _, tag := range known {
+		from, err := s.Parse(tag)
+		if err != nil {
+			continue
+		}
+		for _, n := range tags.FindNotUnderstood(names, from, s, maxNotUnderstood) {
+			if _, err := s.Parse(n.Tag); err != nil && !slices.Contains(out, n.Tag) {
+				out = append(out, n.Tag)
+			}
+		}
+	}
+	return out
 }
 
 // recordNoList records that a host serves no lists. The tags of an older list are kept.
@@ -218,7 +235,7 @@ type followed struct {
 }
 
 // trimTags selects from a list, newest first: the highest tags of each form, and for each followed tag those that it
-// may move to, and its builds and revisions. So many new tags do not hide the older line of a policy.
+// may move to, that look newer, and its builds and revisions. So many new tags do not hide the older line of a policy.
 func trimTags(list []tags.Tag, follows []followed) []tags.Tag {
 	keep := map[string]bool{}
 	choose := func(fits func(tags.Tag) bool) {
@@ -236,7 +253,14 @@ func trimTags(list []tags.Tag, follows []followed) []tags.Tag {
 	for _, form := range []tags.Form{tags.Short, tags.Intermediate, tags.Long, tags.Single} {
 		choose(func(t tags.Tag) bool { return t.Form() == form })
 	}
+	names := make([]string, 0, len(list))
+	for _, t := range list {
+		names = append(names, t.String())
+	}
 	for _, from := range follows {
+		for _, n := range tags.FindNotUnderstood(names, from.Tag, from.rule.Scheme, maxNotUnderstood) {
+			keep[n.Tag] = true
+		}
 		choose(func(t tags.Tag) bool {
 			change := tags.ChangeBetween(from.Tag, t)
 			_, refused := from.rule.RefusesTag(t, change)

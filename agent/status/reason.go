@@ -58,6 +58,7 @@ const (
 	KindNone         Kind = "none"          // there is nothing to do
 	KindNoTagList    Kind = "no-tag-list"   // no tag list is served (401 to 405): image, host, cause, httpStatus, since
 	KindNotAllowed   Kind = "not-allowed"   // a newer release that the configuration refuses: image, tag, rule
+	KindLooksNewer   Kind = "looks-newer"   // a tag looks newer, but cannot be compared: image, tag
 	KindRebuildsOnly Kind = "rebuilds-only" // the followed tag cannot be ordered: image, tag
 )
 
@@ -156,6 +157,8 @@ func (r Reason) item() (lead, item string) {
 		return "waiting for approval: ", r.PodManifest + " (" + r.Change + held + ")"
 	case KindNotAllowed:
 		return "newer but not allowed: ", LastPart(r.Image) + " " + r.Tag + " (" + r.Rule + ")"
+	case KindLooksNewer:
+		return "looks newer, but cannot be compared: ", LastPart(r.Image) + " " + r.Tag
 	case KindRebuildsOnly:
 		return "rebuilds only: ", LastPart(r.Image) + " " + r.Tag
 	default:
@@ -181,7 +184,7 @@ func SentenceOf(reasons []Reason) string {
 			_, item := reasons[n].item()
 			items = append(items, item)
 		}
-		if kind == KindNotAllowed || kind == KindRebuildsOnly {
+		if kind == KindNotAllowed || kind == KindLooksNewer || kind == KindRebuildsOnly {
 			items = []string{few(items)}
 		}
 		out = append(out, lead+strings.Join(items, ", "))

@@ -60,7 +60,8 @@ func TestSentenceOf(t *testing.T) {
 		"x; y; newer but not allowed: velum v1 (updates), velum v2 (updates), velum v3 (updates), and more": {
 			{Kind: status.KindHold, Text: "x"}, {Kind: status.KindHold, Text: "y"}, newer(1), newer(2), newer(3), newer(4),
 		},
-		"rebuilds only: velum latest": {{Kind: status.KindRebuildsOnly, Image: "r.io/velum", Tag: "latest"}},
+		"looks newer, but cannot be compared: velum 4-ubi9": {{Kind: status.KindLooksNewer, Image: "r.io/velum", Tag: "4-ubi9"}},
+		"rebuilds only: velum latest":                       {{Kind: status.KindRebuildsOnly, Image: "r.io/velum", Tag: "latest"}},
 	} {
 		assert.Equal(t, want, status.SentenceOf(reasons))
 	}

@@ -167,10 +167,10 @@ func (v PlanView) writeSteps(w io.Writer) {
 	}
 }
 
-// obstructed reports that something prevents a better plan. An unmanaged pod manifest
-// for which nothing is newer does not count, nor one that the distribution writes.
+// obstructed reports that something prevents a better plan, or that a tag which is not offered is newer or may be. An
+// unmanaged pod manifest for which nothing is newer does not count, nor one that the distribution writes.
 func (v PlanView) obstructed() bool {
-	failed := func(i ImageView) bool { return i.Error != "" }
+	failed := func(i ImageView) bool { return i.Error != "" || len(i.Refused)+len(i.Notes) > 0 }
 	return slices.ContainsFunc(v.Images, failed) || slices.ContainsFunc(v.Pods, func(p PodView) bool {
 		return p.Error != "" || slices.ContainsFunc(p.Images, failed) || isHeld(p.standing) ||
 			slices.ContainsFunc(p.Holds, func(h status.Hold) bool { return !h.IsUnmanaged() })
