@@ -77,7 +77,7 @@ PLATFORMS := $(wildcard systemd/platform/*.conf)
 
 say = printf '\n==> %s\n' $(1)
 
-.PHONY: help build man sbom demo test quick bench fleet pictures stylesheet translations tables soak fuzz mutants signatures lint format install installdocs tarball dist rpm clean packages node hosts root
+.PHONY: help build man sbom demo test neighbours quick bench fleet pictures stylesheet translations tables soak fuzz mutants signatures lint format install installdocs tarball dist rpm clean packages node hosts root
 
 help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z-]+: .*##/ { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -136,6 +136,10 @@ test: root hosts ## run all tests with the race detector, including those on the
 	go -C e2e $(TEST) -race -timeout 6h -p 3 -parallel $(STORIES) $(LONGEST) ./... || code=$$?; \
 	exit $$code
 
+neighbours: root ## ask the programs of docs/dev/neighbours.md anew, and write the records of what they answer; fails where an answer changed
+	@tools/setup packages $(NEIGHBOURS)
+	@IUA_NEIGHBOURS=ask go -C e2e $(TEST) -count=1 -timeout 2h -tags neighbours ./neighbours
+
 quick: ## run all tests that need no node (as root, a few mount a tmpfs)
 	@go test ./...
 
@@ -180,7 +184,8 @@ soak: root node ## run CHECKS cases of each property, ROUNDS kills in a pull, KI
 	@IUA_ROUNDS=$(KILLS) go -C e2e test -count=1 -timeout 4h -v -run '^TestKilledInAnApply$$' ./apply
 	@IUA_ROUNDS=200 go -C e2e test -count=1 -timeout 4h -v -run '^TestNoAddOfManyPublishersIsLost$$' ./catalog
 	@IUA_ROUNDS=$(TURNS) go -C e2e test -count=1 -timeout 4h -v -run '^TestEightAgentsTakeTurns$$' ./fleet
-	@IUA_ROUNDS=$(INPUTS) IUA_SEED=$$(date +%s) go -C e2e test -count=1 -timeout 12h -v ./neighbours
+	@tools/setup $(NEIGHBOURS)
+	@IUA_ROUNDS=$(INPUTS) IUA_SEED=$$(date +%s) go -C e2e test -count=1 -timeout 12h -v -tags neighbours ./neighbours
 	@for round in 1 2 3 4 5 6 7 8 9; do IUA_SEED=$$(date +%s) go test -count=1 -v -run MatchSystemd ./internal/unit ./internal/window; done
 	@$(MAKE) fuzz
 
@@ -284,9 +289,13 @@ node:
 	@tools/setup packages $(NODE)
 
 # Parts that only the tests need: an API server, systems with systemd as process 1 and Cockpit, a browser, Prometheus,
-# etcd, programs that copy images to mirrors, and the code of kubelet, containerd and cosign to compare the agent with.
+# etcd, and programs that copy images to mirrors.
 hosts:
-	@tools/setup packages $(NODE) apiserver kubelet-reads containerd-reads containerd17-reads containerd16-reads cosign2-verifies cosign3-verifies host host-new browser prometheus etcd etcd35 etcd36 peers
+	@tools/setup packages $(NODE) apiserver host host-new browser prometheus etcd peers
+
+# Programs with the code of kubelet, containerd, cosign and etcd. Tests compare the agent with the record of what they
+# answer: only `make neighbours`, which writes it, and `make soak`, which asks about new inputs, build them.
+NEIGHBOURS := kubelet-reads containerd-reads containerd17-reads containerd16-reads cosign2-verifies cosign3-verifies etcd etcd35 etcd36
 
 # Checked before anything is built: containerd mounts images, and kubelet makes cgroups.
 root:

@@ -29,14 +29,14 @@ func TestContainerdsConfigurationIsReadAsByContainerd(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			rounds, r := inputs(t, containerdConfigs)
-			c, top := startContainerd(t, part), t.TempDir()
+			c, top := startContainerd(t, "configuration", part), t.TempDir()
 			seen, unread, refused := map[string]int{}, 0, 0
 			for n := range rounds {
 				root, files := filepath.Join(top, fmt.Sprint(n)), newContainerdFiles(r, version).all()
 				for name, text := range files {
 					put(t, filepath.Join(root, name), text)
 				}
-				theirs := c.ask(t, containerdAsked{Root: root})
+				theirs := c.ask(containerdAsked{Root: root}, input{dirs: []string{root}})
 				ours, err := config.Load(config.Sources{Root: root})
 				require.NoError(t, err)
 				about := fmt.Sprintf("%d: %s", n, shown(files))

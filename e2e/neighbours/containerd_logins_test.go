@@ -34,7 +34,7 @@ func TestLoginsAreThoseOfContainerd(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			rounds, r := inputs(t, containerdLogins)
-			c, top := startContainerd(t, part), t.TempDir()
+			c, top := startContainerd(t, "logins", part), t.TempDir()
 			asked := append([]string{"other.example", "example.com"}, loginHosts...)
 			refused, unread, seen := 0, 0, map[string]int{}
 			for n := range rounds {
@@ -42,7 +42,7 @@ func TestLoginsAreThoseOfContainerd(t *testing.T) {
 				for name, text := range files {
 					put(t, filepath.Join(root, name), text)
 				}
-				theirs := c.ask(t, containerdAsked{Root: root, Logins: asked})
+				theirs := c.ask(containerdAsked{Root: root, Logins: asked}, input{dirs: []string{root}})
 				if theirs.Err != "" {
 					refused++
 					continue

@@ -3,17 +3,9 @@
 package neighbours
 
 import (
-	"encoding/json"
-	"io"
 	"net/http"
-	"os/exec"
-	"path/filepath"
-	"sync"
+	"strings"
 	"testing"
-
-	"github.com/stretchr/testify/require"
-
-	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
 // containerds are the compared versions: the part of tools/setup with the version's code, and a version number for the
@@ -24,13 +16,8 @@ var containerds = map[string]string{
 	"containerd-reads":   "v2.4.2",
 }
 
-// containerd is a process with containerd's own code (tools/modules/containerd/reads, tools/modules/containerd1/reads).
-// It is safe for concurrent use.
-type containerd struct {
-	mu       *sync.Mutex
-	requests *json.Encoder
-	answers  *json.Decoder
-}
+// containerd answers with containerd's own code (tools/modules/containerd/reads, tools/modules/containerd1/reads).
+type containerd struct{ *judge }
 
 // containerdAsked and containerdSays are the Request and Answer of tools/modules/reads.
 type containerdAsked struct {
@@ -69,28 +56,22 @@ type containerdHost struct {
 	Certificates                      int
 }
 
-func startContainerd(t *testing.T, part string) containerd {
+func startContainerd(t *testing.T, name, part string) containerd {
 	t.Helper()
-	dir := story.Shell(t, story.Checkout(t), "tools/setup where "+part)
-	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "reads"))
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = in.Close()
-		_, _ = io.Copy(io.Discard, out)
-		_ = cmd.Wait()
-	})
-	return containerd{&sync.Mutex{}, json.NewEncoder(in), json.NewDecoder(out)}
+	return containerd{startJudge(t, name+"-"+strings.TrimSuffix(part, "-reads"), part, "reads")}
 }
 
-func (c containerd) ask(t *testing.T, request containerdAsked) (says containerdSays) {
-	t.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	require.NoError(t, c.requests.Encode(request))
-	require.NoError(t, c.answers.Decode(&says))
+func (c containerd) ask(request containerdAsked, in input) (says containerdSays) {
+	c.t.Helper()
+	c.judge.ask(request, &says, in)
 	return says
+}
+
+// settle removes the texts of errors, which name the first of several.
+func (s *containerdSays) settle() {
+	for _, text := range []*string{&s.Err, &s.Pulled.Missing} {
+		if *text != "" {
+			*text = "refused"
+		}
+	}
 }

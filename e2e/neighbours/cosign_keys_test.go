@@ -7,11 +7,13 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/rsa"
-	_ "crypto/sha512" // SHA-384
+	"crypto/sha512"
 	"crypto/x509"
 	"encoding/pem"
+	"io"
+	"math/big"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,22 +25,50 @@ type cosignKeys map[string]crypto.Signer
 // known are the names of the keys that the test verifies with.
 var known = []string{"p256", "other", "p384", "rsa", "ed25519"}
 
+// newCosignKeys returns the same keys in each run, so that the record of cosign's answers is about them.
 func newCosignKeys(t *testing.T) cosignKeys {
 	t.Helper()
 	keys := cosignKeys{}
 	for name, curve := range map[string]elliptic.Curve{
 		"p256": elliptic.P256(), "other": elliptic.P256(), "stranger": elliptic.P256(), "p384": elliptic.P384(),
 	} {
-		k, err := ecdsa.GenerateKey(curve, rand.Reader)
+		size := (curve.Params().BitSize + 7) / 8
+		k, err := ecdsa.ParseRawPrivateKey(curve, append([]byte{0}, bytesOf(name, size-1)...))
 		require.NoError(t, err)
 		keys[name] = k
 	}
-	r, err := rsa.GenerateKey(rand.Reader, 2048)
-	require.NoError(t, err)
-	_, e, err := ed25519.GenerateKey(rand.Reader)
-	require.NoError(t, err)
-	keys["rsa"], keys["ed25519"] = r, e
+	keys["rsa"], keys["ed25519"] = rsaKey(t), ed25519.NewKeyFromSeed(bytesOf("ed25519", ed25519.SeedSize))
 	return keys
+}
+
+// bytesOf returns up to 64 bytes that belong to a name.
+func bytesOf(name string, size int) []byte {
+	sum := sha512.Sum512([]byte(name))
+	return sum[:size]
+}
+
+// rsaKey returns a key of 2048 bits with the first primes behind two fixed numbers.
+func rsaKey(t *testing.T) *rsa.PrivateKey {
+	t.Helper()
+	one, e := big.NewInt(1), big.NewInt(65537)
+	var primes []*big.Int
+	product, order := big.NewInt(1), big.NewInt(1)
+	for _, name := range []string{"p", "q"} {
+		p := new(big.Int).SetBytes(append(bytesOf(name, 64), bytesOf(name+name, 64)...))
+		p.SetBit(p, 1023, 1).SetBit(p, 1022, 1).SetBit(p, 0, 1)
+		for !p.ProbablyPrime(20) {
+			p.Add(p, big.NewInt(2))
+		}
+		primes = append(primes, p)
+		product.Mul(product, p)
+		order.Mul(order, new(big.Int).Sub(p, one))
+	}
+	k := &rsa.PrivateKey{
+		PublicKey: rsa.PublicKey{N: product, E: int(e.Int64())}, D: new(big.Int).ModInverse(e, order), Primes: primes,
+	}
+	k.Precompute()
+	require.NoError(t, k.Validate())
+	return k
 }
 
 // public returns a public key in PEM.
@@ -70,7 +100,12 @@ func (k cosignKeys) sign(t *testing.T, name string, message []byte, another bool
 			options = crypto.SHA512
 		}
 	}
-	sig, err := crypto.SignMessage(k[name], rand.Reader, message, options)
+	// Without a source of chance, ECDSA is deterministic (RFC 6979); PSS takes its salt from here.
+	var salt io.Reader
+	if name == "rsa" {
+		salt = strings.NewReader(strings.Repeat("salt", 8))
+	}
+	sig, err := crypto.SignMessage(k[name], salt, message, options)
 	require.NoError(t, err)
 	return sig
 }

@@ -6,9 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
@@ -16,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
 // cosigns are the compared versions: the part of tools/setup with the version's code.
@@ -96,27 +93,12 @@ func (r *cosignRegistry) manifest(mediaType string, body []byte) ocispec.Descrip
 	return ocispec.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(body))}
 }
 
-// cosign is a process with cosign's own code (tools/modules/cosign2/verifies, tools/modules/cosign3/verifies).
-type cosign struct {
-	requests *json.Encoder
-	answers  *json.Decoder
-}
+// cosign answers with cosign's own code (tools/modules/cosign2/verifies, tools/modules/cosign3/verifies).
+type cosign struct{ *judge }
 
 func startCosign(t *testing.T, part string) cosign {
 	t.Helper()
-	dir := story.Shell(t, story.Checkout(t), "tools/setup where "+part)
-	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "verifies"))
-	cmd.Env = append(os.Environ(), "GOGC=400") // saves a quarter of its time
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Wait()
-	})
-	return cosign{json.NewEncoder(in), json.NewDecoder(out)}
+	return cosign{startJudge(t, strings.TrimSuffix(part, "-verifies"), part, "verifies")}
 }
 
 // ways returns the ways in which each key has signed one of the digests.
@@ -124,9 +106,8 @@ func (c cosign) ways(t *testing.T, r *cosignRegistry, keys []string, digests ...
 	t.Helper()
 	all := make([]map[string]bool, len(keys))
 	for _, d := range digests {
-		require.NoError(t, c.requests.Encode(map[string]any{"registry": r, "digest": d, "keys": keys}))
 		var says struct{ Ways [][]string }
-		require.NoError(t, c.answers.Decode(&says))
+		c.ask(map[string]any{"registry": r, "digest": d, "keys": keys}, &says, input{})
 		require.Len(t, says.Ways, len(keys))
 		for n, found := range says.Ways {
 			if all[n] == nil {

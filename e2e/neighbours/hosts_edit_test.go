@@ -29,7 +29,8 @@ func TestContainerdReadsTheHostsOfLocalRegistryEnable(t *testing.T) {
 			t.Parallel()
 			rounds, r := inputs(t, hostEdits)
 			ca, _, _ := registrytest.Certificate(t)
-			c, top := startContainerd(t, part), t.TempDir()
+			c, top := startContainerd(t, "edited-hosts", part), t.TempDir()
+			hides := []string{registrytest.Text(t, ca), "a certificate"}
 			edited, refused := 0, 0
 			for n := range rounds {
 				tree := hostFiles{r, registrytest.Text(t, ca)}
@@ -47,7 +48,7 @@ func TestContainerdReadsTheHostsOfLocalRegistryEnable(t *testing.T) {
 				about := fmt.Sprintf("%d: %s\n%s", n, namespace, shown(files))
 				asks := containerdAsked{CertsDirs: dirs, Namespace: namespace}
 				isOtherwise := onPurposeHosts(version, dirs, namespace) != "" // doctor reports it
-				before := c.ask(t, asks)
+				before := c.ask(asks, input{dirs: []string{root}, hides: hides})
 				position := localregistry.Gate
 				if r.IntN(2) == 0 {
 					position = localregistry.Fallback
@@ -58,7 +59,7 @@ func TestContainerdReadsTheHostsOfLocalRegistryEnable(t *testing.T) {
 					continue
 				}
 				require.NoError(t, change.Write(), about)
-				after := c.ask(t, asks)
+				after := c.ask(asks, input{dirs: []string{root}, hides: hides})
 				if !isOtherwise {
 					edited++
 					require.Empty(t, after.Err, "%s\n%s", about, change.After)
@@ -71,7 +72,7 @@ func TestContainerdReadsTheHostsOfLocalRegistryEnable(t *testing.T) {
 				off, err := registryhost.Registries{Dirs: dirs}.Disable(t.Context(), namespace)
 				require.NoError(t, err, about)
 				require.NoError(t, off.Write(), about)
-				assert.Equal(t, before, c.ask(t, asks), about)
+				assert.Equal(t, before, c.ask(asks, input{dirs: []string{root}, hides: hides}), about)
 			}
 			t.Logf("edited: %d, refused: %d", edited, refused)
 			assert.Greater(t, edited, rounds/20)

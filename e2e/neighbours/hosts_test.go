@@ -36,7 +36,8 @@ func TestHostsAreThoseOfContainerd(t *testing.T) {
 			t.Parallel()
 			rounds, r := inputs(t, hostTrees)
 			ca, _, _ := registrytest.Certificate(t)
-			c, top := startContainerd(t, part), t.TempDir()
+			c, top := startContainerd(t, "hosts", part), t.TempDir()
+			hides := []string{registrytest.Text(t, ca), "a certificate"}
 			asked, refused, purposes := 0, 0, map[string]int{}
 			for n := range rounds {
 				tree := hostFiles{r, registrytest.Text(t, ca)}
@@ -46,7 +47,7 @@ func TestHostsAreThoseOfContainerd(t *testing.T) {
 				for name, text := range files {
 					put(t, filepath.Join(top, fmt.Sprint(n), name), text)
 				}
-				theirs := c.ask(t, containerdAsked{CertsDirs: dirs, Namespace: namespace})
+				theirs := c.ask(containerdAsked{CertsDirs: dirs, Namespace: namespace}, input{dirs: []string{filepath.Join(top, fmt.Sprint(n))}, hides: hides})
 				ours, err := hosts.New(dirs, plainHosts{}).Of(namespace)
 				about := fmt.Sprintf("%d: %s\n%s", n, namespace, shown(files))
 				switch why := onPurposeHosts(version, dirs, namespace); {

@@ -5,10 +5,12 @@ package neighbours
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -104,7 +106,8 @@ func randomKubeletFile(r *rand.Rand, otherCase int) string {
 	}
 	if r.IntN(5) == 0 {
 		text := `{"apiVersion":"kubelet.config.k8s.io\/v1beta1","kind":"KubeletConfiguration"`
-		for key, value := range pairs {
+		for _, key := range slices.Sorted(maps.Keys(pairs)) {
+			value := pairs[key]
 			if !strings.Contains(`"[0123456789nf`, value[:1]) || strings.HasPrefix(value, "0") && value != "0" || value == "node" {
 				value = strings.ReplaceAll(strconv.Quote(value), "/", `\/`)
 			}
@@ -113,8 +116,8 @@ func randomKubeletFile(r *rand.Rand, otherCase int) string {
 		return text + "}"
 	}
 	text := kubeletHead
-	for key, value := range pairs {
-		text += key + ": " + value + "\n"
+	for _, key := range slices.Sorted(maps.Keys(pairs)) {
+		text += key + ": " + pairs[key] + "\n"
 	}
 	switch r.IntN(24) {
 	case 0:
@@ -133,17 +136,14 @@ func randomKubeletFile(r *rand.Rand, otherCase int) string {
 	return text
 }
 
-// place writes the files of a setup, and a systemd unit that starts a kubelet with it.
-func (in kubeletSetup) place(t *testing.T, dir string) {
+// placeUnit writes a systemd unit that starts a kubelet with the setup.
+func (in kubeletSetup) placeUnit(t *testing.T, dir string) {
 	t.Helper()
 	unit := "[Service]\nExecStart=/usr/bin/kubelet"
 	for _, arg := range in.args {
 		unit += " '" + strings.ReplaceAll(strings.Replace(arg, dir, "", 1), "$", "$$") + "'"
 	}
 	registrytest.Put(t, dir, "/usr/lib/systemd/system/kubelet.service", unit+"\n")
-	for name, text := range in.files {
-		registrytest.Put(t, dir, "/"+name, text)
-	}
 }
 
 // readOnly returns the URL of the pod list that kubelet serves without a login; empty: none. The agent intentionally
@@ -165,14 +165,17 @@ func (c kubeletConfig) readOnly() string {
 // that is a mistake, and no list of kubelet's flags would be correct for all versions.
 func TestKubeletsConfigurationIsReadAsByKubelet(t *testing.T) {
 	t.Parallel()
-	k := startKubelet(t)
+	k := startKubelet(t, "kubelet-configuration")
 	rounds, r := inputs(t, 2000)
 	compared := 0
 	for n := range rounds {
 		dir := filepath.Join(t.TempDir(), "root")
 		in := randomKubelet(r, dir)
-		in.place(t, dir)
-		want := k.ask(t, map[string]any{"args": append([]string{"kubelet"}, in.args...)}).Config
+		for name, text := range in.files {
+			registrytest.Put(t, dir, "/"+name, text)
+		}
+		want := k.ask(map[string]any{"args": append([]string{"kubelet"}, in.args...)}, dir).Config
+		in.placeUnit(t, dir)
 		if want.Refused != "" {
 			require.NoError(t, os.RemoveAll(dir))
 			continue

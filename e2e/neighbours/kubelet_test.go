@@ -3,34 +3,26 @@
 package neighbours
 
 import (
-	"encoding/json"
-	"io"
-	"os/exec"
-	"path/filepath"
+	"cmp"
+	"slices"
 	"testing"
-
-	"github.com/stretchr/testify/require"
-
-	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// kubelet is a process with kubelet's own code (tools/modules/kubelet/reads).
-type kubelet struct {
-	requests *json.Encoder
-	answers  *json.Decoder
-}
+// kubelet answers with kubelet's own code (tools/modules/kubelet/reads).
+type kubelet struct{ *judge }
 
 // kubeletSays is its answer.
 type kubeletSays struct {
-	Pods []struct {
-		Namespace, Name string
-		Containers      []kubeletContainer
-	}
+	Pods   []kubeletPod
 	Logins [][]kubeletLogin
 	Config kubeletConfig
 }
 
 type (
+	kubeletPod struct {
+		Namespace, Name string
+		Containers      []kubeletContainer
+	}
 	kubeletContainer struct{ Name, Image, Policy string }
 	kubeletLogin     struct{ User, Password string }
 	kubeletConfig    struct {
@@ -39,27 +31,18 @@ type (
 	}
 )
 
-func startKubelet(t *testing.T) kubelet {
+func startKubelet(t *testing.T, name string) kubelet {
 	t.Helper()
-	dir := story.Shell(t, story.Checkout(t), "tools/setup where kubelet-reads")
-	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "reads"))
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	cmd.Stderr = t.Output()
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = in.Close()
-		_, _ = io.Copy(io.Discard, out)
-		_ = cmd.Wait()
-	})
-	return kubelet{json.NewEncoder(in), json.NewDecoder(out)}
+	return kubelet{startJudge(t, name, "kubelet-reads", "reads")}
 }
 
-func (k kubelet) ask(t *testing.T, request map[string]any) (says kubeletSays) {
-	t.Helper()
-	require.NoError(t, k.requests.Encode(request))
-	require.NoError(t, k.answers.Decode(&says), "%v", request)
+func (k kubelet) ask(request map[string]any, dirs ...string) (says kubeletSays) {
+	k.t.Helper()
+	k.judge.ask(request, &says, input{dirs: dirs})
 	return says
+}
+
+// settle sorts the pods: kubelet has them in the order of the directory.
+func (s *kubeletSays) settle() {
+	slices.SortFunc(s.Pods, func(a, b kubeletPod) int { return cmp.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
 }

@@ -100,7 +100,7 @@ func (f loginFile) text(name string, n int) string {
 // an image, and has none if kubelet has none.
 func TestLoginsAreThoseOfKubelet(t *testing.T) {
 	t.Parallel()
-	k := startKubelet(t)
+	k := startKubelet(t, "kubelet-logins")
 	rounds, r := inputs(t, 1500)
 	f := loginFile{r}
 	top := t.TempDir()
@@ -120,7 +120,7 @@ func TestLoginsAreThoseOfKubelet(t *testing.T) {
 				}
 			}
 		}
-		says := k.ask(t, map[string]any{"logins": dirs, "images": loginImages})
+		says := k.ask(map[string]any{"logins": dirs, "images": loginImages}, dirs...)
 		agents := hosts.NewCredentials(hosts.CredentialOptions{Root: "/", Kubelet: paths, Getenv: func(string) string { return "" }})
 		for i, image := range loginImages {
 			want := kubeletsFirst(says.Logins[i])

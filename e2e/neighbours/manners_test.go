@@ -115,7 +115,7 @@ var manners = []manner{
 // lists, also if a Link stops the latter, and that a pull of the node gets what containerd gets.
 func TestEachMannerOfRegistries(t *testing.T) {
 	t.Parallel()
-	c := startContainerd(t, "containerd-reads")
+	c := startContainerd(t, "manners", "containerd-reads")
 	for _, m := range manners {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -164,7 +164,8 @@ func TestEachMannerOfRegistries(t *testing.T) {
 
 				ref := release.Reference{Repository: repository, Tag: "1"}
 				want := pullOutcome(func() (string, string, error) {
-					says := c.ask(t, containerdAsked{CertsDirs: []string{dir}, Pull: ref.String()})
+					says := c.ask(containerdAsked{CertsDirs: []string{dir}, Pull: ref.String()},
+						input{[]string{dir}, s.shows(), s.addresses()})
 					if says.Err != "" {
 						return "", "", fmt.Errorf("%s", says.Err)
 					}
@@ -241,6 +242,24 @@ func (s *mannered) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	default:
 		s.refuse(w, http.StatusNotFound, "NAME_UNKNOWN")
 	}
+}
+
+// shows describes what the server, and that of its redirects, send to those who pull the image.
+func (s *mannered) shows() string {
+	all := s.image.sent(s, [3]string{})
+	if s.led != nil {
+		all += s.image.sent(s.led, [3]string{})
+	}
+	return all
+}
+
+// addresses returns those of the servers with their names.
+func (s *mannered) addresses() []string {
+	all := []string{s.Listener.Addr().String(), "registry", s.image.Listener.Addr().String(), "image"}
+	if s.led != nil {
+		all = append(all, s.led.Listener.Addr().String(), "led")
+	}
+	return all
 }
 
 func (s *mannered) refuse(w http.ResponseWriter, status int, code string) {

@@ -20,14 +20,14 @@ import (
 // kubelet the same pod with these changes, and no others.
 func TestKubeletRunsAnEditedPodManifest(t *testing.T) {
 	t.Parallel()
-	k := startKubelet(t)
+	k := startKubelet(t, "edited-pod-files")
 	rounds, r := inputs(t, 2000)
 	f, dir, edited := podFile{r}, t.TempDir(), 0
 	read := func(name, text string) kubeletSays {
 		own := filepath.Join(dir, name)
 		require.NoError(t, os.Mkdir(own, 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(own, "pod.yaml"), []byte(text), 0o600))
-		return k.ask(t, map[string]any{"pods": own})
+		return k.ask(map[string]any{"pods": own}, own)
 	}
 	for n := range rounds {
 		text := f.text()

@@ -179,7 +179,7 @@ func (f podFile) json() string {
 // value of a field: the agent does not repeat the validation of every field.
 func TestPodFilesAreReadAsByKubelet(t *testing.T) {
 	t.Parallel()
-	k := startKubelet(t)
+	k := startKubelet(t, "pod-files")
 	rounds, r := inputs(t, 2000)
 	f := podFile{r}
 	dir := t.TempDir()
@@ -189,7 +189,7 @@ func TestPodFilesAreReadAsByKubelet(t *testing.T) {
 		own := filepath.Join(dir, fmt.Sprint(n))
 		require.NoError(t, os.Mkdir(own, 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(own, "pod.yaml"), []byte(text), 0o600))
-		says := k.ask(t, map[string]any{"pods": own})
+		says := k.ask(map[string]any{"pods": own}, own)
 		defines := manifests.Defines([]byte(text))
 		if len(says.Pods) == 0 {
 			continue
@@ -241,7 +241,7 @@ func found(file *manifests.File, kubelets []kubeletContainer) []kubeletContainer
 // their names and kinds are.
 func TestDirectoriesAreReadAsByKubelet(t *testing.T) {
 	t.Parallel()
-	k := startKubelet(t)
+	k := startKubelet(t, "directories")
 	rounds, r := inputs(t, 1000)
 	top := t.TempDir()
 	names := []string{"a.yaml", "b.yml", "c.json", "d", ".e.yaml", "f.yaml~", "g.bak", "H.YAML", "i i.yaml", "j.yaml.rpmnew", "#k#", "..l", "m\u00e9.yaml", "n\n.yaml", "[o].yaml", "-p"}
@@ -254,7 +254,7 @@ func TestDirectoriesAreReadAsByKubelet(t *testing.T) {
 			putThing(t, r, filepath.Join(dir, names[r.IntN(len(names))]), outside)
 		}
 		var want, got []string
-		for _, pod := range k.ask(t, map[string]any{"pods": dir}).Pods {
+		for _, pod := range k.ask(map[string]any{"pods": dir}, dir, outside).Pods {
 			want = append(want, pod.Namespace+"/"+strings.TrimSuffix(pod.Name, "-node"))
 		}
 		files, err := podfiles.New(podfiles.Dirs{PodManifests: dir}).PodManifests(t.Context())

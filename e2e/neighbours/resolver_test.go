@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -37,19 +39,21 @@ func TestAgentAndContainerdResolveAlike(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			rounds, r := inputs(t, resolverRounds)
-			c, top := startContainerd(t, part), t.TempDir()
+			c, top := startContainerd(t, "resolver", part), t.TempDir()
 			var servers []*answering
 			for n := range 4 { // two mirrors, the registry, and the target of redirects
 				servers = append(servers, newAnswering(t, string(rune('a'+n))))
 			}
 			upstream := servers[2]
+			var hides []string
 			for _, s := range servers {
 				s.elsewhere = servers[3].URL
+				hides = append(hides, s.Listener.Addr().String(), s.name)
 			}
 			outcomes, purposes := map[string]int{}, map[string]int{}
 			for n := range rounds {
 				dir := filepath.Join(top, fmt.Sprint(n))
-				text, about := fmt.Sprintf("server = %q\n", upstream.URL), ""
+				text, about, sent := fmt.Sprintf("server = %q\n", upstream.URL), "", ""
 				for i, s := range servers[:3] {
 					s.manner = [3]string{}
 					for kind := range s.manner {
@@ -61,12 +65,13 @@ func TestAgentAndContainerdResolveAlike(t *testing.T) {
 						text += fmt.Sprintf("[host.%q]\ncapabilities = %s\n", s.URL, oneOf(r, "['pull', 'resolve']", "['pull', 'resolve']", "['pull']"))
 					}
 					about += fmt.Sprintf("%s: %v\n", s.name, s.manner)
+					sent += s.sent(s, s.manner)
 				}
 				about = fmt.Sprintf("%d: %s%s", n, text, about)
 				put(t, filepath.Join(dir, upstream.Listener.Addr().String(), "hosts.toml"), text)
 				ref := release.Reference{Repository: upstream.Listener.Addr().String() + "/app", Tag: "1"}
 				theirs := pullOutcome(func() (string, string, error) {
-					says := c.ask(t, containerdAsked{CertsDirs: []string{dir}, Pull: ref.String()})
+					says := c.ask(containerdAsked{CertsDirs: []string{dir}, Pull: ref.String()}, input{[]string{dir}, sent, hides})
 					if says.Err != "" {
 						return "", "", errors.New(says.Err)
 					}
@@ -207,6 +212,32 @@ var answerNames = func() [3][]string {
 	manifest := append([]string{"no digest", "no digest chunked", "bad digest", "other digest", "type octet", "type json", "no type", "type params", "large", "digest sha512"}, all...)
 	return [3][]string{append([]string{"405", "501"}, manifest...), append([]string{"other body", "short"}, manifest...), append([]string{"other body", "short", "type octet"}, all...)}
 }()
+
+// sent describes what a server with this image sends to those who pull it, without and with a token.
+func (a *answering) sent(server http.Handler, manners [3]string) string {
+	var all strings.Builder
+	ask := func(method, path, login string) {
+		r := httptest.NewRequest(method, path, nil)
+		r.Host = a.Listener.Addr().String()
+		r.Header.Set("Authorization", login)
+		w := httptest.NewRecorder()
+		server.ServeHTTP(w, r)
+		fmt.Fprintf(&all, "%s %s %q: %d %q\n%s\n", method, path, login, w.Code, w.Header(), w.Body)
+	}
+	for _, login := range []string{"", "Bearer t", "Bearer anonymous"} {
+		ask(http.MethodHead, "/v2/team/app/manifests/1", login)
+		ask(http.MethodGet, "/v2/team/app/manifests/1", login)
+		for _, name := range slices.Sorted(maps.Keys(a.content)) {
+			ask(http.MethodGet, "/v2/team/app/blobs/"+name, login)
+		}
+	}
+	for _, manner := range manners {
+		if _, as, is := strings.Cut(manner, "bearer"); is {
+			ask(http.MethodGet, "/token?as="+url.QueryEscape(strings.TrimSpace(as)), "")
+		}
+	}
+	return all.String()
+}
 
 func (a *answering) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if req.URL.Path == "/token" {
