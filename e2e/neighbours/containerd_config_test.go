@@ -68,7 +68,7 @@ func TestContainerdsConfigurationIsReadAsByContainerd(t *testing.T) {
 // onPurposeUnread reports whether the agent intentionally rejects a configuration that this containerd reads: the
 // parser of 1.x accepts files that are not TOML 1.0, for example with a duplicate table.
 func onPurposeUnread(version, problem string) bool {
-	return strings.HasPrefix(version, "1.") && strings.Contains(problem, ": toml: ")
+	return strings.HasPrefix(version, "1.") && strings.Contains(problem, ": not TOML")
 }
 
 // containerdFiles generates configurations as people and packages write them, also with mistakes.
