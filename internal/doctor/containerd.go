@@ -44,7 +44,7 @@ func (n Node) checkRuntime(ctx context.Context) ([]Finding, bool) {
 	cri := ok("cri", n.CRI.Socket)
 	if serverErr != nil {
 		containerd = fail("containerd", serverErr,
-			n.socketRemedy("containerd.socket", "start containerd (systemctl start containerd)"))
+			n.socketRemedy("containerd.socket", "start containerd (systemctl start "+n.containerdUnit()+")"))
 	}
 	if criErr != nil {
 		cri = fail("cri", criErr, n.socketRemedy("cri.socket", "enable containerd's CRI plugin"))
@@ -54,17 +54,17 @@ func (n Node) checkRuntime(ctx context.Context) ([]Finding, bool) {
 		skipped("registry hosts", "containerd does not answer, so the hosts that it uses are unknown"),
 	}
 	if serverErr == nil {
-		hostFindings = checkHosts(hosts.Dirs(ctx, n.Containerd.CertsD), server.Version, ignored)
+		hostFindings = n.checkHosts(hosts.Dirs(ctx, n.Containerd.CertsD), server.Version, ignored)
 	}
 	findings := append([]Finding{containerd, cri}, hostFindings...)
+	findings = append(findings, n.checkProxy(ctx)...)
 	if serverErr != nil || criErr != nil {
 		return findings, false
 	}
 	name, err := runtime.Snapshotter(ctx)
-	used := snapshotters{n.Containerd.Snapshotter, name, err, server}
+	used := snapshotters{n.Containerd.Snapshotter, name, err, server, n.snapshotterLog()}
 	_, loaded := server.Snapshotters[used.inUse()]
-	unpacks, file := config.Unpacks(n.Platform), n.Platform.ContainerdConfig
-	parallel := checkParallel(server, cmp.Or(used.cri, used.inUse()), unpacks, file)
+	parallel := n.checkParallel(server, cmp.Or(used.cri, used.inUse()), config.Unpacks(n.Platform))
 	return append(findings, checkImageSpace(space, n.Disk), used.check(), parallel), loaded
 }
 
@@ -82,14 +82,14 @@ func (n Node) socketRemedy(key, start string) string {
 
 // checkHosts names the hosts.toml files that containerd does not follow. version
 // is containerd's; empty where it is not known. why is why it follows none of them; empty: it does.
-func checkHosts(dirs []hosts.Dir, version, why string) []Finding {
+func (n Node) checkHosts(dirs []hosts.Dir, version, why string) []Finding {
 	const check = "registry hosts"
 	const ignored = "containerd %s ignores the whole file and asks the upstream registry"
 	if len(dirs) > 0 && why != "" {
 		return []Finding{fail(check, fmt.Errorf("%s: containerd %s ignores every hosts.toml and asks the upstream registry",
 			why, version),
-			"in containerd's configuration set config_path to one directory ("+filepath.Dir(dirs[0].Path)+
-				"), then run systemctl restart containerd; containers keep running")}
+			"in "+n.containerdFile(version)+" set config_path to one directory ("+filepath.Dir(dirs[0].Path)+
+				"), then run systemctl restart "+n.containerdUnit()+"; containers keep running")}
 	}
 	var out []Finding
 	for _, d := range dirs {
@@ -127,6 +127,33 @@ func checkHosts(dirs []hosts.Dir, version, why string) []Finding {
 	}
 }
 
+// containerdUnit is the unit that starts containerd, as people write it.
+func (n Node) containerdUnit() string {
+	return strings.TrimSuffix(n.Platform.ContainerdUnit(), ".service")
+}
+
+// snapshotterLog is the command that shows what containerd said of snapshotters.
+func (n Node) snapshotterLog() string {
+	if n.Platform.KubeletDropIns != "" { // k3s and RKE2 write its log to a file
+		return "grep snapshotter " + n.Platform.Data + "/agent/containerd/containerd.log"
+	}
+	return "journalctl -u containerd | grep snapshotter"
+}
+
+// containerdFile is the file in which a person configures containerd. k3s and RKE2 write config.toml from a template at
+// each start (pkg/agent/templates of k3s).
+func (n Node) containerdFile(version string) string {
+	file := n.Platform.ContainerdConfig
+	switch {
+	case n.Platform.KubeletDropIns == "":
+		return file
+	case strings.HasPrefix(strings.TrimPrefix(version, "v"), "1."):
+		return filepath.Join(filepath.Dir(file), "config.toml.tmpl")
+	default:
+		return filepath.Join(filepath.Dir(file), "config-v3.toml.tmpl")
+	}
+}
+
 func is16(version string) bool { return strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.6.") }
 
 // checkImageSpace says how large the next pull may be.
@@ -160,6 +187,7 @@ type snapshotters struct {
 	cri        string
 	criErr     error
 	server     images.Server
+	log        string // how to search that of containerd
 }
 
 // inUse is the one that staging unpacks for; empty: not known.
@@ -175,7 +203,7 @@ func (s snapshotters) check() Finding {
 	case !loaded:
 		return fail(check, fmt.Errorf("%s: containerd has not loaded this snapshotter, only %s",
 			used, strings.Join(slices.Sorted(maps.Keys(s.server.Snapshotters)), ", ")),
-			"find the reason in the log (journalctl -u containerd | grep snapshotter), or correct containerd.snapshotter")
+			"find the reason in the log ("+s.log+"), or correct containerd.snapshotter")
 	case s.configured == "":
 		return ok(check, s.cri+", according to CRI")
 	case s.criErr != nil:
@@ -195,9 +223,8 @@ const rebase = "rebase"
 
 // checkParallel says whether the server can unpack the layers of an image side
 // by side. Staging asks for it with each pull; the server's own pulls, which are
-// CRI's, go by its configuration: unpacks is what that says, 0: nothing, and
-// file is its configuration.
-func checkParallel(server images.Server, snapshotter string, unpacks int, file string) Finding {
+// CRI's, go by its configuration: unpacks is what that says, 0: nothing.
+func (n Node) checkParallel(server images.Server, snapshotter string, unpacks int) Finding {
 	const check = "parallel unpacking"
 	switch {
 	case !slices.Contains(server.Snapshotters[snapshotter], rebase):
@@ -208,7 +235,7 @@ func checkParallel(server images.Server, snapshotter string, unpacks int, file s
 	default:
 		return advise(check, "on for staging, but off for kubelet's own pulls: containerd "+server.Version+
 			" is not configured for it; this slows down images that were not staged, for example on a new node",
-			"in "+file+" (version = 3) set max_concurrent_unpacks = 4 below "+
-				`[plugins."io.containerd.transfer.v1.local"], then run systemctl restart containerd; containers keep running`)
+			"in "+n.containerdFile(server.Version)+" (version = 3) set max_concurrent_unpacks = 4 below "+
+				`[plugins."io.containerd.transfer.v1.local"], then run systemctl restart `+n.containerdUnit()+"; containers keep running")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/images"
+	"github.com/kubic-project/image-update-agent/internal/platform"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
@@ -82,7 +83,7 @@ var sayings = map[string]struct {
 	"another than CRI's":    {snapshotters{configured: "native", cri: "overlayfs"}, Fail, []string{"native is configured, but CRI uses overlayfs", "remove containerd.snapshotter"}},
 	"CRI says nothing":      {snapshotters{criErr: errNoName}, Fail, []string{errNoName.Error(), "set containerd.snapshotter"}},
 	"configured, CRI quiet": {snapshotters{configured: "native", criErr: errNoName}, Warn, []string{"native, as configured; " + errNoName.Error()}},
-	"not loaded":            {snapshotters{cri: "zfs"}, Fail, []string{"zfs: containerd has not loaded this snapshotter, only native, overlayfs", "journalctl -u containerd"}},
+	"not loaded":            {snapshotters{cri: "zfs", log: "journalctl -u containerd"}, Fail, []string{"zfs: containerd has not loaded this snapshotter, only native, overlayfs", "journalctl -u containerd"}},
 	"configured, not there": {snapshotters{configured: "overlay", cri: "overlayfs"}, Fail, []string{"overlay: containerd has not loaded this snapshotter"}},
 }
 
@@ -104,7 +105,7 @@ func TestCheckHosts(t *testing.T) {
 	broken := hosts.Dir{Path: "/c/c", Unparsed: errors.New("unknown capability pul")}
 	lost := hosts.Dir{Path: "/c/d", Err: errors.New("no such file")}
 	only := func(version string, dirs ...hosts.Dir) Finding {
-		all := checkHosts(dirs, version, "")
+		all := newNode(t).checkHosts(dirs, version, "")
 		require.Len(t, all, 1)
 		return all[0]
 	}
@@ -123,11 +124,11 @@ func TestCheckHosts(t *testing.T) {
 	found(t, only("v2.4.2", apart), Fail, "/c/e/hosts.toml: containerd v2.4.2 does not ask https://m1", `add a table [host."https://m1"]`)
 	found(t, only("1.7.24", hosts.Dir{Path: "/c/f", HostTable: true, Only2: "the capability referrers"}), Fail, "does not know the capability referrers")
 	why := `config_path is "/c:/d", which containerd v2.4.2 reads as the name of a single directory`
-	all := checkHosts([]hosts.Dir{mirror, lost}, "v2.4.2", why)
+	all := newNode(t).checkHosts([]hosts.Dir{mirror, lost}, "v2.4.2", why)
 	require.Len(t, all, 1, "one cause, one finding")
 	found(t, all[0], Fail, why, "containerd v2.4.2 ignores every hosts.toml and asks the upstream registry", "set config_path to one directory (/c)")
-	found(t, checkHosts(nil, "v2.4.2", why)[0], OK, "no hosts.toml")
-	all = checkHosts([]hosts.Dir{mirror, broken, lost}, "v2.4.2", "")
+	found(t, newNode(t).checkHosts(nil, "v2.4.2", why)[0], OK, "no hosts.toml")
+	all = newNode(t).checkHosts([]hosts.Dir{mirror, broken, lost}, "v2.4.2", "")
 	require.Len(t, all, 2, "each file is named")
 	found(t, all[0], Fail, "/c/c/hosts.toml: unknown capability pul: containerd v2.4.2 ignores the whole file and asks the upstream registry", "correct the file")
 	found(t, all[1], Fail, "/c/d/hosts.toml: no such file: containerd cannot pull from these hosts")
@@ -136,9 +137,43 @@ func TestCheckHosts(t *testing.T) {
 func TestCheckParallel(t *testing.T) {
 	t.Parallel()
 	able := images.Server{Version: "v2.4.2", Snapshotters: map[string][]string{"overlayfs": {"remap-ids", rebase}, "native": nil}}
-	found(t, checkParallel(able, "overlayfs", 0, "/etc/containerd/config.toml"), Advice, "off for kubelet's own pulls: containerd v2.4.2 is not configured", "set max_concurrent_unpacks = 4 below [plugins.\"io.containerd.transfer.v1.local\"]")
-	found(t, checkParallel(able, "overlayfs", 1, "/etc/containerd/config.toml"), Advice)
-	found(t, checkParallel(able, "overlayfs", 4, "/etc/containerd/config.toml"), OK, "4 layers at once for kubelet's own pulls")
-	found(t, checkParallel(able, "native", 4, "/etc/containerd/config.toml"), OK, "with native unpacks the layers of an image one by one")
-	found(t, checkParallel(images.Server{Version: "1.6.20"}, "overlayfs", 0, "/etc/containerd/config.toml"), OK, "containerd 1.6.20 with overlayfs unpacks")
+	found(t, newNode(t).checkParallel(able, "overlayfs", 0), Advice, "off for kubelet's own pulls: containerd v2.4.2 is not configured", "set max_concurrent_unpacks = 4 below [plugins.\"io.containerd.transfer.v1.local\"]")
+	found(t, newNode(t).checkParallel(able, "overlayfs", 1), Advice)
+	found(t, newNode(t).checkParallel(able, "overlayfs", 4), OK, "4 layers at once for kubelet's own pulls")
+	found(t, newNode(t).checkParallel(able, "native", 4), OK, "with native unpacks the layers of an image one by one")
+	found(t, newNode(t).checkParallel(images.Server{Version: "1.6.20"}, "overlayfs", 0), OK, "containerd 1.6.20 with overlayfs unpacks")
+}
+
+// A command that would not work is no remedy: k3s and RKE2 start containerd themselves, and write its configuration.
+func TestRemediesNameTheUnitThatStartsContainerd(t *testing.T) {
+	t.Parallel()
+	able := images.Server{Version: "v2.4.2", Snapshotters: map[string][]string{"overlayfs": {rebase}}}
+	for name, want := range map[string]struct{ unit, file, log string }{
+		"kubeadm": {"containerd", "/etc/containerd/config.toml", "journalctl -u containerd"},
+		"caasp":   {"containerd", "/etc/containerd/config.toml", "journalctl -u containerd"},
+		"k3s": {"k3s", "/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.tmpl",
+			"/var/lib/rancher/k3s/agent/containerd/containerd.log"},
+		"rke2": {"rke2-server", "/var/lib/rancher/rke2/agent/etc/containerd/config-v3.toml.tmpl",
+			"/var/lib/rancher/rke2/agent/containerd/containerd.log"},
+	} {
+		n := newNode(t)
+		for _, p := range platform.All() {
+			if p.Name == name {
+				n.Platform = p
+				n.Platform.KubeletUnit = p.Units[0]
+			}
+		}
+		n.Platform.Root = t.TempDir()
+		n.Containerd.Socket, n.CRI.Socket = n.at("none"), n.at("none")
+		findings, usable := n.checkRuntime(t.Context())
+		require.False(t, usable, name)
+		assert.Contains(t, findings[0].Remedy, "(systemctl start "+want.unit+")", name)
+		parallel := n.checkParallel(able, "overlayfs", 0)
+		assert.Contains(t, parallel.Remedy, want.file, name)
+		assert.Contains(t, parallel.Remedy, "systemctl restart "+want.unit+";", name)
+		ignored := n.checkHosts([]hosts.Dir{{Path: "/c/a"}}, "v2.4.2", "config_path has two")
+		assert.Contains(t, ignored[0].Remedy, want.file, name)
+		assert.Contains(t, ignored[0].Remedy, "systemctl restart "+want.unit+";", name)
+		assert.Contains(t, n.snapshotterLog(), want.log, name)
+	}
 }

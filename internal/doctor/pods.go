@@ -94,14 +94,22 @@ func remedyOf(err error) string {
 			return "check which program answers (curl -i https://" + se.Host + "/v2/): a proxy, a login portal, " +
 				"or a host in hosts.toml that is not a registry"
 		}
+		switch {
+		case se.Unasked && se.Host == "":
+			return "wait until then, or raise requestsPerHour"
+		case se.Unasked && !se.RetryAt.IsZero():
+			return "wait until then: " + se.Host + " asks for it"
+		}
 		switch se.Status {
 		case 0:
 			return "check DNS, proxy, firewall and the hosts.toml of " + se.Host
 		case 401, 403:
+			if errors.Is(err, transport.ErrPlainCredentials) {
+				return "let " + se.Host + " answer over https, or without a login: over plain http the agent sends none"
+			}
 			return "put the login for " + se.Host + " into a file that the agent reads: credentials.file, " +
-				"/root/.docker/config.json or kubelet's (see `platform`). It does not read those in containerd's " +
-				"config.toml (registry.configs), those that a credential helper or kubelet's credential provider gives, " +
-				"and imagePullSecrets"
+				"/root/.docker/config.json, kubelet's (see `platform`), or containerd's configuration (registry.configs). " +
+				"It does not use those that a credential helper or kubelet's credential provider gives, and imagePullSecrets"
 		default:
 			return fmt.Sprintf("see the log of the registry: it answers %d", se.Status)
 		}

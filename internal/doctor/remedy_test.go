@@ -4,10 +4,12 @@ package doctor
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -57,7 +59,16 @@ func TestRemedyOfLoginsNamesTheKey(t *testing.T) {
 	assert.Contains(t, remedyOf(&release.SourceError{Repository: "r", Status: 401, Err: foreign}),
 		`credentials: {tokenServers: {"registry.example.com": "gitlab.example.com"}}`)
 	assert.Contains(t, remedyOf(refused), "credentials.file")
-	assert.Contains(t, remedyOf(refused), "containerd's config.toml")
+	assert.Contains(t, remedyOf(refused), "or containerd's configuration (registry.configs)")
+	plain := &release.SourceError{
+		Repository: "r", Host: "registry.example.com", Status: 401, Err: fmt.Errorf("refused: %w", transport.ErrPlainCredentials),
+	}
+	assert.Equal(t, "let registry.example.com answer over https, or without a login: over plain http the agent sends none",
+		remedyOf(plain))
+	assert.Contains(t, remedyOf(&release.SourceError{Unasked: true, Err: errors.New("budget")}), "requestsPerHour")
+	assert.Contains(t, remedyOf(&release.SourceError{
+		Unasked: true, Host: "r.example.com", Status: 429, RetryAt: time.Now(), Err: errors.New("asked to wait"),
+	}), "r.example.com asks for it")
 }
 
 func TestWhatCannotBeLookedAtIsNotOK(t *testing.T) {

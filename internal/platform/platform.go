@@ -126,6 +126,14 @@ func (p Platform) Moved(data string) Platform {
 	return p
 }
 
+// ContainerdUnit is the unit that starts containerd: a distribution that starts kubelet starts containerd, too.
+func (p Platform) ContainerdUnit() string {
+	if p.KubeletDropIns != "" {
+		return p.KubeletUnit
+	}
+	return "containerd.service"
+}
+
 // At returns a path below the root.
 func (p Platform) At(path string) string { return p.Root + path }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
 // tokens issues tokens anonymous-1, anonymous-2, ... and makes a fake require the newest.
@@ -276,6 +277,7 @@ func TestCredentialsStayHome(t *testing.T) {
 			assert.NotContains(t, err.Error()+logged.String(), secret)
 			if h.plain {
 				assert.Len(t, f.log(), 1)
+				require.ErrorIs(t, err, transport.ErrPlainCredentials, "no file with a login would help")
 			}
 			for _, req := range append(foreign.asked, foreignHTTP.asked...) {
 				assert.NotContains(t, fmt.Sprint(req.Header), secret)
@@ -317,6 +319,31 @@ func TestFallbackToHTTPCarriesNoCredentials(t *testing.T) {
 	require.ErrorContains(t, err, "credentials are not sent over plain http")
 	require.Len(t, f.log(), 1)
 	assert.NotContains(t, f.log()[0], "Basic")
+}
+
+// What a registry, or its token server, repeats of the login is in no error.
+func TestALoginThatIsRepeatedIsNotSaid(t *testing.T) {
+	t.Parallel()
+	f := newTLSFake(t)
+	f.answer(func(w http.ResponseWriter, req *http.Request) {
+		if req.Header.Get("Authorization") == "" {
+			basic(w, req)
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			user, password, _ := req.BasicAuth()
+			_, _ = fmt.Fprintf(conn, "HTTP/1.1 %s:%s%s\r\n\r\n", user, password, strings.TrimPrefix(req.Header.Get("Authorization"), "Basic "))
+			_ = conn.Close()
+		}
+	})
+	r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)), func(o *Options) {
+		o.Credentials = func(string, string) (hosts.Login, error) { return hosts.Login{User: "u", Secret: "correct-horse-battery"}, nil }
+	})
+	_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
+	require.ErrorContains(t, err, "malformed HTTP")
+	assert.NotContains(t, err.Error(), "horse")
+	assert.NotContains(t, err.Error(), "dTpjb3JyZWN0")
 }
 
 func TestRedirectOnTheSameHostKeepsCredentials(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -175,6 +176,22 @@ func TestAuthorityOfAHost(t *testing.T) {
 			assert.False(t, got.Insecure)
 			assert.Equal(t, form.title == "for a mirror only", got.Mirror)
 		})
+	}
+}
+
+// After some failures a host is not asked for the next images: the reason, and with it the remedy, stays the same.
+func TestTheCertificateIsTheReasonForEveryImage(t *testing.T) {
+	t.Parallel()
+	f := newOwnTLS(t, func(*ownTLS) {})
+	r, _ := newRegistry(t, certsD(t, ownName, "server = \"https://"+ownName+"\"\n"))
+	r.client.Dial = f.dials
+	for n := range 5 {
+		_, err := r.Resolve(t.Context(), release.Reference{Repository: fmt.Sprintf("%s/app%d", ownName, n), Tag: "1"})
+		failed, is := errors.AsType[*release.SourceError](err)
+		require.True(t, is)
+		assert.Equal(t, n >= 3, failed.Unasked)
+		_, is = errors.AsType[x509.UnknownAuthorityError](err)
+		assert.True(t, is, "image %d: %v", n, err)
 	}
 }
 

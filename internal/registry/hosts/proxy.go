@@ -68,6 +68,15 @@ func (p *Proxies) For(req *http.Request) (*url.URL, error) {
 	return choose(req.URL)
 }
 
+// IsSet reports whether there is a proxy for some requests.
+func (p *Proxies) IsSet() (bool, error) {
+	if p.environment != nil {
+		return true, nil
+	}
+	choose, _, err := p.file.Get()
+	return choose != nil, err
+}
+
 // proxiesOf returns the choice by variables. Errors do not contain their values, because a proxy may need a password.
 func proxiesOf(value func(string) string) (chooseProxy, error) {
 	c := httpproxy.Config{HTTPProxy: value("HTTP_PROXY"), HTTPSProxy: value("HTTPS_PROXY"), NoProxy: value("NO_PROXY")}

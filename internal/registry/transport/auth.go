@@ -142,7 +142,10 @@ func (s *session) ended(err, problem error) error {
 
 // find returns the login for the request's repository, which Send names in the scope.
 func (a *authorizer) find(ctx context.Context) (hosts.Login, error) {
-	if a.login == nil || a.home.Scheme != "https" {
+	if a.home.Scheme != "https" {
+		return hosts.Login{}, ErrPlainCredentials
+	}
+	if a.login == nil {
 		return hosts.Login{}, nil
 	}
 	repository := ""

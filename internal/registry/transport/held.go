@@ -23,7 +23,12 @@ type Held struct {
 	Silent bool // the host's last failure was Silent
 	Inward bool // the host's last failure was ErrInward
 	text   string
+	err    error // the host's last failure; nil: none, or an answer
 }
+
+// Unwrap returns the failure for which the host is not asked: a certificate that was not verified for one image is the
+// reason for all images after it.
+func (h *Held) Unwrap() error { return h.err }
 
 // Error has the end of the wait, and the reason.
 func (h *Held) Error() string { return h.text }
@@ -39,7 +44,7 @@ func waiting(to route, s *hostState) *Held {
 // failing returns the error for a host with too many consecutive failures.
 func failing(to route, s *hostState) *Held {
 	return &Held{
-		Host: to.host, Led: to.isLed(), Status: s.status, Unsent: true, Silent: s.silent, Inward: s.inward,
+		Host: to.host, Led: to.isLed(), Status: s.status, Unsent: true, Silent: s.silent, Inward: s.inward, err: s.err,
 		text: fmt.Sprintf("not asked until %s: %s", roundUp(s.open).Format(time.RFC3339), s.cause),
 	}
 }

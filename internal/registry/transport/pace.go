@@ -5,6 +5,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -48,6 +49,7 @@ type hostState struct {
 	open     time.Time // no requests until then
 	status   int       // HTTP status of the last failure; 0 if there was no answer
 	cause    string    // of the last failure
+	err      error     // the last failure without an answer
 	silent   bool      // the last failure was Silent
 	inward   bool      // the last failure was ErrInward
 }
@@ -114,6 +116,9 @@ func (p *pace) failed(to route, err error) {
 	_, silent := errors.AsType[*Silent](err)
 	s := p.state(to.account())
 	s.silent, s.inward = silent, errors.Is(err, ErrInward)
+	if !errors.Is(err, io.EOF) { // a reader would see the end of the data
+		s.err = err
+	}
 }
 
 // count records a failure of a host; a failure of a redirect's target counts only for requests from the host that
@@ -121,7 +126,7 @@ func (p *pace) failed(to route, err error) {
 func (p *pace) count(to route, status int, cause string) {
 	s := p.state(to.account())
 	s.failures++
-	s.status, s.cause, s.silent, s.inward = status, outside.Text(cause), false, false
+	s.status, s.cause, s.err, s.silent, s.inward = status, outside.Text(cause), nil, false, false
 	if s.failures >= openAfter {
 		s.open = p.now().Add(openFor)
 	}
