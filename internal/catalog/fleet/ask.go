@@ -65,6 +65,8 @@ const (
 	known = 24 * time.Hour
 	// atOnce bounds the nodes that one query names.
 	atOnce = 200
+	// maxNamed bounds the nodes that are named for one release: of more it costs less to ask for all.
+	maxNamed = 2000
 	// maxName bounds the name of a node, in bytes.
 	maxName = 253
 )
@@ -145,16 +147,23 @@ func (q questions) standing(ctx context.Context, r Release) (Standing, error) {
 	missing := slices.DeleteFunc(names, func(name string) bool { return now[name] != nil })
 	silent, lately := nodes{}, set{}
 	for some := range slices.Chunk(missing, atOnce) {
-		before, err := q.nodes(ctx, q.about(queryBefore, r, oneOf(some)))
+		matcher := oneOf(some)
+		if len(missing) > maxNamed {
+			matcher = ""
+		}
+		before, err := q.nodes(ctx, q.about(queryBefore, r, matcher))
 		if err != nil {
 			return Standing{}, err
 		}
-		recent, err := q.names(ctx, q.about(queryLately, r, oneOf(some)))
+		recent, err := q.names(ctx, q.about(queryLately, r, matcher))
 		if err != nil {
 			return Standing{}, err
 		}
 		maps.Copy(silent, before)
 		maps.Copy(lately, recent)
+		if matcher == "" {
+			break
+		}
 	}
 	return q.count(r, now, silent, lately), nil
 }

@@ -136,7 +136,7 @@ func TestAskWithoutAnAnswer(t *testing.T) {
 	assert.Equal(t, "r.io/velum:2: 0 of 1 node run it, 1 lost (n1)", list[0].Sentence())
 }
 
-// A fleet that is cut off is asked for a few hundred nodes at once.
+// Many missing nodes are asked for a few hundred at once, a fleet that is cut off as a whole.
 func TestAskForManyMissingNodes(t *testing.T) {
 	t.Parallel()
 	s := &server{now: []string{"n"}}
@@ -147,6 +147,15 @@ func TestAskForManyMissingNodes(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, s.asked, 5+3*2)
 	assert.Contains(t, s.asked[len(s.asked)-1], `,instance=~"n400\\.example\\.com:9547"}`)
+
+	for n := range maxNamed {
+		s.known = append(s.known, fmt.Sprintf("m%d", n))
+	}
+	s.asked = nil
+	_, err = Ask(t.Context(), s, "r.io/catalog:prod", []Release{velum})
+	require.NoError(t, err)
+	assert.Len(t, s.asked, 5+2)
+	assert.NotContains(t, s.asked[len(s.asked)-1], "instance=~")
 }
 
 func TestStanding(t *testing.T) {
