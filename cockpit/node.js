@@ -105,8 +105,8 @@ export function Lock(page) {
             lock.podManifests.length > 0 && h(Term, { name: _("For") }, lock.podManifests.join(", ")),
             lock.holders.length > 0 && h(Term, { name: _("Held by") }, lock.holders.map(holder => h("div", { key: holder.id }, holder.id, holder.gone && h(Label, { color: "orange" }, _("no node of the cluster")), holder.since && h(Fragment, null, " ", h(Time, { at: holder.since, now })), holder.gone && " ", holder.gone && _("(no node of the cluster)")))),
             lock.retryAt && h(Term, { name: _("Next try") }, h(Time, { at: lock.retryAt, now })),
-            lock.lease || lock.etcd
-                ? h(Term, { name: lock.lease ? _("Lease") : _("etcd key") }, lock.lease || lock.etcd)
+            lock.lease
+                ? h(Term, { name: _("Lease") }, lock.lease)
                 : h(Term, { name: _("Server and group") }, lock.server, " ", lock.group),
             h(Term, { name: _("This node") }, lock.id),
             h(Term, { name: _("Covers") }, lock.pods === "all" ? _("all pods") : _("etcd and kube-apiserver")),

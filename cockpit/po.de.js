@@ -149,7 +149,6 @@ cockpit.locale({
   "Last known: $0": [null, "Zuletzt bekannt: $0"],
   "Last time: $0": [null, "Beim letzten Mal: $0"],
   "Lease": [null, "Lease"],
-  "etcd key": [null, "Schlüssel in etcd"],
   "Load the page again": [null, "Seite neu laden"],
   "Local registry": [null, "Lokale Registry"],
   "Lock of the fleet": [null, "Sperre der Flotte"],

@@ -111,8 +111,7 @@ func (k *Keeper) Unlock(ctx context.Context) error {
 		k.Log.Warn("somebody else changed the fleet lock while this node held it", "lock", k.Lock.Name(), "err", err)
 	case l.Given && !lost:
 		*k.Worked = LockWorked{
-			At: k.Now().UTC(), Server: k.Lock.Server, Group: k.Lock.Group, Lease: k.Lock.Lease, Etcd: k.Lock.Etcd,
-			ID: k.Lock.ID,
+			At: k.Now().UTC(), Server: k.Lock.Server, Group: k.Lock.Group, Lease: k.Lock.Lease, ID: k.Lock.ID,
 		}
 	}
 	l.forget(was, k.Now())
@@ -128,7 +127,7 @@ func (k *Keeper) Forget() {
 	}
 	if !l.State.IsIdle() {
 		k.Log.Warn("fleet lock is no longer configured, and was not released", "server", l.Server,
-			"group", l.Group, "lease", l.Lease, "etcd", l.Etcd, "state", l.State)
+			"group", l.Group, "lease", l.Lease, "state", l.State)
 	}
 	*l = LockRecord{}
 }

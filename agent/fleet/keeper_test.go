@@ -236,7 +236,6 @@ func TestForgottenLock(t *testing.T) {
 	}{
 		"as it is configured": {func(*node) {}, fleet.LockWaiting},
 		"of another group":    {func(n *node) { n.Lock.Group = "h" }, ""},
-		"a key in etcd":       {func(n *node) { n.Lock = fleet.Lock{Pods: fleet.LockAll, Etcd: "a/b"} }, ""},
 		"a lease":             {func(n *node) { n.Lock = fleet.Lock{Pods: fleet.LockAll, Lease: "a/b"} }, ""},
 		"of another server":   {func(n *node) { n.Lock.Server = "https://other" }, ""},
 		"none":                {func(n *node) { n.Server = nil }, ""},

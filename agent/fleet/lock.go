@@ -25,12 +25,11 @@ type Lock struct {
 	Server string // URL of the lock server
 	Group  string
 	Lease  string // NAMESPACE/NAME in the cluster; Server and Group are then empty
-	Etcd   string // key in the etcd of the control plane; Server, Group and Lease are then empty
 	ID     string // of this node at the server
 }
 
-// Name returns the name of the lock for people: its Lease, its key, or its group.
-func (l Lock) Name() string { return cmp.Or(l.Lease, l.Etcd, l.Group) }
+// Name returns the name of the lock for people: its Lease, or its group.
+func (l Lock) Name() string { return cmp.Or(l.Lease, l.Group) }
 
 // Covers reports whether a pod is restarted under the lock.
 func (l Lock) Covers(isControlPlane bool) bool {

@@ -18,11 +18,10 @@ type LockRecord struct {
 	Since time.Time `json:"since,omitzero"`
 	// Pods are the pod manifests that need the lock.
 	Pods []string `json:"pods,omitempty"`
-	// Server and Group, or Lease, or Etcd, are the target of the request.
+	// Server and Group, or Lease, are the target of the request.
 	Server string `json:"server,omitempty"`
 	Group  string `json:"group,omitempty"`
 	Lease  string `json:"lease,omitempty"`
-	Etcd   string `json:"etcd,omitempty"`
 	// Unsent: the node waits for the lock, and no request that takes it can have reached the server so far.
 	Unsent bool `json:"unsent,omitempty"`
 	// Given: the server confirmed the grant.
@@ -41,14 +40,12 @@ type LockRecord struct {
 
 // as returns the record of a state of the same lock, without more.
 func (l *LockRecord) as(state LockState, since time.Time) LockRecord {
-	return LockRecord{
-		State: state, Since: since.UTC(), Server: l.Server, Group: l.Group, Lease: l.Lease, Etcd: l.Etcd,
-	}
+	return LockRecord{State: state, Since: since.UTC(), Server: l.Server, Group: l.Group, Lease: l.Lease}
 }
 
 // target sets the lock that is requested.
 func (l *LockRecord) target(at Lock) {
-	l.Server, l.Group, l.Lease, l.Etcd = at.Server, at.Group, at.Lease, at.Etcd
+	l.Server, l.Group, l.Lease = at.Server, at.Group, at.Lease
 }
 
 // Ask records a request for the lock before it is sent, for a pod manifest. A held lock stays held.
@@ -138,7 +135,7 @@ func (l *LockRecord) isUntaken() bool { return l.State.IsIdle() || l.State == Lo
 
 // isElsewhere reports whether another lock was requested than the configured one.
 func (l *LockRecord) isElsewhere(at Lock) bool {
-	return l.Server != at.Server || l.Group != at.Group || l.Lease != at.Lease || l.Etcd != at.Etcd
+	return l.Server != at.Server || l.Group != at.Group || l.Lease != at.Lease
 }
 
 // Hold returns why an automatic apply of a pod manifest waits for the lock, if it does.
@@ -183,13 +180,12 @@ type LockWorked struct {
 	Server string    `json:"server"`
 	Group  string    `json:"group"`
 	Lease  string    `json:"lease,omitempty"`
-	Etcd   string    `json:"etcd,omitempty"`
 	ID     string    `json:"id"`
 }
 
 // Since returns when the configured lock worked last; zero: never.
 func (w LockWorked) Since(at Lock) time.Time {
-	if w.Server != at.Server || w.Group != at.Group || w.Lease != at.Lease || w.Etcd != at.Etcd || w.ID != at.ID {
+	if w.Server != at.Server || w.Group != at.Group || w.Lease != at.Lease || w.ID != at.ID {
 		return time.Time{}
 	}
 	return w.At

@@ -29,7 +29,6 @@ type LockStatus struct {
 	Server string    `json:"server"` // URL
 	Group  string    `json:"group"`
 	Lease  string    `json:"lease"` // NAMESPACE/NAME; Server and Group are then empty
-	Etcd   string    `json:"etcd"`  // key; Server, Group and Lease are then empty
 	ID     string    `json:"id"`    // of this node
 	Pods   string    `json:"pods"`  // "control-plane" or "all"
 	State  LockState `json:"state"`
@@ -58,10 +57,7 @@ func (l *LockStatus) IsStuck() bool { return l.State == LockReleasing && l.Error
 // empty for a lock server.
 func (l *LockStatus) FreeCommand() string {
 	namespace, name, _ := strings.Cut(l.Lease, "/")
-	switch {
-	case l.Etcd != "":
-		return "etcdctl del " + l.Etcd
-	case l.Lease == "":
+	if l.Lease == "" {
 		return ""
 	}
 	return "kubectl -n " + namespace + " patch lease " + name + ` --type merge -p '{"spec":{"holderIdentity":null}}'`
@@ -74,7 +70,7 @@ func (l *LockRecord) LockStatus(at Lock, worked LockWorked, failed []string) *Lo
 		return nil
 	}
 	s := &LockStatus{
-		Server: at.Server, Group: at.Group, Lease: at.Lease, Etcd: at.Etcd, ID: at.ID, Pods: at.Pods,
+		Server: at.Server, Group: at.Group, Lease: at.Lease, ID: at.ID, Pods: at.Pods,
 		State: cmp.Or(l.State, LockFree), Since: l.Since,
 		PodManifests: append([]string{}, l.Pods...), Kept: len(failed) > 0, Error: l.Error, Kind: l.Kind,
 		Holders: append([]LockHolder{}, l.Holders...), RetryAt: l.RetryAt, WorkedAt: worked.Since(at),

@@ -57,7 +57,7 @@ func (a *app) examine(ctx context.Context) []doctor.Finding {
 	return doctor.Examine(ctx, doctor.Node{
 		LockID: lockID,
 		LockHolder: func(ctx context.Context) (*fleet.LockHolder, error) {
-			lock, err := s.clusterLock()
+			lock, err := s.lease()
 			if err != nil {
 				return nil, err
 			}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,11 +16,9 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/config"
-	"github.com/kubic-project/image-update-agent/internal/etcdlock"
 	"github.com/kubic-project/image-update-agent/internal/fleetlock"
 	"github.com/kubic-project/image-update-agent/internal/kubelease"
 	"github.com/kubic-project/image-update-agent/internal/kured"
-	"github.com/kubic-project/image-update-agent/internal/podfiles"
 	"github.com/kubic-project/image-update-agent/internal/quorum"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
@@ -109,8 +106,6 @@ func (s settings) lock() fleet.Lock {
 	switch {
 	case l.Lease != "":
 		return fleet.Lock{Pods: l.Pods, Lease: l.Lease, ID: id}
-	case l.Etcd:
-		return fleet.Lock{Pods: l.Pods, Etcd: etcdlock.Key, ID: id}
 	case l.URL != "":
 		return fleet.Lock{Pods: l.Pods, Server: l.URL, Group: l.Group, ID: id}
 	}
@@ -120,7 +115,7 @@ func (s settings) lock() fleet.Lock {
 // lockID is this node's id in the lock server's list, and the one that it may have had before. In the cluster, it is
 // the name of the node.
 func (s settings) lockID() (id, former string) {
-	if s.Apply.Lock.Lease != "" || s.Apply.Lock.Etcd {
+	if s.Apply.Lock.Lease != "" {
 		return strings.ToLower(s.name()), ""
 	}
 	own := fleetlock.ID(s.machineID())
@@ -130,31 +125,14 @@ func (s settings) lockID() (id, former string) {
 	return own, "" // Zincati's id may be Zincati's
 }
 
-// clusterLock is a lock in the cluster itself.
-type clusterLock interface {
-	fleet.Locker
-	Read(ctx context.Context) (*fleet.LockHolder, error)
-}
-
-// clusterLock is the lock in a Lease of the cluster, or in its etcd, which the pod manifests name.
-func (s settings) clusterLock() (clusterLock, error) {
+// lease is the lock in a Lease of the cluster.
+func (s settings) lease() (*kubelease.Client, error) {
 	l := s.Apply.Lock
 	name, _ := s.lockID()
-	machine := fleetlock.ID(s.machineID())
-	if l.Lease != "" {
-		return kubelease.New(kubelease.Options{
-			Lease: l.Lease, Kubeconfig: l.Kubeconfig, Root: s.root, Node: name, Machine: machine, Version: version,
-		})
-	}
-	files := podfiles.New(podfiles.Dirs{PodManifests: s.PodManifests})
-	etcd := func(ctx context.Context) (etcdlock.Ask, error) {
-		all, err := files.PodManifests(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return quorum.Control{Root: s.root}.Etcd(all)
-	}
-	return etcdlock.New(etcdlock.Options{Etcd: etcd, Node: name, Machine: machine})
+	return kubelease.New(kubelease.Options{
+		Lease: l.Lease, Kubeconfig: l.Kubeconfig, Root: s.root, Node: name, Machine: fleetlock.ID(s.machineID()),
+		Version: version,
+	})
 }
 
 // kured is the lock of kured in the cluster.
@@ -175,8 +153,8 @@ func (s settings) joinFleet(a *agent.Agent, log *slog.Logger) error {
 	l := s.Apply.Lock
 	id, former := s.lockID()
 	switch {
-	case l.Lease != "" || l.Etcd:
-		lock, err := s.clusterLock()
+	case l.Lease != "":
+		lock, err := s.lease()
 		if err != nil {
 			return configError{err}
 		}

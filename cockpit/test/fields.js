@@ -66,7 +66,7 @@ const situations = status => [
     pageOf(status, { work: { ...status.progress, healthyAt: undefined } }), pageOf(status, { work: { ...status.progress, phase: "asking", podManifest: "" } }),
     pageOf({ ...status, images: status.images.map(i => ({ ...i, change: "", down: i.down && { ...i.down, starting: false } })) }),
     pageOf({ ...status, images: status.images.map(i => ({ ...i, down: i.down && { ...i.down, starting: false, absent: false } })) }),
-    pageOf({ ...status, lock: { ...status.lock, lease: "" } }), pageOf({ ...status, lock: { ...status.lock, lease: "", etcd: "" } }),
+    pageOf({ ...status, lock: { ...status.lock, lease: "" } }),
     pageOf({ ...status, standingHolds: status.standingHolds.map(hold => ({ ...hold, until: null })) }),
     ...[true, false].map(retry => pageOf(status, { dialog: opened(status, { kind: "apply", retry, files: ["pod0.yaml", "pod1.yaml"] }) })),
 ];

@@ -5,8 +5,6 @@ package fleet_test
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -22,7 +20,6 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/fleetserver"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/etcdlock"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
 
@@ -30,7 +27,6 @@ import (
 type lockOfANode struct {
 	settings   string // of apply.lock
 	kubeconfig string // the node's /etc/kubernetes/admin.conf; empty: none
-	server     []byte // the pod manifest of its API server, which kubelet rejects; nil: none
 	other      fleet.Locker
 	name       string          // for people
 	held       string          // what its refusal says while other has it
@@ -75,48 +71,6 @@ func leaseOfANode(t *testing.T) lockOfANode {
 	}
 }
 
-// etcdOfANode is a key in etcd. Its requests are the connections to the address of etcd in the node's pod manifest.
-func etcdOfANode(t *testing.T) lockOfANode {
-	t.Helper()
-	member := story.StartEtcd(t).Members[0]
-	var mu sync.Mutex
-	var all []string
-	proxy, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = proxy.Close() })
-	go func() {
-		for {
-			conn, err := proxy.Accept()
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			all = append(all, "connection")
-			mu.Unlock()
-			go func() {
-				defer func() { _ = conn.Close() }()
-				etcd, err := net.Dial("tcp", strings.TrimPrefix(member.Client, "http://"))
-				if err != nil {
-					return
-				}
-				defer func() { _ = etcd.Close() }()
-				go func() { _, _ = io.Copy(etcd, conn) }()
-				_, _ = io.Copy(conn, etcd)
-			}()
-		}
-	}()
-	return lockOfANode{
-		settings: "etcd: true", other: keyOf(t, "other", member), name: "the etcd key " + etcdlock.Key,
-		held:   "etcd key " + etcdlock.Key + ": held by other since",
-		server: controlPlanePod("kube-apiserver", []string{"--etcd-servers=http://" + proxy.Addr().String()}).Data,
-		requests: func() []string {
-			mu.Lock()
-			defer mu.Unlock()
-			return slices.Clone(all)
-		},
-	}
-}
-
 // otherGets asserts that the other node gets the lock.
 func (l lockOfANode) otherGets(t *testing.T, why string) {
 	t.Helper()
@@ -134,13 +88,13 @@ func lockOn(t *testing.T, n *node.Node) (s fleet.LockStatus) {
 	return s
 }
 
-// A real node under the fleet lock, with a real lock server, a Lease of a real API server and a key of a real etcd:
+// A real node under the fleet lock, with a real lock server and a Lease of a real API server:
 // another node holds it, then this one; an agent that is killed with it releases it after its next start. Without an
 // apply, the agent sends no request to any.
 func TestLockOnANode(t *testing.T) {
 	t.Parallel()
 	for title, with := range map[string]func(*testing.T) lockOfANode{
-		"server": serverOfANode, "lease": leaseOfANode, "etcd": etcdOfANode,
+		"server": serverOfANode, "lease": leaseOfANode,
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
@@ -155,9 +109,6 @@ func applyUnderLock(t *testing.T, l lockOfANode) {
 	n, daemon, port := story.Running(t, config)
 	if l.kubeconfig != "" {
 		n.WriteFile("etc/kubernetes/admin.conf", l.kubeconfig)
-	}
-	if l.server != nil {
-		n.WriteFile("etc/kubernetes/manifests/kube-apiserver.yaml", string(l.server))
 	}
 	command, program := story.SaltCommand(t, map[string]any{"image_update": map[string]any{"lock_wait": 0}}),
 		story.Program(t, fmt.Sprintf("exec '%s' \"$@\" --root '%s'\n", n.AgentProgram(), n.Root))

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -25,7 +24,6 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/etcdlock"
 	"github.com/kubic-project/image-update-agent/internal/fleetlock"
 )
 
@@ -194,8 +192,8 @@ func (n *turnNode) update(ctx context.Context, want release.Release) error {
 }
 
 // Eight agents restart their etcd under one lock, of a real server over a real etcd, concurrently, in ten rounds: a lock
-// server, a Lease of a real API server, and a key in etcd, for which every second agent knows one member only. In every
-// second round agents are killed at random, and in one of either kind etcd's leader and the API server. No two agents
+// server, and a Lease of a real API server. In every second round agents are killed at random, and in one of either
+// kind etcd's leader and the API server. No two agents
 // are in the critical section at once, all finish, and no lock is left. `make soak` sets IUA_ROUNDS, the number of
 // rounds.
 func TestEightAgentsTakeTurns(t *testing.T) {
@@ -220,20 +218,6 @@ func TestEightAgentsTakeTurns(t *testing.T) {
 			leader.Kill()
 			cluster.Start(leader)
 			api.Start()
-		})
-	})
-	t.Run("etcd", func(t *testing.T) {
-		t.Parallel()
-		cluster := story.StartEtcd(t)
-		known := 0
-		takeTurns(t, fleet.Lock{Etcd: etcdlock.Key}, func(id string) fleet.Locker {
-			known++
-			members := slices.Concat(cluster.Members[known%3:], cluster.Members[:known%3])
-			return keyOf(t, id, members[:1+2*(known%2)]...)
-		}, func() {
-			leader := cluster.Leader()
-			leader.Kill()
-			cluster.Start(leader)
 		})
 	})
 }

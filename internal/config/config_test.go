@@ -228,9 +228,6 @@ func TestLockInTheCluster(t *testing.T) {
 		assert.True(t, l.IsSet())
 	}
 	assert.False(t, Lock{}.IsSet())
-	l := load(t, Sources{Root: tree(t, map[string]string{adminFile: "apply: {lock: {etcd: true}}\n"})}).Settings.Apply.Lock
-	assert.True(t, l.Etcd)
-	assert.True(t, l.IsSet())
 }
 
 func (f field) records() bool { return f.kind == "" && !f.isSection() }

@@ -178,30 +178,25 @@ func (w *walker) fitTogether() {
 	}
 }
 
-// fitCluster checks that a lock in the cluster is the only one, and has no settings of a lock server.
+// fitCluster checks that a lock in the cluster has no settings of a lock server.
 func (w *walker) fitCluster() {
 	keys := fields(reflect.TypeFor[Lock]())
 	isDefault := func(name string) bool {
 		f, _ := find(keys, name)
 		return w.written("apply.lock."+name).Value == f.defaultOn(w.platform)
 	}
-	for _, in := range []string{"lease", "etcd"} {
-		if isDefault(in) {
-			continue
+	if isDefault("lease") {
+		if !isDefault("kubeconfig") && w.settings.Apply.Kured == "" {
+			w.unfit("apply.lock.kubeconfig", "%s: has no effect without apply.lock.lease or apply.kured")
 		}
-		set := w.written("apply.lock." + in)
-		if in != "etcd" && !isDefault("etcd") {
-			w.unfit("apply.lock.etcd", "%s: want one lock, but apply.lock.%s is set, too (%s)", in, set.LineComment)
-		}
-		for _, name := range []string{"url", "group", "id"} {
-			if !isDefault(name) {
-				w.unfit("apply.lock."+name, "%s: want none of a lock server, because apply.lock.%s is set (%s)",
-					in, set.LineComment)
-			}
-		}
+		return
 	}
-	if isDefault("lease") && !isDefault("kubeconfig") && w.settings.Apply.Kured == "" {
-		w.unfit("apply.lock.kubeconfig", "%s: has no effect without apply.lock.lease or apply.kured")
+	set := w.written("apply.lock.lease")
+	for _, name := range []string{"url", "group", "id"} {
+		if !isDefault(name) {
+			w.unfit("apply.lock."+name, "%s: want none of a lock server, because apply.lock.lease is set (%s)",
+				set.LineComment)
+		}
 	}
 }
 

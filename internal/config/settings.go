@@ -221,13 +221,11 @@ const LockIDZincati = "zincati"
 // QuorumRequire is the Quorum setting that checks the control plane.
 const QuorumRequire = "require"
 
-// Lock configures the fleet lock: in a Lease of the cluster, in its etcd, or with the FleetLock protocol.
+// Lock configures the fleet lock: in a Lease of the cluster, or with the FleetLock protocol.
 type Lock struct {
 	Lease string `yaml:"lease" is:"lease?" default:""` // NAMESPACE/NAME; empty: none
 	// Kubeconfig leads to the Lease, and to kured's DaemonSet.
 	Kubeconfig string `yaml:"kubeconfig" is:"path" platform:"Kubeconfigs"`
-
-	Etcd bool `yaml:"etcd" is:"bool true false" default:"false"`
 
 	URL   string `yaml:"url" is:"lockserver?" default:""` // of the server; empty: none
 	Group string `yaml:"group" is:"lockgroup" default:"default"`
@@ -241,7 +239,7 @@ type Lock struct {
 }
 
 // IsSet reports whether there is a lock.
-func (l Lock) IsSet() bool { return l.Lease != "" || l.Etcd || l.URL != "" }
+func (l Lock) IsSet() bool { return l.Lease != "" || l.URL != "" }
 
 // Kubelet configures requests to kubelet.
 type Kubelet struct {

@@ -58,7 +58,11 @@ func tagRegexp(text string) error {
 
 // retired returns what to write instead of a removed key; "" if it never existed.
 func retired(path, value string) string {
-	if path != "repositories.dialect" {
+	switch path {
+	case "apply.lock.etcd":
+		return "want apply.lock.lease: docs/fleets.md has a Role for nodes without a kubeconfig"
+	case "repositories.dialect":
+	default:
 		return ""
 	}
 	forms := map[string]string{

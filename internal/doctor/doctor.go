@@ -61,7 +61,7 @@ type Node struct {
 	Version string // of this program
 
 	LockID string // of this node in the lock server's list, or the name of the node
-	// LockHolder returns the holder of the lock in the cluster; nil: nobody. See kubelease.Client and etcdlock.Client.
+	// LockHolder returns the holder of the lock in the cluster; nil: nobody. See kubelease.Client.
 	LockHolder func(context.Context) (*fleet.LockHolder, error)
 
 	// Reboots returns the nodes that kured reboots. See kured.Lock.

@@ -3,7 +3,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +16,6 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
-	"github.com/kubic-project/image-update-agent/internal/etcdlock"
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
@@ -25,7 +23,7 @@ import (
 // checkLock looks at the lock of the fleet: this node's id, and whether the server gives the lock and takes it back.
 func (n Node) checkLock(ctx context.Context, daemon *status.Status) []Finding {
 	switch lock := n.Apply.Lock; {
-	case lock.Lease != "" || lock.Etcd:
+	case lock.Lease != "":
 		holder := n.checkHolder(ctx, daemon)
 		if holder.Verdict == Fail {
 			return []Finding{holder}
@@ -37,14 +35,6 @@ func (n Node) checkLock(ctx context.Context, daemon *status.Status) []Finding {
 	return nil
 }
 
-// etcdKey is the key of the lock in etcd; empty: it is elsewhere.
-func (n Node) etcdKey() string {
-	if n.Apply.Lock.Etcd {
-		return etcdlock.Key
-	}
-	return ""
-}
-
 // checkHolder compares the holder of a lock in the cluster with what the daemon knows. People and other programs can
 // change it.
 func (n Node) checkHolder(ctx context.Context, daemon *status.Status) Finding {
@@ -54,8 +44,8 @@ func (n Node) checkHolder(ctx context.Context, daemon *status.Status) Finding {
 	if daemon != nil && daemon.Lock != nil {
 		known = *daemon.Lock
 	}
-	name := cmp.Or(n.Apply.Lock.Lease, n.etcdKey())
-	free := (&fleet.LockStatus{Lease: n.Apply.Lock.Lease, Etcd: n.etcdKey()}).FreeCommand()
+	name := n.Apply.Lock.Lease
+	free := (&fleet.LockStatus{Lease: name}).FreeCommand()
 	switch {
 	case err != nil:
 		return fail(check, err, n.lockRemedy(err))
@@ -70,8 +60,6 @@ func (n Node) checkHolder(ctx context.Context, daemon *status.Status) Finding {
 	case h.Gone:
 		return warn(check, name+" has "+holderOf(h)+", which is no node of the cluster: all other nodes wait",
 			"run "+free)
-	case n.Apply.Lock.Etcd && h.ID != n.LockID: // etcd does not know the nodes of the cluster
-		return ok(check, name+" has "+holderOf(h)+"; if it is gone for good, run "+free)
 	}
 	return ok(check, name+" has "+holderOf(h))
 }
@@ -88,12 +76,8 @@ func holderOf(h *fleet.LockHolder) string {
 
 // lockRemedy is how to reach a lock in the cluster. The API server says itself which permission is missing.
 func (n Node) lockRemedy(err error) string {
-	e, is := errors.AsType[*fleet.LockError](err)
-	switch lock := n.Apply.Lock; {
-	case lock.Etcd:
-		return "correct the flags of etcd in this node's kube-apiserver or etcd manifest, or restore the connection to etcd"
-	case is && e.Status == http.StatusForbidden:
-		namespace, _, _ := strings.Cut(lock.Lease, "/")
+	if e, is := errors.AsType[*fleet.LockError](err); is && e.Status == http.StatusForbidden {
+		namespace, _, _ := strings.Cut(n.Apply.Lock.Lease, "/")
 		return "let the user of the kubeconfig get, create and update leases.coordination.k8s.io in namespace " +
 			namespace + ": docs/fleets.md has a Role"
 	}
@@ -151,7 +135,7 @@ func (n Node) tryLock(ctx context.Context, daemon *status.Status) Finding {
 	}
 	l := daemon.Lock
 	switch set := n.Apply.Lock; {
-	case l == nil || l.Lease != set.Lease || l.Etcd != n.etcdKey() || l.ID != n.LockID || l.Server != set.URL,
+	case l == nil || l.Lease != set.Lease || l.ID != n.LockID || l.Server != set.URL,
 		set.URL != "" && l.Group != set.Group:
 		return warn(check, "not tried: the daemon uses other settings for the lock",
 			"run systemctl reload image-update-agent, then doctor again")
@@ -202,11 +186,8 @@ func (n Node) stuck(err error) string {
 
 func worked(l *fleet.LockStatus) Finding {
 	place := l.Server
-	switch {
-	case l.Lease != "":
+	if l.Lease != "" {
 		place = "the Lease " + l.Lease
-	case l.Etcd != "":
-		place = "the etcd key " + l.Etcd
 	}
 	return ok("lock", fmt.Sprintf("%s gave the lock and took it back at %s", place, l.WorkedAt.Format(time.RFC3339)))
 }

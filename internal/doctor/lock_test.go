@@ -114,46 +114,6 @@ func TestCheckLease(t *testing.T) {
 	assert.Contains(t, n.tryLock(t.Context(), worked).Remedy, "apply.lock.kubeconfig")
 }
 
-// The holder of a key in etcd. Etcd does not know whether its node is gone.
-func TestCheckLockInEtcd(t *testing.T) {
-	t.Parallel()
-	const key = "image-update-agent/lock"
-	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	daemon := func(state fleet.LockState) *status.Status {
-		return &status.Status{Lock: &fleet.LockStatus{Etcd: key, ID: "node-1", State: state}}
-	}
-	for title, c := range map[string]struct {
-		holder  *fleet.LockHolder
-		err     error
-		daemon  *status.Status
-		verdict string
-		detail  string
-		remedy  string
-	}{
-		"free":                 {nil, nil, daemon(fleet.LockFree), OK, key + " is free; the name of this node is node-1", ""},
-		"another node":         {&fleet.LockHolder{ID: "node-2"}, nil, daemon(fleet.LockWaiting), OK, "holder node-2; if it is gone for good, run etcdctl del " + key, ""},
-		"this node":            {&fleet.LockHolder{ID: "node-1"}, nil, daemon(fleet.LockHeld), OK, "has holder node-1", ""},
-		"this node without it": {&fleet.LockHolder{ID: "node-1"}, nil, daemon(fleet.LockFree), Warn, "the daemon does not need", "run etcdctl del " + key},
-		"somebody deleted it":  {nil, nil, daemon(fleet.LockHeld), Warn, "has no holder: somebody changed it", "image-update-agent lock release"},
-		"no etcd":              {nil, &fleet.LockError{Err: errors.New("refused")}, nil, Fail, "refused", "kube-apiserver or etcd manifest, or restore the connection to etcd"},
-	} {
-		n := newNode(t)
-		n.Apply.Lock, n.LockID = config.Lock{Etcd: true}, "node-1"
-		n.LockHolder = func(context.Context) (*fleet.LockHolder, error) { return c.holder, c.err }
-		all := n.checkLock(t.Context(), c.daemon)
-		assert.Equal(t, c.verdict, all[0].Verdict, title)
-		assert.Contains(t, all[0].Detail, c.detail, title)
-		assert.Contains(t, all[0].Remedy, c.remedy, title)
-		assert.Equal(t, c.verdict == Fail, len(all) == 1, "%s: a lock that fails is not tried", title)
-	}
-	n := newNode(t)
-	n.Apply.Lock, n.LockID = config.Lock{Etcd: true}, "node-1"
-	worked := daemon(fleet.LockFree)
-	worked.Lock.WorkedAt = at
-	assert.Equal(t, "the etcd key "+key+" gave the lock and took it back at 2026-05-01T12:00:00Z", n.tryLock(t.Context(), worked).Detail)
-	assert.Contains(t, n.tryLock(t.Context(), &status.Status{Lock: &fleet.LockStatus{Lease: "a/b", ID: "node-1"}}).Detail, "other settings")
-}
-
 func TestTryLock(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)

@@ -14,12 +14,9 @@ import (
 func Lock(to *terminal.Page, l fleet.LockStatus) error {
 	p := &page{Page: to}
 	p.Item(labelled("Lock:"), p.lockLine(l))
-	switch {
-	case l.Lease != "":
+	if l.Lease != "" {
 		p.Item(labelled("Lease:"), l.Lease+", for "+podsOf(l.Pods))
-	case l.Etcd != "":
-		p.Item(labelled("etcd key:"), l.Etcd+", for "+podsOf(l.Pods))
-	default:
+	} else {
 		p.Item(labelled("Server:"), terminal.OneLine(l.Server))
 		p.Item(labelled("Group:"), l.Group+", for "+podsOf(l.Pods))
 	}
