@@ -6,11 +6,25 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+
+	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
 )
 
 // Hide masks all texts of a document that v points to, except map keys: the last protection before output, for errors
-// that include a parser's text.
+// that include a parser's text. A field for the name of an image keeps what is a reference or a tag.
 func Hide(v any) { hide(reflect.ValueOf(v)) }
+
+// namesOfImages are the fields for references, tags and patterns of tags, which have passed their parsers.
+var namesOfImages = map[string]bool{
+	"Image": true, "Repository": true, "Tag": true, "Reference": true, "Follow": true, "From": true, "To": true,
+	"Long": true,
+}
+
+// isName reports whether a text can only be a reference, a tag or a digest.
+func isName(text string) bool { return nameOfImage().MatchString(text) }
+
+var nameOfImage = lazyregexp.New(
+	`^[A-Za-z0-9_][\w.-]*(?::[0-9]+/)?(?:[\w.-]+/)*[\w./-]*(?::[\w.-]+)?(?:@sha(?:256|512):[0-9a-f]+)?$`)
 
 var text = reflect.TypeFor[string]()
 
@@ -29,7 +43,9 @@ func hide(v reflect.Value) {
 		}
 	case reflect.Struct:
 		for n := range v.NumField() {
-			if v.Type().Field(n).IsExported() {
+			field := v.Type().Field(n)
+			isKept := namesOfImages[field.Name] && field.Type == text && isName(v.Field(n).String())
+			if field.IsExported() && !isKept {
 				hide(v.Field(n))
 			}
 		}

@@ -39,7 +39,7 @@ func Mask(s string) string {
 	s = maskBareKeys(s)
 	s = scheme().ReplaceAllStringFunc(s, maskLogin)
 	s = wellKnown().ReplaceAllString(s, hidden)
-	return opaque().ReplaceAllStringFunc(s, maskOpaque)
+	return maskOpaques(s)
 }
 
 // mayBeSecret avoids the search for most texts, which would take half of a cycle's time.
@@ -116,14 +116,17 @@ var (
 	scheme    = lazyregexp.New(`(?i)\b(bearer|basic|negotiate|ntlm|token)(?:\s|%20|\+)+[^\s"',;)\]}]*[^\s"',;)\]}:]`)
 	wellKnown = lazyregexp.New(`\b(?:eyJ[\w-]{8,}(?:\.[\w-]*)*|gh[pousr]_\w{8,}|github_pat_\w{8,}|` +
 		`gl[a-z]{2,5}-[\w-]{8,}|` +
-		`dckr_[a-z]{2,5}_[\w-]{8,}|xox[a-z]-[\w-]{8,}|A(?:KIA|SIA)[A-Z0-9]{12,}|hvs\.[\w-]{8,}|[a-z0-9]{6}\.[a-z0-9]{16})\b`)
+		`dckr_[a-z]{2,5}_[\w-]{8,}|xox[a-z]-[\w-]{8,}|A(?:KIA|SIA)[A-Z0-9]{12,}|hv[bsr]\.[\w-]{8,}|[a-z0-9]{6}\.[a-z0-9]{16}|` +
+		`AIza[\w-]{20,}|ya29\.[\w-]{8,}|GOCSPX-[\w-]{8,}|SG\.[\w-]{16,}\.[\w-]{16,}|sha256~[\w-]{16,}|npm_\w{20,}|hf_\w{20,}|` +
+		`pypi-[\w-]{16,}|sk_(?:live|test)_\w{8,}|sk-(?:proj|ant|svcacct)-[\w-]{16,}|do[opr]_v1_[0-9a-f]{16,}|shp[a-z]{2}_[0-9a-f]{16,}|` +
+		`AGE-SECRET-KEY-1[A-Z0-9]{16,}|v1\.0-[0-9a-f]{24}-[0-9a-f]{16,}|nvapi-[\w-]{16,}|\w{14}\.atlasv1\.[\w-]{16,})(?:\b|$)`)
 	opaque = lazyregexp.New(`[A-Za-z0-9+_-]{16,}={0,2}|[A-Za-z0-9+/_-]{8,}={1,2}(?:[\s"',;)\]}\\]|$)`)
 )
 
-// Query values that are not secret, and useful: of tag lists, of a registry's token server, and the version of a media
-// type.
+// Query values that are not secret, and useful: of tag lists, of a registry's token server, of Kubernetes' clients, and
+// the version of a media type.
 var plainQuery = lazyregexp.New(
-	`^(?:[?&#;](?:n|last|ns|service|scope|tag|digest|artifactType|page|per_page)=|;version=[0-9.]{1,8}$)`)
+	`^(?:[?&#;](?:n|last|ns|service|scope|tag|digest|artifactType|page|per_page|timeout)=|;version=[0-9.]{1,8}$)`)
 
 func maskQuery(part string) string {
 	if plainQuery().MatchString(part) {
@@ -279,40 +282,77 @@ var stamp = lazyregexp.New(`\b\d{8}T\d{6}Z\b`)
 // directive matches the name of a systemd setting: capitalized words.
 var directive = lazyregexp.New(`^(?:[A-Z]{1,4}[a-z]{2,})+$`)
 
-// maskOpaque masks a word that looks like a token, and keeps the text after it.
-func maskOpaque(match string) string {
-	word := strings.TrimRight(match, " \t\r\n\f\"',;)]}\\")
-	if bare, padded := strings.CutSuffix(word, "="); padded && directive().MatchString(bare) || !isOpaque(word) {
-		return match
+// inReference matches the start of a reference with a host, up to and in its tag.
+var inReference = lazyregexp.New(`(?:^|[\s"'=(\[])(?:[a-z0-9-]+\.)+[a-z0-9-]+(?::[0-9]{1,5})?(?:/[a-z0-9._-]+)+:[\w.-]*$`)
+
+// maxReference is more than the length of a reference.
+const maxReference = 512
+
+// maskOpaques masks words that look like a token, except in the tag of a reference, and keeps the text after them.
+func maskOpaques(s string) string {
+	var out strings.Builder
+	from := 0
+	for _, at := range opaque().FindAllStringIndex(s, -1) {
+		word := strings.TrimRight(s[at[0]:at[1]], " \t\r\n\f\"',;)]}\\")
+		bare, padded := strings.CutSuffix(word, "=")
+		if padded && directive().MatchString(bare) || !isOpaque(word) ||
+			!padded && inReference().MatchString(s[max(at[0]-maxReference, 0):at[0]]) {
+			continue
+		}
+		out.WriteString(s[from:at[0]] + hidden)
+		from = at[0] + len(word)
 	}
-	return hidden + match[len(word):]
+	return out.String() + s[from:]
 }
 
-// isOpaque reports whether a word looks like base64 or another random token: its characters change between upper case,
-// lower case and digits as often as random ones. Digests, names and times do not.
+// isOpaque reports whether a word looks like base64 or another random token: without the parts that people read, its
+// characters change between upper case, lower case and digits as often as random ones. Digests, names, times and tags
+// made of them do not.
 func isOpaque(word string) bool {
 	bare := stamp().ReplaceAllString(strings.TrimRight(word, "="), "")
-	padded := strings.Contains(word, "=")
-	var kinds [4]int
-	changes, before := 0, -1
-	for _, r := range bare {
-		kind := 3
+	whole := kindsOf(bare)
+	if strings.Contains(word, "=") {
+		return whole.upper > 0 && whole.lower+whole.digits > 0 && 4*whole.changes >= len(bare)
+	}
+	if whole.lower == 0 && len(bare) >= minUpper {
+		return whole.upper > 0 && whole.digits > 0 && whole.others == 0 && !isHex(bare)
+	}
+	random := 0
+	for part := range strings.FieldsFuncSeq(bare, func(r rune) bool { return r == '-' || r == '_' }) {
+		if k := kindsOf(part); 5*k.changes >= 2*len(part) && (len(part) > minOpaque || !isHex(part)) {
+			random += len(part)
+		}
+	}
+	return whole.lower > 0 && whole.upper > 0 && whole.digits > 0 && 5*whole.changes >= 2*len(bare) &&
+		(random >= minOpaque || 4*random >= 3*len(bare))
+}
+
+// minUpper is the length from which upper case letters and digits alone look like a token: registries of robots use them.
+const minUpper = 40
+
+// kinds counts the characters of a word by kind, and the changes from one kind to another.
+type kinds struct{ lower, upper, digits, others, changes int }
+
+func kindsOf(word string) kinds {
+	var k kinds
+	var before *int
+	for _, r := range word {
+		kind := &k.others
 		switch {
 		case r >= 'a' && r <= 'z':
-			kind = 0
+			kind = &k.lower
 		case r >= 'A' && r <= 'Z':
-			kind = 1
+			kind = &k.upper
 		case r >= '0' && r <= '9':
-			kind = 2
+			kind = &k.digits
 		}
-		kinds[kind]++
-		if before >= 0 && kind != before {
-			changes++
+		*kind++
+		if before != nil && kind != before {
+			k.changes++
 		}
 		before = kind
 	}
-	if padded {
-		return kinds[1] > 0 && kinds[0]+kinds[2] > 0 && 4*changes >= len(bare)
-	}
-	return kinds[0] > 0 && kinds[1] > 0 && kinds[2] > 0 && 5*changes >= 2*len(bare)
+	return k
 }
+
+func isHex(word string) bool { return strings.Trim(word, "0123456789abcdefABCDEF") == "" }
