@@ -43,7 +43,10 @@ func (s Scheme) Explain(text string, others ...string) Explanation {
 	if err != nil {
 		e.Reason = Reason(err)
 		if s == (Scheme{}) {
-			e.Pattern = PatternFor(text)
+			if len(others) == 0 {
+				others = laterBuilds(text)
+			}
+			e.Pattern = PatternFor(text, others)
 		}
 		return e
 	}

@@ -97,7 +97,7 @@ func (p *pattern) parse(text string, versions Versions) (Tag, error) {
 // readGroups reads the parts that have their own groups.
 func (t *Tag) readGroups(rev, build, pre span) (reason string) {
 	for _, s := range []span{rev, build} {
-		if s.is() && !isDotted(strings.NewReplacer("-", ".", "_", ".").Replace(s.of(t.raw))) {
+		if s.is() && !isDotted(strings.NewReplacer("-", ".", "_", ".", "T", ".").Replace(s.of(t.raw))) {
 			return "not a number in a group of the pattern: " + s.of(t.raw)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/policy"
@@ -298,6 +299,41 @@ func TestNotes(t *testing.T) {
 		w.offers[q] = o
 	}
 	assert.Equal(t, []string{"4.0.0-rev2 may be newer; the next check asks for it"}, w.decide().Pods[0].Images[0].Offer.Notes)
+}
+
+// A configured pattern that takes no other tag of the list is named, unless the list is of other rules, or not known.
+func TestPatternThatTakesOneTag(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		list record.TagList
+		old  bool
+		want *status.RebuildsOnly
+	}{
+		"one of four": {
+			record.TagList{Tags: []string{"4.0.0-rev1"}, Unrecognized: 3}, false,
+			&status.RebuildsOnly{Tag: "4.0.0-rev1", Reason: "tags.pattern matches none of the other tags in the list (3)"},
+		},
+		"two":               {record.TagList{Tags: []string{"4.0.0-rev1", "4.0.0-rev2"}, Unrecognized: 3}, false, nil},
+		"there is one":      {record.TagList{Tags: []string{"4.0.0-rev1"}}, false, nil},
+		"of other rules":    {record.TagList{Tags: []string{"4.0.0-rev1"}, Unrecognized: 3}, true, nil},
+		"no list":           {record.TagList{}, false, nil},
+		"no list is served": {record.TagList{Error: "403", Unrecognized: 3}, false, nil},
+	} {
+		w := running()
+		pattern, err := tags.NewScheme(`^(?P<version>4\.0\.0)-rev(?P<rev>[0-9]+)$`, "", false)
+		require.NoError(t, err)
+		w.rule(func(r *policy.Rule) { r.Scheme = pattern })
+		w.answers(first)
+		w.rec.Lists.Set(velum, c.list)
+		for q := range w.offers {
+			answer := record.Answer{Rules: w.policy.RuleFor(velum).Fingerprint()}
+			if c.old {
+				answer.Rules = "of yesterday"
+			}
+			w.rec.Offers.Set(q.String(), answer)
+		}
+		assert.Equal(t, c.want, w.decide().Pods[0].Images[0].RebuildsOnly, name)
+	}
 }
 
 // Newer tags that the configuration refuses come with the setting that would allow them.

@@ -4,6 +4,7 @@ package plan
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
@@ -89,7 +90,7 @@ func (f *facts) noteContradiction(i *ImagePlan, is release.Release, rule policy.
 // explainChoice stores why the choice skipped releases.
 func (f *facts) explainChoice(i *ImagePlan, c source.Choice, rule policy.Rule) {
 	var newer []policy.Refusal
-	i.RebuildsOnly = status.RebuildsOnlyOf(i.Offer.Follow.Tag, rule.Scheme)
+	i.RebuildsOnly = f.rebuildsOnly(i.Offer, rule)
 	facts := i.Offer.Refused
 	i.Offer.Newest, i.Offer.Refused = c.Newest, nil
 	for _, no := range append(c.Refused, facts...) {
@@ -115,6 +116,30 @@ func (f *facts) explainChoice(i *ImagePlan, c source.Choice, rule policy.Rule) {
 	}
 	if c.Unresolved >= 0 {
 		i.note(i.Offer.Newer[c.Unresolved].ListedTag() + " may be newer; the next check asks for it")
+	}
+}
+
+// rebuildsOnly returns why nothing is newer than a followed tag: it has no order, or the configured pattern takes no other
+// tag of the list.
+func (f *facts) rebuildsOnly(o source.Offer, rule policy.Rule) *status.RebuildsOnly {
+	list := f.rec.Lists[o.Repository]
+	listed := slices.Concat(list.Tags, list.Unread)
+	r := status.RebuildsOnlyOf(o.Follow.Tag, rule.Scheme, listed)
+	isCurrent := f.rec.Offers[o.Question.String()].Rules == rule.Fingerprint() // the list was read by this pattern
+	if r != nil || rule.Scheme.Pattern() == "" || !isCurrent || list.Error != "" || list.Unrecognized == 0 ||
+		f.inv.Catalog.IsListed(o.Repository) || o.Follow.Tag == "" {
+		return r
+	}
+	isOther := func(tag string) bool {
+		_, err := rule.Scheme.Parse(tag)
+		return err == nil && tag != o.Follow.Tag
+	}
+	if slices.ContainsFunc(list.Tags, isOther) {
+		return nil
+	}
+	return &status.RebuildsOnly{
+		Tag: o.Follow.Tag, Pattern: tags.PatternFor(o.Follow.Tag, listed),
+		Reason: fmt.Sprintf("tags.pattern matches none of the other tags in the list (%d)", list.Unrecognized+list.Malformed),
 	}
 }
 

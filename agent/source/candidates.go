@@ -21,7 +21,10 @@ import (
 func (l *lookup) addNewer(ctx context.Context, o *Offer) error {
 	from, err := l.rule.Scheme.Parse(o.Follow.Tag)
 	if err != nil {
-		return nil //nolint:nilerr // nothing is newer than an unrecognized tag
+		if tags.MayPropose(o.Follow.Tag) { // the list shows whether a pattern orders it
+			_, _ = l.list(ctx, l.rulesChanged[o.Repository])
+		}
+		return nil // nothing is newer than an unrecognized tag
 	}
 	list, err := l.list(ctx, l.rulesChanged[o.Repository])
 	if l.rule.Updates > tags.Rebuild && !l.listing.IsListed(o.Repository) {

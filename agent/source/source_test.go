@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -328,6 +329,21 @@ func TestWhatLooksNewerStaysNoted(t *testing.T) {
 	assert.Equal(t, first, says(n.ask(source.PollDue, q)[q]))
 	lists := n.Counts().Lists
 	assert.Equal(t, 1, lists)
+}
+
+// The tags beside one without an order are listed if a pattern could order them, and kept for the proposal. A tag
+// without numbers needs no list.
+func TestPatternIsTriedOnTheList(t *testing.T) {
+	t.Parallel()
+	n, _ := newNode(t)
+	n.Publish(db, "2025-06-14T10-11-12-1a2b3c4", "2025-06-15T09-00-00-9f8e7d6", "latest", "5.0.0")
+	q, latest := asked(db, "2025-06-14T10-11-12-1a2b3c4"), asked(db, "latest")
+	n.Counts()
+	n.ask(source.PollDue, latest)
+	assert.Zero(t, n.Counts().Lists)
+	n.ask(source.PollDue, q)
+	list := n.Record.Lists[db]
+	assert.NotEmpty(t, tags.PatternFor(q.Tag, slices.Concat(list.Tags, list.Unread)))
 }
 
 // A release that is newer by name and older by time is passed over for the newest one that does not contradict itself,

@@ -121,11 +121,15 @@ func (l *tagLists) fetch(ctx context.Context, repository string, from Source, kn
 	return err
 }
 
-// unreadTags returns tags that were not parsed, for later rounds: the highest, and those that look newer than a known one.
+// unreadTags returns tags that were not parsed, for later rounds: the highest, those that look newer than a known one,
+// and one that a pattern orders beside a known one.
 func unreadTags(names, known []string, s tags.Scheme) []string {
 	out := tags.Unread(names, s, keptTags)
 	for _, tag := range known {
 		from, err := s.Parse(tag)
+		if other := tags.OrderedBeside(tag, names); err != nil && other != "" && !slices.Contains(out, other) {
+			out = append(out, other)
+		}
 		if err != nil {
 			continue
 		}

@@ -106,6 +106,9 @@ func TestRebuildsOnlyOf(t *testing.T) {
 		"1.28.0":           nil,
 		"":                 nil,
 	} {
-		assert.Equal(t, want, status.RebuildsOnlyOf(tag, tags.Scheme{}), tag)
+		assert.Equal(t, want, status.RebuildsOnlyOf(tag, tags.Scheme{}, []string{"latest", "2.2.1-9f8e7d6-cap"}), tag)
+		if want != nil {
+			assert.Empty(t, status.RebuildsOnlyOf(tag, tags.Scheme{}, []string{tag, "2.2.1"}).Pattern, "not tried")
+		}
 	}
 }
