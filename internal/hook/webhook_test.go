@@ -5,6 +5,7 @@ package hook
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -316,6 +317,33 @@ func TestTheWebhooksServerIsVerified(t *testing.T) {
 	h.CA = private(t, "no certificate")
 	require.ErrorContains(t, h.Send(t.Context(), velumIsStaged()), "no certificates")
 	assert.Empty(t, s.requests())
+}
+
+func TestBodyIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, f := range []Format{FormatEvent, FormatText} {
+		_, err := f.body(Change{Reason: strings.Repeat("x", maxBody-1000)})
+		require.NoError(t, err)
+	}
+	_, err := FormatEvent.body(Change{Reason: strings.Repeat("x", maxBody)})
+	require.ErrorContains(t, err, "too large")
+}
+
+func TestAWebhookWantsTLS12(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[uint16]string{tls.VersionTLS11: "protocol version", tls.VersionTLS12: ""} {
+		s := &hookServer{Server: httptest.NewUnstartedServer(http.HandlerFunc(accepts))}
+		s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+		s.TLS = &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: version} //nolint:gosec // what is refused
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		err := s.webhook(t).Send(t.Context(), velumIsStaged())
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, want)
+	}
 }
 
 // Secrets are read from root's files that other users cannot read, and no error contains them.

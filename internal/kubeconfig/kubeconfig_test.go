@@ -3,6 +3,7 @@
 package kubeconfig_test
 
 import (
+	"crypto/tls"
 	"encoding/base64"
 	"os"
 	"path/filepath"
@@ -75,6 +76,7 @@ func TestRead(t *testing.T) {
 			assert.Len(t, k.TLS.Certificates, 1)
 			assert.NotNil(t, k.TLS.RootCAs)
 			assert.Equal(t, n.ca, string(k.Authorities))
+			assert.Equal(t, uint16(tls.VersionTLS12), k.Transport().TLSClientConfig.MinVersion)
 			assert.Empty(t, k.Token)
 			assert.Nil(t, k.Transport().Proxy)
 		}},
@@ -103,6 +105,12 @@ func TestRead(t *testing.T) {
 		"impersonated groups": {text: withUser("token: a, as-groups: [b]"), err: "as another user"},
 		"insecure":            {text: withCluster("insecure-skip-tls-verify: true"), err: "the server must be verified"},
 		"http":                {text: strings.Replace(good, "https:", "http:", 1), err: "want a URL with https"},
+		"a login in the URL":  {text: strings.Replace(good, "https://", "https://u:s3cr3t@", 1), err: "want a URL with https"},
+		"a query in the URL":  {text: strings.Replace(good, ":6443/", ":6443/?s3cr3t", 1), err: "want a URL with https"},
+		"impersonated uid":    {text: withUser("token: a, as-uid: b"), err: "as another user"},
+		"impersonated extra":  {text: withUser("token: a, as-user-extra: {b: [c]}"), err: "as another user"},
+		"one cluster twice":   {text: strings.Replace(good, "clusters:\n", "clusters:\n- {name: c, cluster: {server: 'https://a'}}\n", 1), err: "have one name"},
+		"one context twice":   {text: strings.Replace(good, "contexts:\n", "contexts:\n- {name: admin, context: {cluster: c, user: u}}\n", 1), err: "have one name"},
 		"no server":           {text: strings.Replace(good, "https://10.0.0.1:6443/", "", 1), err: "want a URL with https"},
 		"ftp proxy":           {text: withCluster("proxy-url: ftp://p"), err: "want a URL with http, https or socks5"},
 		"nobody":              {text: withUser(""), err: "no client certificate and no token"},
@@ -123,6 +131,7 @@ func TestRead(t *testing.T) {
 			if c.err != "" {
 				require.ErrorContains(t, err, "kubeconfig "+path+": ")
 				require.ErrorContains(t, err, c.err)
+				assert.NotContains(t, err.Error(), "s3cr3t")
 				assert.Equal(t, kubeconfig.Config{}, k)
 				return
 			}

@@ -303,12 +303,18 @@ func TestRefusals(t *testing.T) {
 		assert.Empty(t, s.holder(name), title)
 	}
 
-	echo := start(t)
-	echo.before = func(*http.Request) int { return 403 }
-	echo.message = "unknown token " + token
-	_, err := as(t, echo, "node-1").Lock(t.Context())
-	require.ErrorContains(t, err, "403: unknown token ***")
-	assert.NotContains(t, err.Error(), token)
+	// Something else that is not found, such as the API itself, does not say that the Lease was deleted.
+	other := start(t)
+	other.before, other.reason = func(*http.Request) int { return 404 }, "NotFound"
+	require.ErrorContains(t, as(t, other, "node-1").Unlock(t.Context()), ": 404: as the test wants")
+
+	busy := start(t)
+	busy.before, busy.retryAfter = func(*http.Request) int { return 429 }, "86400"
+	now := time.Now()
+	_, err := as(t, busy, "node-1", func(o *kubelease.Options) { o.Now = func() time.Time { return now } }).Lock(t.Context())
+	tooMany := &fleet.LockError{}
+	require.ErrorAs(t, err, &tooMany)
+	assert.WithinDuration(t, now.Add(time.Hour), tooMany.RetryAt, 0, "an hour at most")
 
 	s := start(t)
 	s.namespaces = nil
@@ -320,6 +326,16 @@ func TestRefusals(t *testing.T) {
 	e := &fleet.LockError{}
 	require.ErrorAs(t, err, &e)
 	assert.True(t, e.Unsent, "there is no connection")
+}
+
+func TestATokenIsNotSaid(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.before = func(*http.Request) int { return 403 }
+	s.message = "unknown token " + token
+	_, err := as(t, s, "node-1").Lock(t.Context())
+	require.ErrorContains(t, err, "403: unknown token ***")
+	assert.NotContains(t, err.Error(), token)
 }
 
 // Only a PUT that may have reached the API server may have taken the lock.
@@ -395,10 +411,15 @@ func TestWrongAnswers(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 
+	long := start(t)
+	long.header = 32 << 10
+	_, err := as(t, long, "node-1").Read(t.Context())
+	require.ErrorContains(t, err, "exceeded")
+
 	// An API server, or its webhook, that writes another holder.
 	s := start(t)
 	s.rewrite = func(spec map[string]any) { spec["holderIdentity"] = "someone" }
-	_, err := as(t, s, "node-1").Lock(t.Context())
+	_, err = as(t, s, "node-1").Lock(t.Context())
 	require.ErrorContains(t, err, `wrote holderIdentity "someone" instead of this node`)
 }
 

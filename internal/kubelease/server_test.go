@@ -35,6 +35,9 @@ type server struct {
 	message    string                     // of refusals; empty: another
 	written    func(lease map[string]any) // changes each Lease that is written; nil: nothing
 	padding    int                        // spaces before each answer
+	header     int                        // bytes of a header of each answer
+	retryAfter string
+	reason     string // of refusals
 	namespaces []string
 	nodes      []string
 
@@ -152,9 +155,13 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 	} else {
-		answer = status(code, "", cmp.Or(s.message, "as the test wants"), "")
+		answer = status(code, s.reason, cmp.Or(s.message, "as the test wants"), "")
 	}
 	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Long", strings.Repeat("x", s.header))
+	if s.retryAfter != "" {
+		w.Header().Set("Retry-After", s.retryAfter)
+	}
 	w.WriteHeader(code)
 	_, _ = io.WriteString(w, strings.Repeat(" ", s.padding))
 	_ = json.NewEncoder(w).Encode(answer)

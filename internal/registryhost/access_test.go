@@ -176,9 +176,16 @@ func TestScratchOfAKilledRunIsRemoved(t *testing.T) {
 	killed := filepath.Join(os.TempDir(), scratchStart+"1") //nolint:usetesting // where the program looks
 	require.NoError(t, os.Mkdir(killed, 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(killed, hostsTOML), []byte(secretHosts), 0o600))
+	foreign := filepath.Join(os.TempDir(), scratchStart+"2") //nolint:usetesting // as above
+	require.NoError(t, os.Mkdir(foreign, 0o700))
+	require.NoError(t, os.Chown(foreign, 4711, -1))
+	open := filepath.Join(os.TempDir(), scratchStart+"3") //nolint:usetesting // as above
+	require.NoError(t, os.Mkdir(open, 0o755))
 	runs, done, err := scratchDir()
 	require.NoError(t, err)
 	assert.NoDirExists(t, killed)
+	assert.DirExists(t, foreign, "another user's")
+	assert.DirExists(t, open, "the agent makes none that others can open")
 	_, other, err := scratchDir()
 	require.NoError(t, err)
 	assert.DirExists(t, runs)
