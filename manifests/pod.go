@@ -43,5 +43,6 @@ type Pod struct {
 	Probes      []Probe       // readiness probes of the regular containers, then of sidecars, in order
 	HostNetwork bool          // the pod uses the host's network
 	Once        bool          // restartPolicy Never or OnFailure: kubelet does not restart a container that succeeded
+	Never       bool          // restartPolicy Never: kubelet does not restart a container that failed, either
 	Grace       time.Duration // terminationGracePeriodSeconds: from SIGTERM to SIGKILL
 }

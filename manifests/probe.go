@@ -59,7 +59,8 @@ func (p *Pod) serving(spec *yaml.Node) {
 			})
 		case "restartPolicy":
 			policy := stringOf(field.Value)
-			p.Once = policy == "Never" || policy == "OnFailure"
+			p.Never = policy == "Never"
+			p.Once = p.Never || policy == "OnFailure"
 		case "hostNetwork":
 			p.HostNetwork = isTrue(field.Value)
 		case "terminationGracePeriodSeconds":

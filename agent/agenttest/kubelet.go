@@ -118,7 +118,7 @@ func (n *Node) start(file string, p *pod) {
 				continue
 			}
 			old := p.containers[img.Container]
-			if old != nil && (old.Running || kind == manifests.KindInit && old.ExitCode == 0) {
+			if old != nil && (old.Running || p.spec.Never || old.ExitCode == 0 && (p.spec.Once || kind == manifests.KindInit)) {
 				continue
 			}
 			if !n.startContainer(file, p, img, old) {
@@ -141,8 +141,8 @@ func (n *Node) startContainer(file string, p *pod, img manifests.Image, old *nod
 	if old != nil {
 		c.Restarts = old.Restarts + 1
 	}
-	if n.crashing[d] {
-		c.Running, c.ExitCode = false, 1
+	if code, ends := n.ending[d]; ends {
+		c.Running, c.ExitCode = false, code
 	}
 	p.containers[img.Container] = c
 	n.tell(watch.RuntimeEvent{ContainerID: c.ID})
@@ -270,7 +270,17 @@ func (n *Node) Pull(_ context.Context, ref release.Reference) (digest.Digest, er
 func (n *Node) Crash(d digest.Digest, yes bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.crashing[d] = yes
+	delete(n.ending, d)
+	if yes {
+		n.ending[d] = 1
+	}
+}
+
+// End makes every container of a digest end at once with an exit code.
+func (n *Node) End(d digest.Digest, code int32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ending[d] = code
 }
 
 // Restart makes a container end, as in a crash; kubelet restarts it.

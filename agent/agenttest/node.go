@@ -55,7 +55,7 @@ type Node struct {
 	records   map[string]digest.Digest // image records by name, without pins
 	pins      map[release.Pin]bool
 	lost      map[digest.Digest]bool     // content that was deleted
-	crashing  map[digest.Digest]bool     // images whose process exits at once
+	ending    map[digest.Digest]int32    // images whose process exits at once, with their exit code
 	pods      map[string]*pod            // by file name
 	pages     map[string]string          // media types of records that are not images
 	parsed    map[string]*manifests.File // pod manifests by their text
@@ -86,7 +86,7 @@ func NewNode(r *Registry) *Node {
 		templates: map[string]node.PodFile{}, manifests: map[string]node.PodFile{}, waiting: map[string]node.PodFile{},
 		aside:   map[string]node.PodFile{},
 		records: map[string]digest.Digest{}, pins: map[release.Pin]bool{}, lost: map[digest.Digest]bool{},
-		crashing: map[digest.Digest]bool{}, pages: map[string]string{}, parsed: map[string]*manifests.File{},
+		ending: map[digest.Digest]int32{}, pages: map[string]string{}, parsed: map[string]*manifests.File{},
 		pods: map[string]*pod{}, restarts: map[string]int{},
 		hearers: map[chan watch.RuntimeEvent]bool{},
 		staged:  map[string]bool{}, disk: policy.Filesystem{Path: "/var/lib/containerd", Size: 100 << 30, Free: 80 << 30},

@@ -80,6 +80,7 @@ type attempt struct {
 	began, acted, up time.Time
 	phase            string  // the last one reported; "" if none
 	shutdownTimedOut bool    // the old pod was still up after its grace period
+	worse            bool    // a container that ran before the restart has not become healthy
 	rescue           *rescue // nil: kubelet starts the pod without help
 	result           Result
 }

@@ -3,6 +3,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -22,14 +23,14 @@ const healthInterval = 500 * time.Millisecond
 // would only prolong the downtime.
 const crashLoopEnds = 5
 
-// awaitHealthy waits until CRI shows each container on its digest for the settle time without a
-// restart. A restart begins the settle time again.
+// awaitHealthy waits until CRI shows each container on its digest for the settle time without a restart. A restart
+// begins the settle time again. After an error a.worse tells whether a container that ran before is the cause.
 func (a *attempt) awaitHealthy(ctx context.Context) error {
 	pod := a.step.Apply
 	limit := a.Policy.ApplyTimeout + a.Policy.Settle
 	tick := time.NewTicker(healthInterval)
 	defer tick.Stop()
-	p := healthCheck{began: time.Now(), since: time.Now()}
+	p := newHealthCheck(pod, a.Policy.Settle)
 	for {
 		// The deadline must not interrupt an observation: the last one gives the reason.
 		o, err := a.observe(ctx, pod)
@@ -42,27 +43,17 @@ func (a *attempt) awaitHealthy(ctx context.Context) error {
 		case o.tagMoved != "" && (!o.ranWell || a.step.Do == plan.StepVerify): // StepVerify writes no pod manifest
 			return a.tagMoved("%s", o.tagMoved)
 		case o.mismatch == "" && time.Since(p.since) >= a.Policy.Settle:
-			for _, c := range o.unchecked {
-				a.Log.Warn("readiness not checked", "file", a.step.File, "container", c)
-			}
-			a.result.Unchecked, a.up = o.unchecked, p.since
+			a.passed(o, p)
 			return nil
-		case p.crashLoop() != "":
-			return &release.UnhealthyError{Reason: fmt.Sprintf("pod %s: %s", pod.Pod, p.crashLoop())}
+		case p.lost() != "":
+			a.worse = !p.wellStays()
+			return &release.UnhealthyError{Reason: fmt.Sprintf("pod %s: %s", pod.Pod, p.lost())}
 		default:
 			if expect := a.tryRescue(ctx, o, p.began); expect != nil {
 				pod.Expect = expect
 			}
 		}
-		a.phase = o.phase()
-		report := status.Progress{
-			Reference: pod.Pod, Phase: a.phase, PodManifest: a.step.File, Since: p.began.UTC(),
-			Deadline: p.began.Add(limit).UTC(), Reason: outside.Text(o.mismatch),
-		}
-		if a.phase == status.PhaseVerifying {
-			report.HealthyAt = p.since.Add(a.Policy.Settle).UTC()
-		}
-		a.Progress.Report(report)
+		a.reportHealth(o, p, limit)
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
@@ -72,30 +63,62 @@ func (a *attempt) awaitHealthy(ctx context.Context) error {
 		case o.tagMoved != "":
 			return a.tagMoved("%s", o.tagMoved)
 		default:
+			a.worse = !p.wellStays()
 			return p.timeout(pod.Pod, a.Policy.ApplyTimeout, err)
 		}
 	}
 }
 
+// passed notes a passed health check.
+func (a *attempt) passed(o podObservation, p *healthCheck) {
+	for _, c := range o.unchecked {
+		a.Log.Warn("readiness not checked", "file", a.step.File, "container", c)
+	}
+	a.result.Unchecked, a.up = o.unchecked, p.since
+}
+
+func (a *attempt) reportHealth(o podObservation, p *healthCheck, limit time.Duration) {
+	a.phase = o.phase()
+	report := status.Progress{
+		Reference: a.step.Apply.Pod, Phase: a.phase, PodManifest: a.step.File, Since: p.began.UTC(),
+		Deadline: p.began.Add(limit).UTC(), Reason: outside.Text(o.mismatch),
+	}
+	if a.phase == status.PhaseVerifying {
+		report.HealthyAt = p.since.Add(a.Policy.Settle).UTC()
+	}
+	a.Progress.Report(report)
+}
+
 // healthCheck is the result of the observations so far.
 type healthCheck struct {
-	began    time.Time
-	since    time.Time // the pod is unchanged
-	last     podObservation
-	restarts int // how often the pod stopped running as expected
-	ended    []endedContainer
+	pod       plan.Apply
+	settle    time.Duration
+	began     time.Time
+	since     time.Time // the pod is unchanged
+	wellSince time.Time // the containers that ran before are unchanged
+	last      podObservation
+	restarts  int // how often the pod stopped running as expected
+	ended     []endedContainer
+}
+
+func newHealthCheck(pod plan.Apply, settle time.Duration) *healthCheck {
+	now := time.Now()
+	return &healthCheck{pod: pod, settle: settle, began: now, since: now, wellSince: now}
 }
 
 // add adds an observation, or the error of a failed one, which restarts the settle time.
 func (p *healthCheck) add(o podObservation, err error) {
 	if err != nil {
-		p.since = time.Now()
+		p.since, p.wellSince = time.Now(), time.Now()
 		return
 	}
 	for _, e := range o.ended {
 		if !slices.Contains(p.ended, e) {
 			p.ended = append(p.ended, e)
 		}
+	}
+	if o.worse != "" || o.wellStarts != p.last.wellStarts {
+		p.wellSince = time.Now()
 	}
 	if o.mismatch != "" || o.starts != p.last.starts {
 		p.since = time.Now()
@@ -106,11 +129,24 @@ func (p *healthCheck) add(o podObservation, err error) {
 	p.last = o
 }
 
-// crashLoop returns the name of a container that has ended too often; "" if there is none.
-func (p *healthCheck) crashLoop() string {
+// wellStays reports whether the containers that ran before the restart have run unchanged for the settle time, if there
+// are any others.
+func (p *healthCheck) wellStays() bool {
+	return len(p.pod.Broken) > 0 && p.last.worse == "" && time.Since(p.wellSince) >= p.settle
+}
+
+// lost returns why a container will not become healthy; "" if none is known. One that did not run before is given up
+// only when the others have settled.
+func (p *healthCheck) lost() string {
 	count := map[string]int{}
 	for _, e := range p.ended {
-		if count[e.name]++; count[e.name] == crashLoopEnds {
+		if slices.Contains(p.pod.Broken, e.name) && !p.wellStays() {
+			continue
+		}
+		switch count[e.name]++; {
+		case p.pod.Never:
+			return fmt.Sprintf("%s, and kubelet does not restart it", e.mismatch)
+		case count[e.name] == crashLoopEnds:
 			return fmt.Sprintf("%s exited %d times: %s", e.name, crashLoopEnds, e.mismatch)
 		}
 	}
@@ -119,7 +155,7 @@ func (p *healthCheck) crashLoop() string {
 
 // timeout returns the error of a health check that timed out. err is the error of the last observation.
 func (p *healthCheck) timeout(pod string, after time.Duration, err error) error {
-	why := p.last.mismatch
+	why := cmp.Or(p.last.worse, p.last.mismatch)
 	switch {
 	case err != nil:
 		why = err.Error()

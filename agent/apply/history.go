@@ -5,6 +5,7 @@ package apply
 import (
 	"cmp"
 	"errors"
+	"slices"
 
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
@@ -29,7 +30,8 @@ func (a *attempt) approver() status.Actor {
 }
 
 // noteEnd adds the end of an apply or a health check to the history, for each container that does not run its last
-// known good release. It is called before the record changes.
+// known good release. In a failed step, the containers that ran before may have become healthy. It is called before the
+// record changes.
 func (a *attempt) noteEnd(result status.Result, by status.Actor, cause error) {
 	rec := &a.Records.Record
 	var entries []status.HistoryEntry
@@ -39,6 +41,9 @@ func (a *attempt) noteEnd(result status.Result, by status.Actor, cause error) {
 			continue
 		}
 		entry := a.historyEntry(e, result, by, cause)
+		if release.IsDown(cause) && !a.worse && !slices.Contains(a.step.Apply.Broken, e.Container) {
+			entry = a.historyEntry(e, status.ResultApplied, by, nil)
+		}
 		if good.Running != "" {
 			entry.From = rec.NameOf(good.Repository, good.Running)
 			entry.Reason = a.withContradiction(entry.Reason, e, good)

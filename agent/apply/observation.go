@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
@@ -16,11 +15,14 @@ import (
 // podObservation is the state of a pod in CRI at one moment.
 type podObservation struct {
 	mismatch string // the first difference from the expectation; "" if there is none
-	tagMoved string // a container that started another image, because its tag was moved; "" if there is none
-	ranWell  bool   // that image is known good: kubelet may have started the old pod manifest once more
-	started  bool   // the containers are new, or an init container runs or has failed
-	starts   string // the ids of the expected containers; it changes with each restart
-	ended    []endedContainer
+	// worse is the first one of a container that ran before the restart; "" if there is none. wellStarts are the ids of
+	// these containers, as in starts.
+	worse, wellStarts string
+	tagMoved          string // a container that started another image, because its tag was moved; "" if there is none
+	ranWell           bool   // that image is known good: kubelet may have started the old pod manifest once more
+	started           bool   // the containers are new, or an init container runs or has failed
+	starts            string // the ids of the expected containers; it changes with each restart
+	ended             []endedContainer
 	// unchecked are the containers whose readiness could not be checked.
 	unchecked []string
 }
@@ -41,28 +43,36 @@ func (x *Executor) observe(ctx context.Context, p plan.Apply) (podObservation, e
 	}
 	o := podObservation{started: true}
 	initStarted := false
-	var starts strings.Builder
 	for _, e := range initsFirst(p.Expect) {
 		c := node.FindContainer(containers, e.Container)
-		if o.mismatch == "" {
-			o.mismatch = mismatch(c, e)
-		}
+		o.add(e.Container, mismatch(c, e, p, containers), p)
 		isNew := c != nil && c.ID != e.Old
 		// The containers after an init container that succeeded may still lack their images.
 		initStarted = initStarted || e.Init && isNew && (c.Running || c.ExitCode != 0)
 		o.started = o.started && (e.Init || isNew)
 		if c != nil {
-			fmt.Fprintf(&starts, "%s %s\n", e.Container, c.ID)
+			o.starts += c.ID + "\n"
+			if !slices.Contains(p.Broken, e.Container) {
+				o.wellStarts += c.ID + "\n"
+			}
 		}
 		if isNew {
 			o.addNew(*c, e, p)
 		}
 	}
-	o.starts, o.started = starts.String(), o.started || initStarted
+	o.started = o.started || initStarted
 	if o.mismatch == "" {
 		o.mismatch, o.unchecked, err = x.unready(ctx, p, containers)
 	}
 	return o, err
+}
+
+// add adds the difference of a container from its expectation; "" if there is none.
+func (o *podObservation) add(container, mismatch string, p plan.Apply) {
+	o.mismatch = cmp.Or(o.mismatch, mismatch)
+	if !slices.Contains(p.Broken, container) {
+		o.worse = cmp.Or(o.worse, mismatch)
+	}
 }
 
 // addNew adds the image and the end of a new container.
@@ -71,8 +81,9 @@ func (o *podObservation) addNew(c node.Container, e plan.Expectation, p plan.App
 	if isOther && (o.tagMoved == "" || o.ranWell) {
 		o.tagMoved, o.ranWell = fmt.Sprintf("%s has moved: %s was started", e.Ref, c.Image), ranBefore(p, c, e)
 	}
-	if !c.Running && !c.StartedAt.IsZero() && isImage(c, e) && (!e.Init || c.ExitCode != 0) {
-		o.ended = append(o.ended, endedContainer{e.Container, c.ID, mismatch(&c, e)})
+	mayEnd := (e.Init || p.Once) && c.Succeeded()
+	if !c.Running && !c.StartedAt.IsZero() && isImage(c, e) && !mayEnd {
+		o.ended = append(o.ended, endedContainer{e.Container, c.ID, mismatch(&c, e, p, nil)})
 	}
 }
 
@@ -98,8 +109,8 @@ func initsFirst(all []plan.Expectation) []plan.Expectation {
 	return append(inits, others...)
 }
 
-// mismatch returns how a container differs from the expectation; "" if it does not.
-func mismatch(c *node.Container, e plan.Expectation) string {
+// mismatch returns how a container differs from the expectation; "" if it does not. all are the containers of its pod.
+func mismatch(c *node.Container, e plan.Expectation, p plan.Apply, all []node.Container) string {
 	switch {
 	case c == nil && e.Init && !e.Anew:
 		return "" // kubelet removes ended init containers after a while
@@ -111,12 +122,21 @@ func mismatch(c *node.Container, e plan.Expectation) string {
 		return e.Container + " is still the old container"
 	case !isImage(*c, e):
 		return fmt.Sprintf("%s runs %s instead of %s", e.Container, c.Image, e.Config)
-	case e.Init && !c.Running && c.ExitCode != 0: // a running one is a sidecar, or the others have not started
+	case c.Running, c.Succeeded() && (e.Init || p.Once), e.Init && isDone(p, all):
+		return "" // a running init container is a sidecar, or the others have not started
+	case e.Init:
 		return fmt.Sprintf("init container %s failed (exit code %d)", e.Container, c.ExitCode)
-	case !e.Init && !c.Running:
+	default:
 		return fmt.Sprintf("%s is not running (exit code %d)", e.Container, c.ExitCode)
 	}
-	return ""
+}
+
+// isDone reports whether a pod has done its work: kubelet then ends its sidecars, whatever their exit code.
+func isDone(p plan.Apply, all []node.Container) bool {
+	return p.Once && !slices.ContainsFunc(p.Expect, func(e plan.Expectation) bool {
+		c := node.FindContainer(all, e.Container)
+		return !e.Init && (c == nil || !c.Succeeded())
+	})
 }
 
 func isImage(c node.Container, e plan.Expectation) bool {

@@ -129,11 +129,11 @@ func (x *Executor) resolve(ctx context.Context, ref release.Reference) (release.
 	return x.Source.Resolve(ctx, ref)
 }
 
-// isStopped reports whether all containers of the step are stopped.
+// isStopped reports whether all containers of the step are stopped; one that has done its work is not.
 func (a *attempt) isStopped(ctx context.Context) bool {
 	containers, err := a.containers(ctx, a.step.Apply)
 	return err == nil && !slices.ContainsFunc(a.step.Apply.Expect, func(e plan.Expectation) bool {
 		c := node.FindContainer(containers, e.Container)
-		return c != nil && c.Running
+		return c != nil && (c.Running || a.step.Apply.Once && c.Succeeded())
 	})
 }

@@ -155,7 +155,7 @@ func (a *attempt) stagedOverride(before record.Override, now []byte, reason stri
 		}
 		return at
 	})
-	o.From = digest.FromBytes(now)
+	o.From, o.Broken = digest.FromBytes(now), a.step.Apply.Broken
 	return o, err
 }
 

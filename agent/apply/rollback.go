@@ -29,19 +29,25 @@ func (a *attempt) failed(ctx context.Context, by status.Actor, cause error) Resu
 	if err != nil {
 		return a.ended(errors.Join(err, a.Records.Save(ctx)))
 	}
-	target := s.Apply.Rollback
-	if target == nil && s.Apply.NoRollback != "" {
-		cause = fmt.Errorf("%w; not rolled back: %s", cause, s.Apply.NoRollback)
+	target, against := s.Apply.Rollback, s.Apply.NoRollback
+	if broken := s.Apply.Broken; len(broken) > 0 && !a.worse {
+		target, against = nil, broken[0]+" was not running before either"
+	}
+	if target == nil && against != "" {
+		cause = fmt.Errorf("%w; not rolled back: %s", cause, against)
 	}
 	rec.Failed.Set(s.File, record.Failure{
 		At: a.Now().UTC(), Offer: s.Apply.Offer, Running: s.Apply.Runs(), Reason: cause.Error(),
 	})
 	a.noteEnd(status.ResultFailed, by, cause)
+	if !a.worse {
+		rec.NoteHealthy(s.File, s.Healthy(s.Apply.Broken...), false, a.Policy.Prune.Keep)
+	}
 	if target == nil {
 		return a.ended(errors.Join(cause, a.Records.Save(ctx)))
 	}
 	o := *target
-	o.From = digest.FromBytes(now)
+	o.From, o.Broken = digest.FromBytes(now), s.Apply.Broken
 	names, replaced := a.deny(o, cause)
 	o.Reason = "rolled back from " + strings.Join(names, ", ") + ": " + cause.Error()
 	rec.Overrides.Set(s.File, o.Replacing(replaced))

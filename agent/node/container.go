@@ -28,6 +28,9 @@ type Container struct {
 	Digests    []digest.Digest // of the index or manifest, as CRI has them
 }
 
+// Succeeded reports whether a container has ended without an error.
+func (c Container) Succeeded() bool { return !c.Running && !c.StartedAt.IsZero() && c.ExitCode == 0 }
+
 // HeldImage is one image record of containerd.
 type HeldImage struct {
 	Name   string        // repository:tag, repository@digest, or a pin of the agent

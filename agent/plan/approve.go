@@ -4,7 +4,6 @@ package plan
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -35,9 +34,25 @@ func IsRepository(repository, name string) bool {
 
 // Approval returns an approval of the pod's current offer.
 func (p *PodPlan) Approval(now time.Time) record.Approval {
-	return record.Approval{At: now, Offer: p.Offer, WasHealthy: !slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
-		return !i.Well && i.Want.Image.Kind == manifests.KindContainer && i.Want.OnDisk.Repository != ""
-	})}
+	out := record.Approval{At: now, Offer: p.Offer, WasHealthy: true}
+	for _, i := range p.Images {
+		switch {
+		case !i.mustRun():
+		case i.Well:
+			out.Ran = append(out.Ran, i.Want.Image.Container)
+		default:
+			out.WasHealthy = false
+		}
+	}
+	if out.WasHealthy {
+		out.Ran = nil // all of them
+	}
+	return out
+}
+
+// mustRun reports whether an image is that of a regular container in the pod manifest on disk.
+func (i ImagePlan) mustRun() bool {
+	return i.Want.Image.Kind == manifests.KindContainer && i.Want.OnDisk.Repository != ""
 }
 
 // Releases returns the releases (repository@digest) that run in the pod or are offered to it.

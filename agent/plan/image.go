@@ -30,7 +30,8 @@ func (f *facts) image(v follow.PodView, w follow.Want, containers []node.Contain
 	if node.IsContainer(w.Image) {
 		c = node.FindContainer(containers, w.Image.Container)
 	}
-	i.Well = c != nil && (c.Running || (w.Image.Kind == manifests.KindInit && !c.StartedAt.IsZero() && c.ExitCode == 0))
+	mayEnd := w.Image.Kind == manifests.KindInit || v.Was.Once
+	i.Well = c != nil && (c.Running || mayEnd && c.Succeeded())
 	if e, is := v.Expects(w, f.inv); is {
 		i.Expected = &e
 		i.Down = e.Down(f.pods, f.now)

@@ -79,7 +79,7 @@ type ImagePlan struct {
 	Staged    bool
 	StageFrom time.Time        // start of staging; zero: at once
 	WasThere  bool             // its followed tag is known to have existed
-	Well      bool             // its container runs, or its init container has succeeded
+	Well      bool             // its container runs, or has succeeded and need not run again
 	Down      *status.Down     // why its container does not run; nil if it runs, or need not run
 	Expected  *follow.Expected // its container, if kubelet must run it
 	Flaps     bool             // its container was just restarted
@@ -155,10 +155,14 @@ type Apply struct {
 	PullFirst      bool // IfNotPresent: CRI must fetch the floating tag first
 	Probes         []manifests.Probe
 	HostNetwork    bool
-	Grace          time.Duration                 // grace period of its containers
-	Rollback       *record.Override              // the rollback target; nil if there is none, see NoRollback
-	NoRollback     string                        // why there is no rollback target
-	Digests        map[string]record.PinnedImage // of all containers after the apply, by place
+	Once, Never    bool // see manifests.Pod
+	// Broken are the containers that did not run before the apply: it did not break them. Expect has only those of them
+	// that an apply changes.
+	Broken     []string
+	Grace      time.Duration                 // grace period of its containers
+	Rollback   *record.Override              // the rollback target; nil if there is none, see NoRollback
+	NoRollback string                        // why there is no rollback target
+	Digests    map[string]record.PinnedImage // of all containers after the apply, by place
 }
 
 // Expectation is the expected state of a container after an apply.

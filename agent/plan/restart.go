@@ -56,12 +56,9 @@ func (f *facts) apply(v follow.PodView, p PodPlan) (Step, bool) {
 	} else if pod, err := v.Disk.Parse(); err == nil {
 		s.Apply.useRunningPod(pod.Pod)
 	}
+	s.Apply.Broken = f.notRunningBefore(v, p)
 	f.expect(v, p, &s)
-	if broken := f.notRunningBefore(v, p); broken != "" {
-		s.Apply.NoRollback = broken + " was not running before either"
-	} else {
-		f.rollbackTarget(v, &s)
-	}
+	f.rollbackTarget(v, &s)
 	s.Apply.Digests = wantedDigests(p)
 	return s, true
 }
@@ -112,6 +109,7 @@ func expectation(o record.PinnedImage, kind manifests.Kind, name string, contain
 // useRunningPod uses probes and grace period of the pod on disk, because the template may have changed.
 func (p *Apply) useRunningPod(pod manifests.Pod) {
 	p.Probes, p.HostNetwork, p.Grace = pod.Probes, pod.HostNetwork, pod.Grace
+	p.Once, p.Never = pod.Once, pod.Never
 }
 
 // newApply returns the data of a restart. was is the pod on disk, pod the wanted one.
@@ -122,22 +120,24 @@ func newApply(was, pod manifests.Pod, pods node.ByPod, names []string) Apply {
 	return Apply{
 		Pod: pod.Name, Role: cmp.Or(was.Role, pod.Role), Namespace: pod.Namespace,
 		Siblings: names,
-		Probes:   pod.Probes, HostNetwork: pod.HostNetwork, Grace: pod.Grace,
+		Probes:   pod.Probes, HostNetwork: pod.HostNetwork, Grace: pod.Grace, Once: pod.Once, Never: pod.Never,
 		Sandboxes: sandboxes(pods.Containers(was.Namespace, was.Name)),
 	}
 }
 
 // expect sets the expectations of each restarted container. If only containers change, they are stopped; the whole pod
-// restarts if its manifest or an init container changes, or if a changed container does not run.
+// restarts if its manifest or an init container changes, if a changed container does not run, or if kubelet might not
+// restart a container that was stopped.
 func (f *facts) expect(v follow.PodView, p PodPlan, s *Step) {
 	containers := f.pods.Containers(v.Pod.Namespace, v.Pod.Name)
-	s.Apply.Aside = p.restarts() || slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
+	s.Apply.Aside = p.restarts() || v.Was.Once || slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
 		c := node.FindContainer(containers, i.Want.Image.Container)
 		return i.Change != "" && node.IsContainer(i.Want.Image) && (c == nil || !c.Running)
 	})
 	for _, i := range p.Images {
 		img := i.Want.Image
-		if i.Target.Digest == "" || !node.IsContainer(img) || (!s.Apply.Aside && i.Change == "") {
+		stays := i.Change == "" && (!s.Apply.Aside || slices.Contains(s.Apply.Broken, img.Container))
+		if i.Target.Digest == "" || !node.IsContainer(img) || stays {
 			continue
 		}
 		e := expectation(i.targetImage(), img.Kind, img.Container, containers)

@@ -55,6 +55,9 @@ func restarts(s plan.Step) string {
 	case a.NoRollback != "":
 		out = append(out, "does not return: "+a.NoRollback)
 	}
+	if len(a.Broken) > 0 {
+		out = append(out, "did not run: "+strings.Join(a.Broken, ", "))
+	}
 	return strings.Join(out, "; ")
 }
 
@@ -73,48 +76,49 @@ func TestApplyStep(t *testing.T) {
 		w.stage(revision)
 		return w
 	}
+	const back = "returns to velum:4.0.0-rev1-build1.1@sha256:86d IfNotPresent, mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent"
 	each(t, two, map[string]row{
-		"a rebuild":                      {func(w *world) { w.answers(rebuild) }, "stops velum/velum; expects velum 4.0.0-rev1-build1.2; returns to velum:4.0.0-rev1-build1.1@sha256:86d IfNotPresent, mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent"},
-		"a revision":                     {func(w *world) { w.answers(revision) }, "set aside; writes velum:4.0.0-rev2 Always, mariadb:10.0-rev1 Always; expects velum 4.0.0-rev2-build2.1 anew; expects db 10.0-rev1-build1.1 anew at first; returns to velum:4.0.0-rev1-build1.1@sha256:86d IfNotPresent, mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent"},
-		"a rebuild of an init container": {func(w *world) { next := rel(mariadb, "10.0-rev1-build1.2"); w.stage(next); w.offer("10.0-rev1", next) }, "set aside; expects velum 4.0.0-rev1-build1.1 anew; expects db 10.0-rev1-build1.2 anew at first; returns to velum:4.0.0-rev1-build1.1@sha256:86d IfNotPresent, mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent"},
+		"a rebuild":                      {func(w *world) { w.answers(rebuild) }, "stops velum/velum; expects velum 4.0.0-rev1-build1.2; " + back},
+		"a revision":                     {func(w *world) { w.answers(revision) }, "set aside; writes velum:4.0.0-rev2 Always, mariadb:10.0-rev1 Always; expects velum 4.0.0-rev2-build2.1 anew; expects db 10.0-rev1-build1.1 anew at first; " + back},
+		"a rebuild of an init container": {func(w *world) { next := rel(mariadb, "10.0-rev1-build1.2"); w.stage(next); w.offer("10.0-rev1", next) }, "set aside; expects velum 4.0.0-rev1-build1.1 anew; expects db 10.0-rev1-build1.2 anew at first; " + back},
 		"a rebuild of an init container that is gone": {func(w *world) {
 			next := rel(mariadb, "10.0-rev1-build1.2")
 			w.stage(next)
 			w.offer("10.0-rev1", next)
 			w.inv.Containers = w.inv.Containers[:1]
-		}, "set aside; expects velum 4.0.0-rev1-build1.1 anew; expects db 10.0-rev1-build1.2 anew at first; returns to velum:4.0.0-rev1-build1.1@sha256:86d IfNotPresent, mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent"},
-		"its container does not run": {func(w *world) { w.answers(rebuild); w.stops("velum.yaml") }, "set aside; expects velum 4.0.0-rev1-build1.2 anew; expects db 10.0-rev1-build1.1 anew at first; does not return: velum was not running before either"},
+		}, "set aside; expects velum 4.0.0-rev1-build1.1 anew; expects db 10.0-rev1-build1.2 anew at first; " + back},
+		"its container does not run": {func(w *world) { w.answers(rebuild); w.stops("velum.yaml") }, "set aside; expects velum 4.0.0-rev1-build1.2 anew; " + back + "; did not run: velum, db"},
 		"its container was just restarted": {func(w *world) {
 			w.answers(rebuild)
 			c := w.container("velum.yaml", "velum", first)
 			c.Restarts, c.StartedAt = 3, now.Add(-time.Second)
-		}, "stops velum/velum; expects velum 4.0.0-rev1-build1.2; returns to velum:4.0.0-rev1-build1.1@sha256:86d IfNotPresent, mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent"},
-		"its init container is gone": {func(w *world) { w.answers(rebuild); w.inv.Containers = w.inv.Containers[:1] }, "stops velum/velum; expects velum 4.0.0-rev1-build1.2; returns to velum:4.0.0-rev1-build1.1@sha256:86d IfNotPresent, mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent"},
+		}, "stops velum/velum; expects velum 4.0.0-rev1-build1.2; " + back},
+		"its init container is gone": {func(w *world) { w.answers(rebuild); w.inv.Containers = w.inv.Containers[:1] }, "stops velum/velum; expects velum 4.0.0-rev1-build1.2; " + back},
 		"its template has one more": {func(w *world) {
 			w.template("velum.yaml", "velum="+velum+":4.0.0-rev1", "init:db="+mariadb+":10.0-rev1", "more="+mariadb+":10.0-rev1")
-		}, "set aside; writes velum:4.0.0-rev1 Always, mariadb:10.0-rev1 Always, mariadb:10.0-rev1 Always; expects velum 4.0.0-rev1-build1.1 anew; expects more 10.0-rev1-build1.1 anew; expects db 10.0-rev1-build1.1 anew at first; returns to velum:4.0.0-rev1-build1.1@sha256:86d IfNotPresent, mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent"},
+		}, "set aside; writes velum:4.0.0-rev1 Always, mariadb:10.0-rev1 Always, mariadb:10.0-rev1 Always; expects velum 4.0.0-rev1-build1.1 anew; expects more 10.0-rev1-build1.1 anew; expects db 10.0-rev1-build1.1 anew at first; " + back},
 		"just restarted, and not known": {func(w *world) {
 			w.answers(rebuild)
 			c := w.container("velum.yaml", "velum", patch)
 			c.Restarts, c.StartedAt = 3, now.Add(-time.Second)
-		}, "stops velum/velum; expects velum 4.0.0-rev1-build1.2; does not return: velum was not running before either"},
+		}, "stops velum/velum; expects velum 4.0.0-rev1-build1.2; " + back + "; did not run: velum, db"},
 		"nothing ran well before": {func(w *world) { w.answers(rebuild); w.rec.Good = nil }, "stops velum/velum; expects velum 4.0.0-rev1-build1.2; does not return: no other release is known to have run well"},
 		"IfNotPresent": {func(w *world) {
 			w.policy.PullPolicy = manifests.PullIfNotPresent
 			w.wrote("velum.yaml", text("velum", "IfNotPresent", "velum="+velum+":4.0.0-rev1", "init:db="+mariadb+":10.0-rev1"))
 			w.answers(rebuild)
-		}, "stops velum/velum; pulls first; expects velum 4.0.0-rev1-build1.2; returns to velum:4.0.0-rev1-build1.1@sha256:86d IfNotPresent, mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent"},
+		}, "stops velum/velum; pulls first; expects velum 4.0.0-rev1-build1.2; " + back},
 		"the configuration lists the pod manifest": {func(w *world) {
 			w.policy.Manage = map[string]bool{"velum.yaml": true}
 			w.template("velum.yaml")
 			w.answers(revision)
-		}, "set aside; writes velum:4.0.0-rev2 Always, mariadb:10.0-rev1 Always; expects velum 4.0.0-rev2-build2.1 anew; expects db 10.0-rev1-build1.1 anew at first; returns to velum:4.0.0-rev1-build1.1@sha256:86d IfNotPresent, mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent"},
+		}, "set aside; writes velum:4.0.0-rev2 Always, mariadb:10.0-rev1 Always; expects velum 4.0.0-rev2-build2.1 anew; expects db 10.0-rev1-build1.1 anew at first; " + back},
 		"its pull policy is configured": {func(w *world) {
 			w.policy.Manage, w.policy.ManagedPullPolicy = map[string]bool{"velum.yaml": true}, manifests.PullIfNotPresent
 			w.template("velum.yaml")
-		}, "set aside; writes velum:4.0.0-rev1 IfNotPresent, mariadb:10.0-rev1 IfNotPresent; pulls first; expects velum 4.0.0-rev1-build1.1 anew; expects db 10.0-rev1-build1.1 anew at first; returns to velum:4.0.0-rev1-build1.1@sha256:86d IfNotPresent, mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent"},
+		}, "set aside; writes velum:4.0.0-rev1 IfNotPresent, mariadb:10.0-rev1 IfNotPresent; pulls first; expects velum 4.0.0-rev1-build1.1 anew; expects db 10.0-rev1-build1.1 anew at first; " + back},
 		"a removal":        {func(w *world) { w.template("velum.yaml"); w.template("o.yaml", "o="+velum+":1") }, "removes"},
-		"after a rollback": {func(w *world) { w.rolledBack(rebuild); w.answers(revision) }, "set aside; writes velum:4.0.0-rev2 Always, mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent; expects velum 4.0.0-rev2-build2.1 anew; expects db 10.0-rev1-build1.1 on the node anew at first; returns to velum:4.0.0-rev1-build1.1@sha256:86d IfNotPresent, mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent"},
+		"after a rollback": {func(w *world) { w.rolledBack(rebuild); w.answers(revision) }, "set aside; writes velum:4.0.0-rev2 Always, mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent; expects velum 4.0.0-rev2-build2.1 anew; expects db 10.0-rev1-build1.1 on the node anew at first; " + back},
 		"a digest that a person wrote": {func(w *world) {
 			w.wrote("velum.yaml", text("velum", "Always", "velum="+velum+":4.0.0-rev1", "init:db="+mariadb+":10.0-rev1@"+firstDB.Digest.String()))
 			w.policy.Manage = map[string]bool{"velum.yaml": true}

@@ -15,17 +15,32 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// notRunningBefore returns a container that did not run before the apply, so that the update is not the cause.
-func (f *facts) notRunningBefore(v follow.PodView, p PodPlan) string {
-	began := f.rec.Approved[v.File].WasHealthy // an interrupted apply may have stopped it
+// notRunningBefore returns the containers that did not run before the apply, so that the update is not the cause. If no
+// container ran, that includes the init containers.
+func (f *facts) notRunningBefore(v follow.PodView, p PodPlan) []string {
+	if v.Was.Name != v.Pod.Name {
+		return nil
+	}
+	var out, inits []string
+	approval, ran := f.rec.Approved[v.File], false
 	for _, i := range p.Images {
-		is := i.Want.Image.Kind == manifests.KindContainer && i.Want.OnDisk.Repository != ""
-		unknown := i.Flaps && !f.runsGood(i, f.rec.Good[record.GoodKey(v.File, i.Want.Image.Container)])
-		if is && (!i.Well && !began || unknown) && v.Was.Name == v.Pod.Name {
-			return i.Want.Image.Container
+		name := i.Want.Image.Container
+		began := approval.HasRun(name) // an interrupted apply may have stopped it
+		unknown := i.Flaps && !f.runsGood(i, f.rec.Good[record.GoodKey(v.File, name)])
+		switch {
+		case i.Want.Image.Kind == manifests.KindInit:
+			inits = append(inits, name)
+		case !i.mustRun():
+		case !i.Well && !began || unknown:
+			out = append(out, name)
+		default:
+			ran = true
 		}
 	}
-	return ""
+	if len(out) > 0 && !ran {
+		out = append(out, inits...)
+	}
+	return out
 }
 
 // rollbackTarget sets the override to apply if the pod does not come up.
@@ -82,10 +97,13 @@ func (e Expectation) Place() string {
 	return node.PlaceOf(manifests.Image{Kind: kind, Container: e.Container})
 }
 
-// Healthy returns the containers whose expectations were met.
-func (s Step) Healthy() []record.Healthy {
+// Healthy returns the containers whose expectations were met: all but the broken ones.
+func (s Step) Healthy(broken ...string) []record.Healthy {
 	var out []record.Healthy
 	for _, e := range s.Apply.Expect {
+		if slices.Contains(broken, e.Container) {
+			continue
+		}
 		out = append(out, record.Healthy{
 			Container: e.Container, Place: e.Place(), Config: e.Config,
 			Pin: release.Pin{Repository: e.Ref.Repository, Digest: e.Digest},
@@ -116,10 +134,13 @@ func StepTo(o record.Override, disk node.PodFile, ours bool, pods node.ByPod, na
 	}
 	s := Step{Do: StepRollBack, File: disk.Name, Was: disk, Data: []byte(o.Data), Ours: ours}
 	s.Apply = newApply(was.Pod, pod.Pod, pods, names)
-	s.Apply.Aside = string(disk.Data) != o.Data
+	s.Apply.Aside, s.Apply.Broken = string(disk.Data) != o.Data, o.Broken
 	containers := pods.Containers(pod.Namespace, pod.Name)
 	for _, place := range slices.Sorted(maps.Keys(o.Images)) {
 		kind, name, _ := strings.Cut(place, " ")
+		if slices.Contains(o.Broken, name) {
+			continue
+		}
 		e := expectation(o.Images[place], manifests.Kind(kind), name, containers)
 		e.OnNode, e.Anew = true, s.Apply.Aside
 		s.Apply.Expect = append(s.Apply.Expect, e)
@@ -152,10 +173,16 @@ func (f *facts) verify(v follow.PodView, p PodPlan) (Step, bool) {
 		return Step{}, false
 	}
 	var expect []Expectation
+	var broken []string
 	containers := f.pods.Containers(v.Pod.Namespace, v.Pod.Name)
 	unverified := false
+	approval, interrupted := f.rec.Approved[v.File]
 	for _, i := range p.Images {
 		img := i.Want.Image
+		if interrupted && i.mustRun() && !i.Well && !approval.HasRun(img.Container) {
+			broken = append(broken, img.Container)
+			continue
+		}
 		if !node.IsContainer(img) || i.Want.Ask.Repository == "" || i.Running.Digest == "" {
 			continue
 		}
@@ -168,7 +195,7 @@ func (f *facts) verify(v follow.PodView, p PodPlan) (Step, bool) {
 		return Step{}, false
 	}
 	s := Step{Do: StepVerify, File: v.File, Was: *v.Disk, Apply: newApply(v.Was, v.Pod, f.pods, f.names)}
-	s.Apply.Offer, s.Apply.Expect = p.ID, expect
+	s.Apply.Offer, s.Apply.Expect, s.Apply.Broken = p.ID, expect, broken
 	if pod, err := v.Disk.Parse(); err == nil {
 		s.Apply.useRunningPod(pod.Pod)
 	}

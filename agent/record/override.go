@@ -35,6 +35,8 @@ type Override struct {
 	Data    string                 `json:"data,omitempty"`
 	Images  map[string]PinnedImage `json:"images"`            // by place ("container velum")
 	Pending bool                   `json:"pending,omitempty"` // not applied yet
+	// Broken are the containers that did not run before: the health check leaves them out.
+	Broken []string `json:"broken,omitempty"`
 }
 
 // Note describes an override for people.

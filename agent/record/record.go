@@ -3,6 +3,7 @@
 package record
 
 import (
+	"slices"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -212,8 +213,12 @@ type Approval struct {
 	Offer string    `json:"offer"` // PodPlan.Offer
 	// WasHealthy: the pod was healthy before the apply.
 	WasHealthy bool         `json:"well,omitempty"`
+	Ran        []string     `json:"ran,omitempty"` // the containers that ran before it, unless WasHealthy
 	By         status.Actor `json:"by,omitzero"`
 }
+
+// HasRun reports whether a container ran before the apply.
+func (a Approval) HasRun(container string) bool { return a.WasHealthy || slices.Contains(a.Ran, container) }
 
 // HeldApply is an approved apply that was held. Its approval is used up.
 type HeldApply struct {

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
+
+// withPolicy returns podYAML with a restartPolicy.
+func withPolicy(policy, name string, containers ...string) []byte {
+	return []byte(strings.Replace(string(podYAML(name, containers...)), "spec:\n", "spec:\n  restartPolicy: "+policy+"\n", 1))
+}
+
+// besideABroken returns a pod with velum, and db, which has ended with an exit code.
+func besideABroken(t *testing.T, code int32) (w *world, first, db release.Release) {
+	t.Helper()
+	w, first, db = twoContainers(t)
+	w.Node.SetKubelet(false) // it waits for its back-off
+	w.Node.End(db.Digest, code)
+	w.Node.Restart("velum.yaml", "db")
+	w.observe()
+	w.Node.SetKubelet(true)
+	return w, first, db
+}
+
+// A container that did not run before does not keep the others from their way back.
+func TestEachContainerIsJudgedByItself(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		code    int32 // of db, before
+		ends    bool  // the new release of velum
+		dbEnds  bool  // db still ends
+		killed  bool  // the agent, in the apply
+		want    string
+		isGood  bool // the new release
+		running bool
+	}{
+		"the other gets worse":                     {code: 1, ends: true, dbEnds: true, want: "velum exited 5 times: velum is not running (exit code 1); rolled back to "},
+		"the other gets worse, beside a done one":  {code: 0, ends: true, dbEnds: true, want: "velum exited 5 times: velum is not running (exit code 1); rolled back to "},
+		"the other gets worse, and it recovers":    {code: 1, ends: true, want: "velum exited 5 times: velum is not running (exit code 1); rolled back to "},
+		"nothing gets worse":                       {code: 1, dbEnds: true, isGood: true},
+		"it recovers":                              {code: 1, isGood: true},
+		"the agent was killed, and it gets worse":  {code: 1, ends: true, dbEnds: true, killed: true, want: "rolled back"},
+		"the agent was killed, and nothing is bad": {code: 1, dbEnds: true, killed: true, isGood: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, first, db := besideABroken(t, c.code)
+				w.Policy.ApplyTimeout = 5 * time.Minute
+				w.restart()
+				second := w.publish(1, "1.2")
+				if c.ends {
+					w.Node.Crash(second.Digest, true)
+				}
+				if !c.dbEnds {
+					w.Node.Crash(db.Digest, false)
+				}
+				for _, at := range every(20*time.Second, 12) {
+					time.AfterFunc(at, w.Node.Sync)
+				}
+				var why string
+				if c.killed {
+					ctx, kill := w.killable()
+					w.onFirstStop(func() { time.AfterFunc(time.Second, kill) })
+					w.applyWith(ctx)
+					w.restart()
+					why = w.observe().Reason
+				} else {
+					out, _ := w.apply()
+					why = out[0].Reason
+				}
+				assert.Contains(t, why, c.want)
+				want := first
+				if c.isGood {
+					want = second
+				}
+				s := w.observe()
+				w.runs("velum.yaml", "velum", want.Digest)
+				assert.Equal(t, want.Digest, image(s, "velum.yaml", "velum").LastKnownGood.Digest)
+				assert.Equal(t, !c.isGood, strings.Contains(w.Disk.JSON(), `"denied"`))
+				assert.Equal(t, map[bool]status.Result{true: status.ResultApplied, false: status.ResultRolledBack}[c.isGood],
+					resultOf(s, "velum"), "%+v", s.History)
+			})
+		})
+	}
+}
+
+// resultOf returns the last result of a container in the history.
+func resultOf(s status.Status, container string) status.Result {
+	for _, h := range s.History {
+		if h.Container == container {
+			return h.Result
+		}
+	}
+	return ""
+}
+
+// A pod that does its work and ends is as good as its exit code.
+func TestPodsThatRunOnce(t *testing.T) {
+	t.Parallel()
+	const job = "velum=" + velum + ":__TAG__"
+	server := "db=" + mariadb + ":__TAG__"
+	for name, c := range map[string]struct {
+		policy     string
+		containers []string
+		before     int32 // exit code of the first release; -1: it still runs
+		ends       []int32
+		want       string // the reason; empty: applied
+	}{
+		"on failure, done":              {policy: "OnFailure", containers: []string{job}, ends: []int32{0}},
+		"never, done":                   {policy: "Never", containers: []string{job}, ends: []int32{0}},
+		"done while the old one runs":   {policy: "OnFailure", containers: []string{job}, before: -1, ends: []int32{0}},
+		"never, while the old one runs": {policy: "Never", containers: []string{job}, before: -1, ends: []int32{0}},
+		"never, and it fails":           {policy: "Never", containers: []string{job}, ends: []int32{1}, want: "velum is not running (exit code 1), and kubelet does not restart it; rolled back to "},
+		"it is retried, then done":      {policy: "OnFailure", containers: []string{job}, ends: []int32{1, 1, 0}},
+		"it fails for ever":             {policy: "OnFailure", containers: []string{job}, ends: []int32{1, 1, 1, 1, 1, 1, 1}, want: "velum exited 5 times: velum is not running (exit code 1); rolled back to "},
+		"beside a server":               {policy: "OnFailure", containers: []string{job, server}, ends: []int32{0}},
+		"always, and it ends":           {policy: "Always", containers: []string{job}, before: -1, ends: []int32{0, 0, 0, 0, 0, 0, 0}, want: "velum exited 5 times: velum is not running (exit code 0); rolled back to "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.Policy.ApplyTimeout = 5 * time.Minute
+				w.restart()
+				first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+				w.Registry.Release(mariadb, "10.0", 1, "1.1")
+				if c.before >= 0 {
+					w.Node.End(first.Digest, c.before)
+				}
+				w.Node.PutTemplate("velum.yaml", withPolicy(c.policy, "velum", c.containers...))
+				s := w.check()
+				require.Equal(t, status.StateCurrent, s.State, s.Reason)
+				second := w.publish(1, "1.2")
+				w.Node.End(second.Digest, c.ends[0])
+				for n, at := range every(20*time.Second, len(c.ends)-1) {
+					time.AfterFunc(at, func() { w.Node.End(second.Digest, c.ends[n+1]); w.Node.Sync() })
+				}
+				out, s := w.apply()
+				good := second
+				if c.want == "" {
+					assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+					assert.Equal(t, status.ResultApplied, resultOf(s, "velum"))
+				} else {
+					good = first
+					assert.Contains(t, out[0].Reason, c.want)
+					assert.Equal(t, status.ResultRolledBack, resultOf(s, "velum"))
+				}
+				w.runs("velum.yaml", "velum", good.Digest)
+				s = w.observe()
+				assert.Equal(t, good.Digest, image(s, "velum.yaml", "velum").LastKnownGood.Digest)
+				assert.Equal(t, c.want == "", s.State == status.StateCurrent, s.Reason)
+				w.idle()
+			})
+		})
+	}
+}
+
+// A pod that was done before an apply was not stopped by one: while its registry is away it stays as it is.
+func TestDonePodStaysWhileItsRegistryIsAway(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Node.End(first.Digest, 0)
+		w.Node.PutTemplate("velum.yaml", withPolicy("OnFailure", "velum", "velum="+velum+":__TAG__"))
+		w.check()
+		w.publish(1, "1.2")
+		w.Registry.Down(agenttest.ErrRefused)
+		out, _ := w.apply()
+		assert.Equal(t, status.ResultHeld, out[0].Result, out[0].Reason)
+		w.runs("velum.yaml", "velum", first.Digest)
+	})
+}
