@@ -12,7 +12,7 @@
 //   - Reference: the value of an image field, a repository with optional tag and
 //     digest. Repository includes the registry host where there is one.
 //   - Template: a pod manifest that may have the Placeholder in place of tags.
-//   - Probe: the readiness probe that kubelet runs against a container.
+//   - Probe: a check that kubelet runs against a container: has it started, is it alive, is it ready.
 //   - To pin: to set an image to one digest and a pull policy that needs no
 //     registry.
 //   - Image: one place that names an image, with its text, and

@@ -69,7 +69,7 @@ func FuzzParse(f *testing.F) {
 			require.Equal(t, img.Reference, manifests.SplitReference(img.Reference).String())
 		}
 		require.GreaterOrEqual(t, p.Grace, time.Duration(0))
-		require.LessOrEqual(t, len(p.Probes), len(p.Images))
+		require.LessOrEqual(t, len(p.Probes), 3*len(p.Images))
 		for _, probe := range p.Probes {
 			require.GreaterOrEqual(t, probe.Timeout, time.Duration(0))
 			require.True(t, probe.Port >= 0 && probe.Port < 1<<16, probe.Port)

@@ -40,7 +40,7 @@ type Pod struct {
 	Role      string  // control-plane role by name, labels or program: RoleEtcd, RoleAPIServer, ...; "" if none
 	Images    []Image // ordered by document, then containers, init containers, ephemeral containers, volumes
 
-	Probes      []Probe       // readiness probes of the regular containers, then of sidecars, in order
+	Probes      []Probe       // of the regular containers, then of sidecars, in order: startup, liveness, readiness
 	HostNetwork bool          // the pod uses the host's network
 	Once        bool          // restartPolicy Never or OnFailure: kubelet does not restart a container that succeeded
 	Never       bool          // restartPolicy Never: kubelet does not restart a container that failed, either

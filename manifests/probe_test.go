@@ -3,6 +3,7 @@
 package manifests_test
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,7 +23,15 @@ const (
 )
 
 func httpGet(port int) manifests.Probe {
-	return manifests.Probe{Container: "c", Kind: "httpGet", Port: port, Scheme: "HTTP", Path: "/", Timeout: second}
+	return filled(manifests.Probe{Kind: "httpGet", Port: port, Scheme: "HTTP", Path: "/"})
+}
+
+// filled fills in kubelet's defaults.
+func filled(p manifests.Probe) manifests.Probe {
+	p.Container, p.Type = cmp.Or(p.Container, "c"), cmp.Or(p.Type, manifests.ProbeReadiness)
+	p.Timeout, p.Period = cmp.Or(p.Timeout, second), cmp.Or(p.Period, 10*second)
+	p.Successes, p.Failures = cmp.Or(p.Successes, 1), cmp.Or(p.Failures, 3)
+	return p
 }
 
 // probesWritten maps the YAML below the image of pod to the parsed probe; a probe without kind means that there is
@@ -37,9 +46,11 @@ var probesWritten = map[string]struct {
 	"text":                       {ready + "x", manifests.Probe{}},
 	"list":                       {ready + "[{httpGet: {port: 80}}]", manifests.Probe{}},
 	"no handler":                 {ready + "{periodSeconds: 1, httpGet: }", manifests.Probe{}},
-	"liveness":                   {"\n    livenessProbe: {httpGet: {port: 80}}", manifests.Probe{}},
+	"liveness":                   {"\n    livenessProbe: {tcpSocket: {port: 80}}", filled(manifests.Probe{Type: "liveness", Kind: "tcpSocket", Port: 80})},
+	"startup, all numbers":       {"\n    startupProbe: {tcpSocket: {port: 80}, initialDelaySeconds: 4, periodSeconds: 5, failureThreshold: 24, successThreshold: 2}", filled(manifests.Probe{Type: "startup", Kind: "tcpSocket", Port: 80, Delay: 4 * second, Period: 5 * second, Failures: 24, Successes: 2})},
+	"numbers out of range":       {ready + "{tcpSocket: {port: 80}, initialDelaySeconds: -4, periodSeconds: 0, failureThreshold: 0, successThreshold: -1}", filled(manifests.Probe{Kind: "tcpSocket", Port: 80})},
 	"http":                       {ready + "{httpGet: {port: 80}}", httpGet(80)},
-	"http, numbers around":       {ready + "{initialDelaySeconds: 5, httpGet: {port: 80}, failureThreshold: 3}", httpGet(80)},
+	"http, numbers around":       {ready + "{periodSeconds: 10, httpGet: {port: 80}, failureThreshold: 3}", httpGet(80)},
 	"http, explicit nulls":       {ready + "{httpGet: {port: 80, path: , scheme: ~, host: null, httpHeaders: }, timeoutSeconds: }", httpGet(80)},
 	"http, empty words":          {ready + "{httpGet: {port: 80, path: '', scheme: '', host: ''}}", httpGet(80)},
 	"named port":                 {ports + ready + "{httpGet: {port: web}}", httpGet(8080)},
@@ -65,29 +76,33 @@ var probesWritten = map[string]struct {
 	"two handlers":               {ready + "{httpGet: {port: 80}, exec: {command: [a]}}", httpGet(80)},
 	"all of http": {
 		ready + "{timeoutSeconds: 7, httpGet: {port: 443, path: '/a?b=c', scheme: HTTPS, host: h.example, httpHeaders: [{name: Host, value: v.example}, {name: X, value: ''}]}}",
-		manifests.Probe{
-			Container: "c", Kind: "httpGet", Host: "h.example", Port: 443, Scheme: "HTTPS", Path: "/a?b=c",
+		filled(manifests.Probe{
+			Kind: "httpGet", Host: "h.example", Port: 443, Scheme: "HTTPS", Path: "/a?b=c",
 			Headers: []manifests.Header{{Name: "Host", Value: "v.example"}, {Name: "X"}}, Timeout: 7 * second,
-		},
+		}),
 	},
 	"as kubeadm writes it": {
 		"\n    readinessProbe:\n      failureThreshold: 3\n      httpGet:\n        host: 10.0.0.11\n        path: /readyz\n        port: 6443\n        scheme: HTTPS\n      periodSeconds: 1\n      timeoutSeconds: 15",
-		manifests.Probe{Container: "c", Kind: "httpGet", Host: "10.0.0.11", Port: 6443, Scheme: "HTTPS", Path: "/readyz", Timeout: 15 * second},
+		filled(manifests.Probe{Kind: "httpGet", Host: "10.0.0.11", Port: 6443, Scheme: "HTTPS", Path: "/readyz", Timeout: 15 * second, Period: second}),
 	},
 	"endless time": {
 		ready + "{tcpSocket: {port: 80}, timeoutSeconds: 9223372036854775807}",
-		manifests.Probe{Container: "c", Kind: "tcpSocket", Port: 80, Timeout: (1<<31 - 1) * second},
+		filled(manifests.Probe{Kind: "tcpSocket", Port: 80, Timeout: (1<<31 - 1) * second}),
 	},
 	"tcp": {
 		ports + ready + "{tcpSocket: {port: web, host: h.example, path: /x, scheme: HTTPS, httpHeaders: [{name: X}]}, timeoutSeconds: 2}",
-		manifests.Probe{Container: "c", Kind: "tcpSocket", Host: "h.example", Port: 8080, Timeout: 2 * second},
+		filled(manifests.Probe{Kind: "tcpSocket", Host: "h.example", Port: 8080, Timeout: 2 * second}),
 	},
-	"exec":    {ready + "{timeoutSeconds: 2, exec: {command: [mysqladmin, ping]}}", manifests.Probe{Container: "c", Kind: "exec"}},
-	"grpc":    {ready + "{grpc: {port: 80}}", manifests.Probe{Container: "c", Kind: "grpc"}},
-	"unknown": {ready + "{udpSocket: {port: 80}}", manifests.Probe{Container: "c", Kind: "udpSocket"}},
+	"exec": {ready + "{timeoutSeconds: 2, exec: {command: [mysqladmin, ping]}}", filled(manifests.Probe{Kind: "exec", Command: []string{"mysqladmin", "ping"}, Timeout: 2 * second})},
+	"exec with variables": {
+		"\n    env: [{name: A, value: a}, {name: B, valueFrom: {fieldRef: {fieldPath: status.podIP}}}]" + ready + "{exec: {command: ['$(A)$(B)-$(C)', '$$(A)', '$A $', '$(A', '$($(A))']}}",
+		filled(manifests.Probe{Kind: "exec", Command: []string{"a-$(C)", "$(A)", "$A $", "$(A", "$($(A))"}}),
+	},
+	"grpc":    {ready + "{grpc: {port: 80, service: own, host: none}}", filled(manifests.Probe{Kind: "grpc", Port: 80, Service: "own"})},
+	"unknown": {ready + "{udpSocket: {port: 80}}", filled(manifests.Probe{Kind: "udpSocket", Port: 80})},
 }
 
-func TestParseReadinessProbe(t *testing.T) {
+func TestParseProbe(t *testing.T) {
 	t.Parallel()
 	for name, tc := range probesWritten {
 		t.Run(name, func(t *testing.T) {
@@ -117,14 +132,16 @@ func TestParseProbesInOrder(t *testing.T) {
 		"  - {name: a, image: 'a:1', readinessProbe: {exec: {}}}\n" +
 		"  - {name: none, image: 'a:1'}\n" +
 		"  - {name: b, image: 'a:1', <<: *probe}\n" +
-		"  - {name: c, image: 'a:1', readinessProbe: *r}\n" +
+		"  - {name: c, image: 'a:1', readinessProbe: *r, livenessProbe: *r, startupProbe: *r}\n" +
 		"---\n" + pod("a:1\n    readinessProbe: {exec: {}}")))
 	require.NoError(t, err)
 	assert.Equal(t, []manifests.Probe{
-		{Container: "a", Kind: "exec"},
-		{Container: "b", Kind: "tcpSocket", Port: 2, Timeout: second},
-		{Container: "c", Kind: "tcpSocket", Port: 2, Timeout: second},
-		{Container: "sidecar", Kind: "httpGet", Port: 80, Scheme: "HTTP", Path: "/", Timeout: second},
+		filled(manifests.Probe{Container: "a", Kind: "exec"}),
+		filled(manifests.Probe{Container: "b", Kind: "tcpSocket", Port: 2}),
+		filled(manifests.Probe{Container: "c", Type: "startup", Kind: "tcpSocket", Port: 2}),
+		filled(manifests.Probe{Container: "c", Type: "liveness", Kind: "tcpSocket", Port: 2}),
+		filled(manifests.Probe{Container: "c", Kind: "tcpSocket", Port: 2}),
+		filled(manifests.Probe{Container: "sidecar", Kind: "httpGet", Port: 80, Scheme: "HTTP", Path: "/"}),
 	}, p.Probes)
 }
 
@@ -153,15 +170,19 @@ func TestParseGracePeriod(t *testing.T) {
 	}
 }
 
-// These templates have only liveness and startup probes.
-func TestParseIgnoresOtherProbes(t *testing.T) {
+// The templates of CaaSP have a liveness probe at most.
+func TestParseProbesOfTemplates(t *testing.T) {
 	t.Parallel()
-	for file, onHost := range map[string]bool{"etcd.yaml": true, "kube-apiserver.yaml": true, "public.yaml": true} {
+	for file, want := range map[string]string{"etcd.yaml": "liveness", "kube-apiserver.yaml": "liveness", "public.yaml": ""} {
 		data, err := os.ReadFile(filepath.Join("testdata/templates", file))
 		require.NoError(t, err)
 		p, err := manifests.Parse(data)
 		require.NoError(t, err)
-		assert.Empty(t, p.Probes, file)
-		assert.Equal(t, onHost, p.HostNetwork, file)
+		types := ""
+		for _, probe := range p.Probes {
+			types += probe.Type
+		}
+		assert.Equal(t, want, types, file)
+		assert.True(t, p.HostNetwork, file)
 	}
 }

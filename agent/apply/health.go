@@ -42,7 +42,7 @@ func (a *attempt) awaitHealthy(ctx context.Context) error {
 		case err != nil:
 		case o.tagMoved != "" && (!o.ranWell || a.step.Do == plan.StepVerify): // StepVerify writes no pod manifest
 			return a.tagMoved("%s", o.tagMoved)
-		case o.mismatch == "" && time.Since(p.since) >= a.Policy.Settle:
+		case o.mismatch == "" && o.failing == "" && time.Since(p.since) >= a.Policy.Settle:
 			a.passed(o, p)
 			return nil
 		case p.lost() != "":
@@ -81,7 +81,7 @@ func (a *attempt) reportHealth(o podObservation, p *healthCheck, limit time.Dura
 	a.phase = o.phase()
 	report := status.Progress{
 		Reference: a.step.Apply.Pod, Phase: a.phase, PodManifest: a.step.File, Since: p.began.UTC(),
-		Deadline: p.began.Add(limit).UTC(), Reason: outside.Text(o.mismatch),
+		Deadline: p.began.Add(limit).UTC(), Reason: outside.Text(cmp.Or(o.mismatch, o.failing)),
 	}
 	if a.phase == status.PhaseVerifying {
 		report.HealthyAt = p.since.Add(a.Policy.Settle).UTC()
@@ -132,7 +132,7 @@ func (p *healthCheck) add(o podObservation, err error) {
 // wellStays reports whether the containers that ran before the restart have run unchanged for the settle time, if there
 // are any others.
 func (p *healthCheck) wellStays() bool {
-	return len(p.pod.Broken) > 0 && p.last.worse == "" && time.Since(p.wellSince) >= p.settle
+	return len(p.pod.Broken) > 0 && p.last.worse == "" && p.last.failing == "" && time.Since(p.wellSince) >= p.settle
 }
 
 // lost returns why a container will not become healthy; "" if none is known. One that did not run before is given up
@@ -155,7 +155,7 @@ func (p *healthCheck) lost() string {
 
 // timeout returns the error of a health check that timed out. err is the error of the last observation.
 func (p *healthCheck) timeout(pod string, after time.Duration, err error) error {
-	why := cmp.Or(p.last.worse, p.last.mismatch)
+	why := cmp.Or(p.last.worse, p.last.mismatch, p.last.failing)
 	switch {
 	case err != nil:
 		why = err.Error()

@@ -23,6 +23,8 @@ type podObservation struct {
 	started           bool   // the containers are new, or an init container runs or has failed
 	starts            string // the ids of the expected containers; it changes with each restart
 	ended             []endedContainer
+	// failing is why the pod is not healthy yet, although it is ready; "" if nothing is known against it.
+	failing string
 	// unchecked are the containers whose readiness could not be checked.
 	unchecked []string
 }
@@ -61,8 +63,8 @@ func (x *Executor) observe(ctx context.Context, p plan.Apply) (podObservation, e
 		}
 	}
 	o.started = o.started || initStarted
-	if o.mismatch == "" {
-		o.mismatch, o.unchecked, err = x.unready(ctx, p, containers)
+	if o.worse == "" {
+		err = x.judge(ctx, &o, p, containers)
 	}
 	return o, err
 }

@@ -5,6 +5,8 @@ package apply
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
@@ -24,14 +26,16 @@ type PodReadiness struct {
 	Namespace  string
 	Pod        string // with the node's suffix, as CRI has it: velum-node1
 	Address    string // of the pod's sandbox; empty: the host's address
+	Grace      time.Duration
 	Containers []ContainerReadiness
 }
 
-// ContainerReadiness is a running container and its readiness probe.
+// ContainerReadiness is a running container and its probes.
 type ContainerReadiness struct {
-	Name  string
-	ID    string           // CRI's
-	Probe *manifests.Probe // nil: the container is ready as soon as it runs
+	Name      string
+	ID        string // CRI's
+	StartedAt time.Time
+	Probes    []manifests.Probe
 }
 
 // Verdict says why a pod is not ready.
@@ -39,37 +43,56 @@ type Verdict struct {
 	// Unready is the first container that is not ready, with the reason, as in "velum is not ready: GET
 	// http://127.0.0.1:80/: 503"; empty if all checked containers are ready.
 	Unready string
+	// Failing is why a ready pod is not healthy yet, although it may be: a probe has failed less often than kubelet
+	// tolerates, or has not succeeded yet.
+	Failing string
 	// Unchecked are the containers that could not be checked, with reasons, as in "velum: exec probe, which only
 	// kubelet can run".
 	Unchecked []string
 }
 
-// unready runs the readiness probes of a pod. Containers that could not be checked count as ready. The error is from
-// the runtime, when it did not return the pod's address.
-func (x *Executor) unready(
-	ctx context.Context, p plan.Apply, containers []node.Container,
-) (mismatch string, unchecked []string, err error) {
+// judge adds to an observation what is known about the probes of a pod: of the containers that run as expected, and ran
+// before. Its error is from the runtime, when it did not return the pod's address.
+func (x *Executor) judge(ctx context.Context, o *podObservation, p plan.Apply, containers []node.Container) error {
 	if x.Readiness == nil || len(p.Probes) == 0 {
-		return "", nil, nil
+		return nil
 	}
-	pod := PodReadiness{Namespace: p.Namespace}
+	pod := PodReadiness{Namespace: p.Namespace, Grace: p.Grace}
 	sandbox := ""
 	for _, probe := range p.Probes {
 		c := node.FindContainer(containers, probe.Container)
-		if c == nil {
-			return probe.Container + " is not there", nil, nil
+		switch {
+		case slices.Contains(p.Broken, probe.Container):
+			continue
+		case c == nil:
+			o.add(probe.Container, probe.Container+" is not there", p)
+			return nil
+		case !c.Running: // it has done its work
+			continue
 		}
 		pod.Pod, sandbox = c.Pod, c.Sandbox
-		pod.Containers = append(pod.Containers, ContainerReadiness{Name: c.Name, ID: c.ID, Probe: &probe})
+		last := len(pod.Containers) - 1
+		if last < 0 || pod.Containers[last].Name != c.Name {
+			pod.Containers = append(pod.Containers, ContainerReadiness{Name: c.Name, ID: c.ID, StartedAt: c.StartedAt})
+			last++
+		}
+		pod.Containers[last].Probes = append(pod.Containers[last].Probes, probe)
+	}
+	if len(pod.Containers) == 0 {
+		return nil
 	}
 	if !p.HostNetwork {
+		var err error
 		if pod.Address, err = x.Pods.Address(ctx, sandbox); err != nil {
-			return "", nil, fmt.Errorf("address of pod %s: %w", pod.Pod, err)
+			return fmt.Errorf("address of pod %s: %w", pod.Pod, err)
 		}
 	}
 	v, err := x.Readiness.Unready(ctx, pod)
 	if err != nil {
-		return "", []string{err.Error()}, nil //nolint:nilerr // an unchecked container counts as ready
+		o.unchecked = []string{err.Error()}
+		return nil //nolint:nilerr // what could not be checked is said
 	}
-	return v.Unready, v.Unchecked, nil
+	o.add("", v.Unready, p)
+	o.failing, o.unchecked = v.Failing, v.Unchecked
+	return nil
 }

@@ -218,7 +218,9 @@ type Approval struct {
 }
 
 // HasRun reports whether a container ran before the apply.
-func (a Approval) HasRun(container string) bool { return a.WasHealthy || slices.Contains(a.Ran, container) }
+func (a Approval) HasRun(container string) bool {
+	return a.WasHealthy || slices.Contains(a.Ran, container)
+}
 
 // HeldApply is an approved apply that was held. Its approval is used up.
 type HeldApply struct {

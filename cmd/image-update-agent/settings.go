@@ -151,3 +151,12 @@ func printLines[T any](enc *json.Encoder, lines []T) error {
 	}
 	return nil
 }
+
+// kubeletKubeconfig returns the path of kubelet's kubeconfig.
+func (s settings) kubeletKubeconfig() string {
+	all := s.platform.Kubeconfigs
+	if len(all) == 0 {
+		return ""
+	}
+	return filepath.Join("/", s.root, all[len(all)-1])
+}

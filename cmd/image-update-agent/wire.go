@@ -89,7 +89,10 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 	if err != nil {
 		return nil, configError{err}
 	}
-	ready, err := readiness.New(readiness.Options{Pods: s.Kubelet.Pods, UserAgent: "image-update-agent/" + version})
+	ready, err := readiness.New(readiness.Options{
+		Pods: s.Kubelet.Pods, Kubeconfig: s.kubeletKubeconfig(), Root: s.root, Version: version,
+		UserAgent: "image-update-agent/" + version, Exec: runtime.Exec,
+	})
 	if err != nil {
 		return nil, configError{err}
 	}

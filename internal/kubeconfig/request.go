@@ -6,10 +6,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
+
+const maxHeader = 16 << 10 // bytes of an answer's header
 
 // Request returns a request to the API server with the token, and with a body of JSON unless it is nil. path begins
 // with a slash; version is the product's, for the User-Agent.
@@ -27,6 +30,48 @@ func (c Config) Request(ctx context.Context, method, path, version string, body 
 		req.Header.Set("Authorization", "Bearer "+c.Token)
 	}
 	return req, nil
+}
+
+// Get returns the answer to a GET, at most limit bytes, without redirects and on a connection of its own. An answer
+// other than 200 is a *Refusal.
+func (c Config) Get(ctx context.Context, path, version string, limit int64) ([]byte, error) {
+	req, err := c.Request(ctx, http.MethodGet, path, version, nil)
+	if err != nil {
+		return nil, err
+	}
+	transport := c.Transport()
+	transport.DisableKeepAlives, transport.DisableCompression, transport.MaxResponseHeaderBytes = true, true, maxHeader
+	resp, err := transport.RoundTrip(req) // a transport follows no redirect
+	if err != nil {
+		return nil, c.Unsaid(err)
+	}
+	defer resp.Body.Close()
+	body, err := outside.ReadAll(resp.Body, limit)
+	if err != nil || resp.StatusCode == http.StatusOK {
+		return body, err
+	}
+	refusal := &Refusal{Code: resp.StatusCode}
+	refusal.Status, refusal.IsStatus = c.ReadStatus(body)
+	return nil, refusal
+}
+
+// Refusal is an answer without the object.
+type Refusal struct {
+	Code     int
+	IsStatus bool // an API server wrote the answer
+	Status   Status
+}
+
+func (r *Refusal) Error() string {
+	if !r.IsStatus {
+		return fmt.Sprintf("%d: the answer is not from an API server", r.Code)
+	}
+	return fmt.Sprintf("%d: %s", r.Code, outside.Text(r.Status.Message))
+}
+
+// IsMissing reports whether an API server does not have the object itself: about is its resource, such as pods.
+func (r *Refusal) IsMissing(about string) bool {
+	return r.Code == http.StatusNotFound && r.IsStatus && r.Status.Reason == ReasonNotFound && r.Status.About == about
 }
 
 // ReasonNotFound is the reason of a Status about something that does not exist.

@@ -16,7 +16,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
@@ -138,36 +137,12 @@ func (l Lock) ask(ctx context.Context, k kubeconfig.Config) (daemonSet, error) {
 	defer cancel()
 	namespace, name, _ := strings.Cut(l.DaemonSet, "/")
 	path := "/apis/apps/v1/namespaces/" + namespace + "/daemonsets/" + name
-	req, err := k.Request(ctx, http.MethodGet, path, l.Version, nil)
-	if err != nil {
-		return daemonSet{}, err
-	}
-	transport := k.Transport()
-	transport.DisableKeepAlives, transport.DisableCompression, transport.MaxResponseHeaderBytes = true, true, maxHeader
-	resp, err := transport.RoundTrip(req) // a transport follows no redirect
-	if err != nil {
-		return daemonSet{}, k.Unsaid(err)
-	}
-	defer resp.Body.Close()
-	body, err := outside.ReadAll(resp.Body, maxBody)
-	if err != nil {
-		return daemonSet{}, err
-	}
-	return l.read(k, resp.StatusCode, body)
-}
-
-// read returns the DaemonSet of an answer.
-func (l Lock) read(k kubeconfig.Config, code int, body []byte) (daemonSet, error) {
-	namespace, name, _ := strings.Cut(l.DaemonSet, "/")
-	status, isStatus := k.ReadStatus(body)
-	isMissing := isStatus && status.Reason == kubeconfig.ReasonNotFound && status.About == "daemonsets"
-	switch {
-	case code == http.StatusNotFound && isMissing:
+	body, err := k.Get(ctx, path, l.Version, maxBody)
+	if refusal, is := errors.AsType[*kubeconfig.Refusal](err); is && refusal.IsMissing("daemonsets") {
 		return daemonSet{}, nil
-	case code != http.StatusOK && isStatus:
-		return daemonSet{}, fmt.Errorf("%d: %s", code, outside.Text(status.Message))
-	case code != http.StatusOK:
-		return daemonSet{}, fmt.Errorf("%d: the answer is not from an API server", code)
+	}
+	if err != nil {
+		return daemonSet{}, err
 	}
 	var set daemonSet
 	if json.Unmarshal(body, &set) != nil || set.Kind != "DaemonSet" ||

@@ -40,7 +40,7 @@ type Platform struct {
 	// Registries is the file from which the distribution writes the hosts.toml files of CertsD at each start; empty if
 	// it writes none.
 	Registries string
-	// Kubeconfigs are used for the API servers; the first usable one counts.
+	// Kubeconfigs are used for the API servers; the first usable one counts. The last one is kubelet's own.
 	Kubeconfigs []string
 	// Logins are the files in which kubelet looks for registry logins.
 	Logins []string

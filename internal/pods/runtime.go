@@ -30,6 +30,8 @@ const (
 	callTimeout = time.Minute
 	// stopMargin is for the kill and the unmounts after the grace period.
 	stopMargin = 30 * time.Second
+	// execMargin is for the kill after the timeout.
+	execMargin = 10 * time.Second
 	// maxMessage is kubelet's limit for a CRI answer.
 	maxMessage = 16 << 20
 )

@@ -5,6 +5,7 @@ package readiness
 import (
 	"context"
 	"net"
+	"time"
 )
 
 // Names for the tests.
@@ -17,3 +18,6 @@ var (
 func Dial(c *Checker, dial func(ctx context.Context, network, address string) (net.Conn, error)) {
 	c.transport.DialContext = dial
 }
+
+// Started sets when a container was first seen to have started.
+func Started(c *Checker, pod, id string, at time.Time) { c.known[pod][id].started = at }

@@ -24,10 +24,16 @@ var errTooLarge = fmt.Errorf("larger than the limit of %d bytes", maxList)
 // (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/).
 type podList struct {
 	Kind  string
-	Items []struct {
-		Metadata struct{ Name, Namespace string }
-		Status   struct{ ContainerStatuses, InitContainerStatuses []containerStatus }
+	Items []pod
+}
+
+type pod struct {
+	Kind     string
+	Metadata struct {
+		Name, Namespace string
+		Annotations     map[string]string
 	}
+	Status struct{ ContainerStatuses, InitContainerStatuses []containerStatus }
 }
 
 type containerStatus struct {
@@ -35,27 +41,51 @@ type containerStatus struct {
 	State struct {
 		Waiting *struct{ Reason, Message string }
 	}
-	ContainerID string // "containerd://9a5f..."; empty while it waits
-	Ready       bool
+	LastState struct {
+		Terminated *struct {
+			ExitCode int32
+			Reason   string
+		}
+	}
+	ContainerID  string // "containerd://9a5f..."; empty while it waits
+	Ready        bool
+	Started      *bool // kubelet calls a container without a startup probe started as soon as it runs
+	RestartCount int
 }
 
-// listed returns by container ID whether a pod's containers are ready. While one pod replaces another, the list may
-// have both.
-func (c *Checker) listed(ctx context.Context, namespace, name string) (map[string]bool, error) {
+// before says how often the container was restarted, and why; "" if never.
+func (s containerStatus) before() string {
+	if s.RestartCount == 0 {
+		return ""
+	}
+	out := fmt.Sprintf(", which has restarted it %d times", s.RestartCount)
+	if last := s.LastState.Terminated; last != nil {
+		out += fmt.Sprintf("; it last ended with exit code %d: %s", last.ExitCode, outside.Line(last.Reason, 64))
+	}
+	return out
+}
+
+// byID adds statuses by the ids of their containers.
+func byID(seen map[string]containerStatus, all ...containerStatus) {
+	for _, status := range all {
+		if _, id, ok := strings.Cut(status.ContainerID, "://"); ok && id != "" {
+			seen[id] = status
+		}
+	}
+}
+
+// listed returns the status of a pod's containers by their ids. While one pod replaces another, the list may have both.
+func (c *Checker) listed(ctx context.Context, namespace, name string) (map[string]containerStatus, error) {
 	list, err := c.pods(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", shown(c.list), err)
 	}
-	seen := map[string]bool{}
+	seen := map[string]containerStatus{}
 	for _, pod := range list.Items {
 		if pod.Metadata.Name != name || pod.Metadata.Namespace != namespace {
 			continue
 		}
-		for _, status := range append(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses...) {
-			if _, id, ok := strings.Cut(status.ContainerID, "://"); ok && id != "" {
-				seen[id] = status.Ready
-			}
-		}
+		byID(seen, append(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses...)...)
 	}
 	return seen, nil
 }
@@ -84,17 +114,17 @@ func (c *Checker) Waiting(ctx context.Context) ([]node.Waiting, error) {
 }
 
 func (c *Checker) pods(ctx context.Context) (podList, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.list.String(), http.NoBody)
 	if err != nil {
 		return podList{}, cause(err)
 	}
-	req.Header.Set("User-Agent", c.userAgent)
+	req.Header.Set("User-Agent", c.UserAgent)
 	req.Header.Set("Accept", "application/json")
 	res, err := c.transport.RoundTrip(req) // without redirects
 	if err != nil {
-		return podList{}, withTimeout(err, c.timeout)
+		return podList{}, withTimeout(err, c.Timeout)
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
@@ -102,7 +132,7 @@ func (c *Checker) pods(ctx context.Context) (podList, error) {
 	}
 	var list podList
 	if err := json.NewDecoder(&bounded{res.Body, maxList}).Decode(&list); err != nil {
-		return podList{}, withTimeout(err, c.timeout)
+		return podList{}, withTimeout(err, c.Timeout)
 	}
 	if list.Kind != "PodList" {
 		return podList{}, errors.New("no list of pods")

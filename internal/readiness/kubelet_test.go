@@ -92,10 +92,10 @@ var kubeletsWords = map[string]struct{ list, want string }{
 	"sidecar":                   {listJSON(`{"metadata":{"name":"velum-node1","namespace":"kube-system"},"status":{"initContainerStatuses":[` + sideReady + `],"containerStatuses":[` + velumReady + `]}}`), ""},
 }
 
-// velumAndSide has a probe that only kubelet can run.
+// velumAndSide has a probe that the agent cannot run without a runtime.
 func velumAndSide() apply.PodReadiness {
 	return apply.PodReadiness{Namespace: "kube-system", Pod: "velum-node1", Containers: []apply.ContainerReadiness{
-		{Name: "velum", ID: "aaa", Probe: &manifests.Probe{Kind: manifests.ProbeExec}},
+		{Name: "velum", ID: "aaa", Probes: []manifests.Probe{{Type: manifests.ProbeReadiness, Kind: manifests.ProbeExec}}},
 		{Name: "side", ID: "bbb"},
 	}}
 }

@@ -14,6 +14,11 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
@@ -28,15 +33,18 @@ const (
 )
 
 // unrunnable returns why the agent cannot run a probe; "" if it can.
-func unrunnable(p manifests.Probe) string {
+func unrunnable(p manifests.Probe, canExec bool) string {
 	switch p.Kind {
-	case manifests.ProbeExec, manifests.ProbeGRPC:
-		return p.Kind + " probe, which only kubelet can run"
+	case manifests.ProbeExec:
+		if !canExec {
+			return p.Kind + " probe, which only kubelet can run"
+		}
+		return ""
 	case manifests.ProbeHTTP:
 		if scheme := strings.ToLower(p.Scheme); scheme != "http" && scheme != "https" {
 			return fmt.Sprintf("httpGet probe with the unknown scheme %.40q", p.Scheme)
 		}
-	case manifests.ProbeTCP:
+	case manifests.ProbeTCP, manifests.ProbeGRPC:
 	default:
 		return fmt.Sprintf("probe of unknown kind %.40q", p.Kind)
 	}
@@ -46,26 +54,27 @@ func unrunnable(p manifests.Probe) string {
 	return ""
 }
 
-// probe runs a probe against the first host that accepts a connection. If none does, it
-// returns the first error.
-func (c *Checker) probe(ctx context.Context, p manifests.Probe, podAddress string) error {
+// unknownError is the error of a run without a result: kubelet throws it away, too.
+type unknownError struct{ error }
+
+func (e *unknownError) Unwrap() error { return e.error }
+
+// probe runs a probe in a container, or against the first host that accepts a connection. If none does, it returns the
+// first error.
+func (c *Checker) probe(ctx context.Context, p manifests.Probe, podAddress, container string) error {
 	timeout := min(p.Timeout, maxTimeout)
 	if timeout <= 0 {
 		timeout = time.Second // kubelet's default
+	}
+	if p.Kind == manifests.ProbeExec {
+		return c.exec(ctx, p, container, timeout)
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var first error
 	for _, host := range c.hosts(ctx, p, podAddress) {
 		address := net.JoinHostPort(host, strconv.Itoa(p.Port))
-		var err error
-		var what string
-		if p.Kind == manifests.ProbeTCP {
-			what, err = "TCP "+outside.Text(address), c.connect(ctx, address)
-		} else {
-			target := targetOf(p, address)
-			what, err = "GET "+shown(target), c.get(ctx, target, p.Headers)
-		}
+		what, err := c.ask(ctx, p, address)
 		if err == nil {
 			return nil
 		}
@@ -77,6 +86,64 @@ func (c *Checker) probe(ctx context.Context, p manifests.Probe, podAddress strin
 		}
 	}
 	return first
+}
+
+// ask runs a probe against an address. what is the request, for people.
+func (c *Checker) ask(ctx context.Context, p manifests.Probe, address string) (what string, err error) {
+	switch p.Kind {
+	case manifests.ProbeTCP:
+		return "TCP " + outside.Text(address), c.connect(ctx, address)
+	case manifests.ProbeGRPC:
+		return "gRPC " + outside.Text(address), c.health(ctx, address, p.Service)
+	default:
+		target := targetOf(p, address)
+		return "GET " + shown(target), c.get(ctx, target, p.Headers)
+	}
+}
+
+// exec runs a command in a container.
+func (c *Checker) exec(ctx context.Context, p manifests.Probe, container string, timeout time.Duration) error {
+	code, err := c.Exec(ctx, container, p.Command, timeout)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("exec: no end within %v", timeout)
+	case err != nil:
+		return &unknownError{fmt.Errorf("exec probe: %w", outside.Error(err))}
+	case code != 0:
+		return fmt.Errorf("exec: exit code %d", code)
+	}
+	return nil
+}
+
+// health asks for the health of a service by gRPC's health protocol.
+func (c *Checker) health(ctx context.Context, address, service string) error {
+	var refused error
+	conn, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent(c.UserAgent),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxBody)), grpc.WithDisableServiceConfig(),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			conn, err := c.transport.DialContext(ctx, "tcp", address)
+			if err != nil {
+				refused = err
+			}
+			return conn, err
+		}))
+	if err != nil {
+		return err
+	}
+	answer, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: service})
+	closing := conn.Close() // waits for the dialer
+	switch {
+	case err == nil && answer.GetStatus() != healthpb.HealthCheckResponse_SERVING:
+		return errors.New(answer.GetStatus().String())
+	case err == nil:
+		return closing
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case refused != nil:
+		return refused
+	}
+	return errors.New(outside.Text(status.Convert(err).Message()))
 }
 
 // isRefused reports whether there is no listener.
@@ -115,7 +182,7 @@ func (c *Checker) get(ctx context.Context, target *url.URL, headers []manifests.
 		req.Header.Add(h.Name, h.Value)
 	}
 	if req.Header["User-Agent"] == nil {
-		req.Header.Set("User-Agent", c.userAgent)
+		req.Header.Set("User-Agent", c.UserAgent)
 	}
 	if req.Header["Accept"] == nil {
 		req.Header.Set("Accept", "*/*")
@@ -158,7 +225,7 @@ func (c *Checker) hosts(ctx context.Context, p manifests.Probe, podAddress strin
 		return []string{podAddress}
 	}
 	var hosts []string
-	for _, address := range c.addresses(ctx) {
+	for _, address := range c.Addresses(ctx) {
 		hosts = append(hosts, address.String())
 	}
 	return hosts

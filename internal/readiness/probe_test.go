@@ -3,6 +3,7 @@
 package readiness_test
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log"
@@ -33,17 +34,23 @@ func probeOf(t *testing.T, s *httptest.Server) manifests.Probe {
 	require.NoError(t, err)
 	port, err := strconv.Atoi(u.Port())
 	require.NoError(t, err)
-	return manifests.Probe{Kind: manifests.ProbeHTTP, Port: port, Scheme: strings.ToUpper(u.Scheme), Path: "/", Timeout: time.Minute}
+	return manifests.Probe{Type: manifests.ProbeReadiness, Kind: manifests.ProbeHTTP, Port: port, Scheme: strings.ToUpper(u.Scheme), Path: "/", Timeout: time.Minute}
 }
 
-func containerOf(name string, p manifests.Probe) apply.ContainerReadiness {
-	return apply.ContainerReadiness{Name: name, ID: "id of " + name, Probe: &p}
+// containerOf returns a container with probes; by default, they are of its readiness.
+func containerOf(name string, probes ...manifests.Probe) apply.ContainerReadiness {
+	for n := range probes {
+		probes[n].Type = cmp.Or(probes[n].Type, manifests.ProbeReadiness)
+	}
+	return apply.ContainerReadiness{Name: name, ID: "id of " + name, StartedAt: time.Now(), Probes: probes}
 }
 
 func podOf(probes ...manifests.Probe) apply.PodReadiness {
 	pod := apply.PodReadiness{Namespace: "kube-system", Pod: "velum-node1"}
-	for _, p := range probes {
-		pod.Containers = append(pod.Containers, containerOf("velum", p))
+	for n, p := range probes {
+		c := containerOf("velum", p)
+		c.ID += strconv.Itoa(n)
+		pod.Containers = append(pod.Containers, c)
 	}
 	return pod
 }
@@ -322,7 +329,7 @@ var unrunnable = map[string]struct {
 	want  string
 }{
 	"exec":         {manifests.Probe{Kind: "exec"}, "velum: exec probe, which only kubelet can run"},
-	"grpc":         {manifests.Probe{Kind: "grpc"}, "velum: grpc probe, which only kubelet can run"},
+	"grpc":         {manifests.Probe{Kind: "grpc"}, "velum: grpc probe without a usable port"},
 	"unknown":      {manifests.Probe{Kind: "a\nb"}, `velum: probe of unknown kind "a\nb"`},
 	"no port":      {manifests.Probe{Kind: "httpGet", Scheme: "HTTP"}, "velum: httpGet probe without a usable port"},
 	"no TCP port":  {manifests.Probe{Kind: "tcpSocket"}, "velum: tcpSocket probe without a usable port"},
@@ -334,7 +341,7 @@ func TestProbesThatCannotRunAreUnchecked(t *testing.T) {
 	t.Parallel()
 	s := serve(t, status(http.StatusServiceUnavailable))
 	for name, tc := range unrunnable {
-		pod := podOf(probeOf(t, s), tc.probe)
+		pod := podOf(tc.probe, probeOf(t, s))
 		pod.Containers = append(pod.Containers, apply.ContainerReadiness{Name: "without probe"})
 		v := ask(t, checker(t, readiness.Options{}), pod)
 		assert.Equal(t, []string{tc.want}, v.Unchecked, name)
@@ -385,7 +392,7 @@ func TestProbeFindsTheAddress(t *testing.T) {
 	} {
 		p, pod := p, podOf(p)
 		p.Host, pod.Address = tc.probe, tc.pod
-		pod.Containers[0].Probe = &p
+		pod.Containers[0].Probes = []manifests.Probe{p}
 		v := ask(t, checker(t, readiness.Options{Addresses: addressesOf(tc.host...)}), pod)
 		assert.Equal(t, "velum is not ready: GET http://"+tc.want, v.Unready, name)
 	}
