@@ -6,9 +6,9 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
@@ -227,7 +227,8 @@ func (r requests) outcome(o *status.Outcome, all results) {
 	default:
 		o.Result = status.ResultApplied
 		if unchecked := all.unchecked(o.PodManifest); len(unchecked) > 0 {
-			o.Reason = "readiness not checked: " + strings.Join(unchecked, ", ")
+			err := &release.UncheckedError{Containers: unchecked}
+			o.Reason, o.ErrorKind = err.Error(), status.ErrorKindOf(err)
 		}
 	}
 }

@@ -3,14 +3,17 @@
 package agent_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
+	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
@@ -178,4 +181,70 @@ func TestDonePodStaysWhileItsRegistryIsAway(t *testing.T) {
 		assert.Equal(t, status.ResultHeld, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "velum", first.Digest)
 	})
+}
+
+// nobodyKnows is an apply.Readiness that can check no container.
+type nobodyKnows struct {
+	silentKubelet
+	why   []string
+	asked int
+}
+
+func (n *nobodyKnows) Unready(context.Context, apply.PodReadiness) (apply.Verdict, error) {
+	n.asked++
+	return apply.Verdict{Unchecked: n.why}, nil
+}
+
+// A release that nobody could check runs, but is not known to be good: the one before stays the rollback target, other
+// nodes do not go on, and it is checked again from time to time.
+func TestReleaseThatNobodyCouldCheckIsNotKnownToBeGood(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Node.PutTemplate("velum.yaml", probed())
+		w.check()
+		knows := &nobodyKnows{why: []string{"velum: exec probe"}}
+		w.agent.Readiness = knows
+		next := first
+		for _, build := range []string{"1.2", "1.3"} {
+			next = w.publish(1, build)
+			out, s := w.apply()
+			assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+			assert.Equal(t, "running, not checked: velum: exec probe", out[0].Reason)
+			assert.Equal(t, status.ErrorUnchecked, out[0].ErrorKind)
+			w.runs("velum.yaml", "velum", next.Digest)
+			assert.Equal(t, first.Digest, image(s, "velum.yaml", "velum").LastKnownGood.Digest)
+			assert.Equal(t, next.Digest, s.History[0].Digest)
+			assert.Equal(t, status.ErrorUnchecked, s.History[0].Cause)
+			assert.True(t, s.HasReason(status.KindUnchecked), s.Reason)
+			assert.Contains(t, s.Reason, "velum.yaml: running, not checked: velum: exec probe")
+			assert.Equal(t, status.ReleaseStarting, releaseOf(s, next.Digest), "a fleet does not count it")
+		}
+		asked := knows.asked
+		s := w.observe()
+		assert.Equal(t, asked, knows.asked)
+		assert.True(t, s.HasReason(status.KindUnchecked))
+		w.Clock.Add(2 * time.Hour)
+		entries := len(s.History)
+		s = w.observe()
+		assert.Greater(t, knows.asked, asked, "it is checked again")
+		assert.Len(t, s.History, entries)
+		knows.why = nil
+		w.Clock.Add(2 * time.Hour)
+		s = w.observe()
+		assert.Equal(t, next.Digest, image(s, "velum.yaml", "velum").LastKnownGood.Digest)
+		assert.Equal(t, first.Digest, image(s, "velum.yaml", "velum").Previous.Digest)
+		assert.False(t, s.HasReason(status.KindUnchecked), s.Reason)
+		assert.Equal(t, status.ReleaseRunning, releaseOf(s, next.Digest))
+	})
+}
+
+// releaseOf returns the state of a release on the node.
+func releaseOf(s status.Status, d digest.Digest) status.ReleaseState {
+	for _, r := range s.Releases {
+		if r.Digest == d {
+			return r.State
+		}
+	}
+	return ""
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Executor makes pods run the releases that a step names, and runs their health checks. It saves each action in the
@@ -120,9 +121,8 @@ func (x *Executor) Apply(ctx context.Context, s plan.Step, against error) Result
 	switch {
 	case err == nil:
 		a.result.Applied = true
-		a.noteEnd(status.ResultApplied, by, nil)
+		a.noteRuns(status.ResultApplied, by)
 		rec.Failed.Delete(s.File)
-		rec.NoteHealthy(s.File, a.step.Healthy(), false, x.Policy.Prune.Keep)
 		rec.EndHealthyPlaces(s.File, s.Data, a.step.Healthy())
 	case release.IsDown(err):
 		return a.failed(ctx, by, err)
@@ -219,10 +219,10 @@ func (x *Executor) Verify(ctx context.Context, s plan.Step, approved bool) Resul
 	err := a.awaitHealthy(ctx)
 	switch {
 	case err == nil:
-		a.noteEnd(result, by, nil)
-		rec.NoteHealthy(s.File, s.Healthy(), !approved, x.Policy.Prune.Keep)
-		for _, p := range s.Healthy() {
-			rec.Denied.Delete(release.Key(p.Repository, p.Digest))
+		if a.noteRuns(result, by) {
+			for _, p := range s.Healthy() {
+				rec.Denied.Delete(release.Key(p.Repository, p.Digest))
+			}
 		}
 		rec.Failed.Delete(s.File)
 		rec.EndHealthyPlaces(s.File, s.Data, s.Healthy())
@@ -231,6 +231,25 @@ func (x *Executor) Verify(ctx context.Context, s plan.Step, approved bool) Resul
 		return a.failed(ctx, by, err)
 	}
 	return a.ended(err)
+}
+
+// noteRuns records that the releases of a step run. Only verified ones become known to be good.
+func (a *attempt) noteRuns(result status.Result, by status.Actor) (verified bool) {
+	s, rec := a.step, &a.Records.Record
+	if len(a.result.Unchecked) == 0 {
+		a.noteEnd(result, by, nil)
+		rec.NoteHealthy(s.File, s.Healthy(), result == status.ResultPickedUp, a.Policy.Prune.Keep)
+		rec.Unchecked.Delete(s.File)
+		return true
+	}
+	err := &release.UncheckedError{Containers: a.result.Unchecked}
+	if rec.Unchecked[s.File].Running != s.Apply.Runs() { // once for each release
+		a.noteEnd(result, by, err)
+	}
+	rec.Unchecked.Set(s.File, record.Unchecked{
+		At: a.Now().UTC(), Running: s.Apply.Runs(), Reason: outside.Text(err.Error()),
+	})
+	return false
 }
 
 // inventory returns an inventory with only the containers that CRI shows now.

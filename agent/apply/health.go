@@ -42,7 +42,7 @@ func (a *attempt) awaitHealthy(ctx context.Context) error {
 		case err != nil:
 		case o.tagMoved != "" && (!o.ranWell || a.step.Do == plan.StepVerify): // StepVerify writes no pod manifest
 			return a.tagMoved("%s", o.tagMoved)
-		case o.mismatch == "" && o.failing == "" && time.Since(p.since) >= a.Policy.Settle:
+		case o.pending() == "" && time.Since(p.since) >= a.Policy.Settle:
 			a.passed(o, p)
 			return nil
 		case p.lost() != "":
@@ -72,7 +72,7 @@ func (a *attempt) awaitHealthy(ctx context.Context) error {
 // passed notes a passed health check.
 func (a *attempt) passed(o podObservation, p *healthCheck) {
 	for _, c := range o.unchecked {
-		a.Log.Warn("readiness not checked", "file", a.step.File, "container", c)
+		a.Log.Warn("running, not checked", "file", a.step.File, "container", c)
 	}
 	a.result.Unchecked, a.up = o.unchecked, p.since
 }
@@ -81,7 +81,7 @@ func (a *attempt) reportHealth(o podObservation, p *healthCheck, limit time.Dura
 	a.phase = o.phase()
 	report := status.Progress{
 		Reference: a.step.Apply.Pod, Phase: a.phase, PodManifest: a.step.File, Since: p.began.UTC(),
-		Deadline: p.began.Add(limit).UTC(), Reason: outside.Text(cmp.Or(o.mismatch, o.failing)),
+		Deadline: p.began.Add(limit).UTC(), Reason: outside.Text(o.pending()),
 	}
 	if a.phase == status.PhaseVerifying {
 		report.HealthyAt = p.since.Add(a.Policy.Settle).UTC()
@@ -155,7 +155,7 @@ func (p *healthCheck) lost() string {
 
 // timeout returns the error of a health check that timed out. err is the error of the last observation.
 func (p *healthCheck) timeout(pod string, after time.Duration, err error) error {
-	why := cmp.Or(p.last.worse, p.last.mismatch, p.last.failing)
+	why := cmp.Or(p.last.worse, p.last.pending())
 	switch {
 	case err != nil:
 		why = err.Error()
@@ -167,6 +167,9 @@ func (p *healthCheck) timeout(pod string, after time.Duration, err error) error 
 	reason := fmt.Sprintf("pod %s: not running after %s: %s", pod, after, why)
 	return &release.UnhealthyError{Reason: reason, Unobserved: err != nil}
 }
+
+// pending returns why the pod is not healthy; "" if it is.
+func (o podObservation) pending() string { return cmp.Or(o.mismatch, o.failing, o.stillFailing) }
 
 func (o podObservation) phase() string {
 	if o.mismatch == "" && o.starts != "" {

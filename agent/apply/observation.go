@@ -24,7 +24,8 @@ type podObservation struct {
 	starts            string // the ids of the expected containers; it changes with each restart
 	ended             []endedContainer
 	// failing is why the pod is not healthy yet, although it is ready; "" if nothing is known against it.
-	failing string
+	// stillFailing is the same of the containers that did not run before.
+	failing, stillFailing string
 	// unchecked are the containers whose readiness could not be checked.
 	unchecked []string
 }

@@ -3,6 +3,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -51,22 +52,47 @@ type Verdict struct {
 	Unchecked []string
 }
 
-// judge adds to an observation what is known about the probes of a pod: of the containers that run as expected, and ran
-// before. Its error is from the runtime, when it did not return the pod's address.
+// judge adds to an observation what is known about the probes of the containers: first of those that ran before, then of
+// the others. Its error is from the runtime, when it did not return the pod's address.
 func (x *Executor) judge(ctx context.Context, o *podObservation, p plan.Apply, containers []node.Container) error {
 	if x.Readiness == nil || len(p.Probes) == 0 {
 		return nil
 	}
+	isBroken := func(probe manifests.Probe) bool { return slices.Contains(p.Broken, probe.Container) }
+	isExpected := func(probe manifests.Probe) bool {
+		return slices.ContainsFunc(p.Expect, func(e plan.Expectation) bool { return e.Container == probe.Container })
+	}
+	var well, others []manifests.Probe
+	for _, probe := range p.Probes {
+		switch {
+		case !isBroken(probe):
+			well = append(well, probe)
+		case isExpected(probe):
+			others = append(others, probe)
+		}
+	}
+	v, err := x.unready(ctx, p, well, containers)
+	o.mismatch, o.worse = cmp.Or(o.mismatch, v.Unready), v.Unready
+	o.failing, o.unchecked = v.Failing, v.Unchecked
+	if err == nil && o.mismatch == "" {
+		v, err = x.unready(ctx, p, others, containers)
+		o.mismatch, o.stillFailing = v.Unready, v.Failing
+		o.unchecked = append(o.unchecked, v.Unchecked...)
+	}
+	return err
+}
+
+// unready checks the containers with these probes. Its error is from the runtime.
+func (x *Executor) unready(
+	ctx context.Context, p plan.Apply, probes []manifests.Probe, containers []node.Container,
+) (Verdict, error) {
 	pod := PodReadiness{Namespace: p.Namespace, Grace: p.Grace}
 	sandbox := ""
-	for _, probe := range p.Probes {
+	for _, probe := range probes {
 		c := node.FindContainer(containers, probe.Container)
 		switch {
-		case slices.Contains(p.Broken, probe.Container):
-			continue
 		case c == nil:
-			o.add(probe.Container, probe.Container+" is not there", p)
-			return nil
+			return Verdict{Unready: probe.Container + " is not there"}, nil
 		case !c.Running: // it has done its work
 			continue
 		}
@@ -79,20 +105,17 @@ func (x *Executor) judge(ctx context.Context, o *podObservation, p plan.Apply, c
 		pod.Containers[last].Probes = append(pod.Containers[last].Probes, probe)
 	}
 	if len(pod.Containers) == 0 {
-		return nil
+		return Verdict{}, nil
 	}
 	if !p.HostNetwork {
 		var err error
 		if pod.Address, err = x.Pods.Address(ctx, sandbox); err != nil {
-			return fmt.Errorf("address of pod %s: %w", pod.Pod, err)
+			return Verdict{}, fmt.Errorf("address of pod %s: %w", pod.Pod, err)
 		}
 	}
 	v, err := x.Readiness.Unready(ctx, pod)
 	if err != nil {
-		o.unchecked = []string{err.Error()}
-		return nil //nolint:nilerr // what could not be checked is said
+		v = Verdict{Unchecked: []string{err.Error()}}
 	}
-	o.add("", v.Unready, p)
-	o.failing, o.unchecked = v.Failing, v.Unchecked
-	return nil
+	return v, nil
 }

@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -39,6 +40,9 @@ func (f *facts) image(v follow.PodView, w follow.Want, containers []node.Contain
 	if c != nil {
 		i.Flaps = f.flaps(*c)
 		i.Running.Digest, i.Config = f.held.DigestOf(c), c.Image
+	}
+	if u, is := f.rec.Unchecked[v.File]; is && c != nil && strings.Contains(u.Running, string(i.Running.Digest)) {
+		i.note(u.Reason)
 	}
 	i.WasThere = f.wasThere(w.Ask)
 	if w.Ask.Repository == "" || i.Offer.IsUnresolved() {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/node"
@@ -191,7 +192,7 @@ func (f *facts) verify(v follow.PodView, p PodPlan) (Step, bool) {
 		expect = append(expect, expectation(i.runningImage(), img.Kind, img.Container, containers))
 	}
 	failure := f.rec.Failed[v.File]
-	if !unverified || isFailureOf(failure, Apply{Expect: expect}) && !f.ranLongEnough(p, containers) {
+	if !unverified || f.isUnchecked(v.File, Apply{Expect: expect}) || isFailureOf(failure, Apply{Expect: expect}) && !f.ranLongEnough(p, containers) {
 		return Step{}, false
 	}
 	s := Step{Do: StepVerify, File: v.File, Was: *v.Disk, Apply: newApply(v.Was, v.Pod, f.pods, f.names)}
@@ -201,6 +202,16 @@ func (f *facts) verify(v follow.PodView, p PodPlan) (Step, bool) {
 	}
 	f.rollbackTarget(v, &s)
 	return s, true
+}
+
+// uncheckedPause is the time from one health check that could not verify a pod to the next.
+const uncheckedPause = time.Hour
+
+// isUnchecked reports whether the pod could not be verified a short time ago.
+func (f *facts) isUnchecked(file string, p Apply) bool {
+	is := f.rec.Unchecked[file]
+	age := f.now.Sub(is.At)
+	return is.Running != "" && is.Running == p.Runs() && age >= 0 && age < uncheckedPause
 }
 
 // runsGood reports whether an image runs its last known good release.

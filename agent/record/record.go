@@ -63,6 +63,8 @@ type Record struct {
 	Pace Pace `json:"pace,omitzero"`
 	// Failed are the pods that did not come up, by pod manifest.
 	Failed Entries[Failure] `json:"failed,omitempty"`
+	// Unchecked are the pods whose releases run, but could not be verified, by pod manifest.
+	Unchecked Entries[Unchecked] `json:"unchecked,omitempty"`
 	// Denied are the releases that did not come up, by "repository@digest".
 	Denied Entries[Denial] `json:"denied,omitempty"`
 	// Overrides are the pod manifests with digests in place of followed tags, by file name.
@@ -236,6 +238,13 @@ type PersonHold struct {
 	Until  time.Time    `json:"until,omitzero"` // zero: until a person removes it
 	Reason string       `json:"reason,omitempty"`
 	By     status.Actor `json:"by,omitzero"`
+}
+
+// Unchecked is a pod of which nobody can tell whether it works.
+type Unchecked struct {
+	At      time.Time `json:"at"`
+	Running string    `json:"runs"` // the running releases
+	Reason  string    `json:"reason"`
 }
 
 // Failure is a pod that did not come up after an apply, a rollback, or a start by kubelet.

@@ -57,6 +57,10 @@ func (r *Record) Retain(use InUse, now time.Time) {
 	t.goods()
 	r.Lock.Retain(func(file string) bool { return use.Pods[file].Offer != "" })
 	maps.DeleteFunc(r.Failed, t.isOutdated)
+	maps.DeleteFunc(r.Unchecked, func(file string, _ Unchecked) bool {
+		p, known := use.Pods[file]
+		return !known || !t.runsUnverified(file, p)
+	})
 	maps.DeleteFunc(r.Approved, t.isVoid)
 	maps.DeleteFunc(r.HeldBack, t.isPast)
 	r.Wrote.Retain(use.Wrote)

@@ -5,6 +5,7 @@ package release
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -116,6 +117,15 @@ type UnhealthyError struct {
 }
 
 func (n *UnhealthyError) Error() string { return n.Reason }
+
+// UncheckedError says that a pod runs, and that nobody can tell whether its containers work.
+type UncheckedError struct {
+	Containers []string // with reasons
+}
+
+func (u *UncheckedError) Error() string {
+	return "running, not checked: " + strings.Join(u.Containers, ", ")
+}
 
 // IsDown reports whether an error means that a pod was observed not to come up.
 func IsDown(err error) bool {

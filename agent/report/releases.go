@@ -82,11 +82,17 @@ func (r *Report) runningState(p plan.PodPlan, i plan.ImagePlan) status.ReleaseSt
 	switch {
 	case hasFailed && (f.Running != "" || i.Change == "" && f.Offer == p.ID), i.Down != nil && !i.Down.Starting:
 		return status.ReleaseFailed
-	case i.Down != nil:
+	case i.Down != nil, r.isUnverified(p.File, i):
 		return status.ReleaseStarting
 	default:
 		return status.ReleaseRunning
 	}
+}
+
+// isUnverified reports whether a container runs a release that has not passed its health check.
+func (r *Report) isUnverified(file string, i plan.ImagePlan) bool {
+	g := r.Record.Good[record.GoodKey(file, i.Want.Image.Container)]
+	return i.Running.Digest != "" && g.Running != "" && !r.Record.IsGood(g, i.Want.Ask.Repository, i.Running.Digest, i.Config)
 }
 
 func (r *Report) offeredState(p plan.PodPlan, i plan.ImagePlan) status.ReleaseState {

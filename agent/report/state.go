@@ -178,6 +178,11 @@ func awaited(p plan.Plan) []status.Reason {
 func nothingToDo(p plan.Plan, rec *record.Record) []status.Reason {
 	var why, looksNewer, rebuildsOnly, unknown []status.Reason
 	for _, pod := range p.Pods {
+		if u, is := rec.Unchecked[pod.File]; is {
+			why = append(why, status.Reason{
+				Kind: status.KindUnchecked, PodManifest: pod.File, Since: u.At, Text: pod.File + ": " + u.Reason,
+			})
+		}
 		if b := rec.RolledBack(pod.File); b != nil {
 			why = append(why, status.Reason{
 				Kind: status.KindRolledBack, PodManifest: pod.File, Since: b.At, Text: b.Sentence(pod.File),

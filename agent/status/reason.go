@@ -54,7 +54,8 @@ const (
 	// Of staged, and after the reasons of other states. KindApproval: an offer waits for approval: podManifest, change;
 	// if its last apply was held: held, errorKind, since.
 	KindApproval Kind = "approval"
-	// Of current.
+	// Of current. KindUnchecked: a pod runs, but nobody can tell whether it works: podManifest, since.
+	KindUnchecked    Kind = "not-checked"
 	KindNone         Kind = "none"          // there is nothing to do
 	KindNoTagList    Kind = "no-tag-list"   // no tag list is served (401 to 405): image, host, cause, httpStatus, since
 	KindNotAllowed   Kind = "not-allowed"   // a newer release that the configuration refuses: image, tag, rule
@@ -93,25 +94,27 @@ type ErrorKind string
 
 // The kinds of errors.
 const (
-	ErrorDisk     ErrorKind = "disk"      // the image filesystem is too full
-	ErrorUnsigned ErrorKind = "unsigned"  // the release has no signature (yet)
-	ErrorForged   ErrorKind = "forged"    // it has signatures, but none is valid
-	ErrorNotFound ErrorKind = "not-found" // the source has no such tag, digest or repository
-	ErrorPlatform ErrorKind = "platform"  // the image is not for this node's platform
-	ErrorSource   ErrorKind = "source"    // the source does not answer
-	ErrorUnlisted ErrorKind = "unlisted"  // the catalog offers no release of the tag
-	ErrorCatalog  ErrorKind = "catalog"   // the catalog must not be used
-	ErrorNotAsked ErrorKind = "not-asked" // no poll has asked for it yet
-	ErrorNotUp    ErrorKind = "not-up"    // the pod was observed not to come up
-	ErrorConflict ErrorKind = "conflict"  // the file was changed meanwhile
-	ErrorHeld     ErrorKind = "held"      // it must wait
-	ErrorOther    ErrorKind = "other"
+	ErrorDisk      ErrorKind = "disk"        // the image filesystem is too full
+	ErrorUnsigned  ErrorKind = "unsigned"    // the release has no signature (yet)
+	ErrorForged    ErrorKind = "forged"      // it has signatures, but none is valid
+	ErrorNotFound  ErrorKind = "not-found"   // the source has no such tag, digest or repository
+	ErrorPlatform  ErrorKind = "platform"    // the image is not for this node's platform
+	ErrorSource    ErrorKind = "source"      // the source does not answer
+	ErrorUnlisted  ErrorKind = "unlisted"    // the catalog offers no release of the tag
+	ErrorCatalog   ErrorKind = "catalog"     // the catalog must not be used
+	ErrorNotAsked  ErrorKind = "not-asked"   // no poll has asked for it yet
+	ErrorNotUp     ErrorKind = "not-up"      // the pod was observed not to come up
+	ErrorUnchecked ErrorKind = "not-checked" // the pod runs, but nobody can tell whether it works
+	ErrorConflict  ErrorKind = "conflict"    // the file was changed meanwhile
+	ErrorHeld      ErrorKind = "held"        // it must wait
+	ErrorOther     ErrorKind = "other"
 )
 
 // ErrorKindOf returns the most specific kind of an error; empty if there is no error.
 func ErrorKindOf(err error) ErrorKind {
 	_, isShort := errors.AsType[*policy.ShortageError](err)
 	_, isSource := errors.AsType[*release.SourceError](err)
+	_, isUnchecked := errors.AsType[*release.UncheckedError](err)
 	switch {
 	case err == nil:
 		return ""
@@ -135,6 +138,8 @@ func ErrorKindOf(err error) ErrorKind {
 		return ErrorNotAsked
 	case release.IsDown(err):
 		return ErrorNotUp
+	case isUnchecked:
+		return ErrorUnchecked
 	case errors.Is(err, release.ErrConflict):
 		return ErrorConflict
 	case errors.Is(err, release.ErrHeld):

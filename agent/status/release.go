@@ -13,8 +13,8 @@ const (
 	ReleaseHeld     ReleaseState = "held"     // a hold blocks also an apply by a person
 	ReleaseOffered  ReleaseState = "offered"  // it is not staged yet
 	ReleaseStaged   ReleaseState = "staged"   // it waits for an approval, a window, the lock or its time in a rollout
-	ReleaseStarting ReleaseState = "starting" // kubelet has not started it yet
-	ReleaseRunning  ReleaseState = "running"
+	ReleaseStarting ReleaseState = "starting" // kubelet has not started it yet, or it has not been verified
+	ReleaseRunning  ReleaseState = "running"  // it has passed its health check
 )
 
 // ReleaseStates returns all states, in that order.

@@ -54,12 +54,12 @@ func TestMethodsDoWhatTheSocketDoes(t *testing.T) {
 			named <- n
 			return []status.Outcome{
 				{PodManifest: "etcd.yaml", Result: status.ResultNothing},
-				{PodManifest: "velum.yaml", Change: "rebuild", Result: status.ResultApplied, Reason: "readiness not checked: web"},
+				{PodManifest: "velum.yaml", Change: "rebuild", Result: status.ResultApplied, Reason: "running, not checked: web"},
 			}, nil
 		}
 	})
 	var outcomes []outcome
-	want := []outcome{{"etcd.yaml", "", "nothing", ""}, {"velum.yaml", "rebuild", "applied", "readiness not checked: web"}}
+	want := []outcome{{"etcd.yaml", "", "nothing", ""}, {"velum.yaml", "rebuild", "applied", "running, not checked: web"}}
 	require.NoError(t, call(t, conn, "Apply", []string{"velum"}, false, false, noneShown).Store(&outcomes))
 	assert.Equal(t, want, outcomes)
 	assert.Equal(t, []string{"velum"}, <-named)

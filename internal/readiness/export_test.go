@@ -20,4 +20,4 @@ func Dial(c *Checker, dial func(ctx context.Context, network, address string) (n
 }
 
 // Started sets when a container was first seen to have started.
-func Started(c *Checker, pod, id string, at time.Time) { c.known[pod][id].started = at }
+func Started(c *Checker, container string, at time.Time) { c.known[container].started = at }

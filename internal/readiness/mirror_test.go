@@ -133,6 +133,6 @@ func TestLivenessBesideKubelet(t *testing.T) {
 	assert.Equal(t, "the liveness probe of velum has not succeeded: GET "+served.URL+"/: 503 Service Unavailable", ask(t, c, pod).Failing)
 	pod.Containers[0].Probes[0].Kind = "other"
 	assert.Equal(t, `velum must run for 3h1m0s: probe of unknown kind "other"`, ask(t, c, pod).Failing)
-	readiness.Started(c, "velum-node1", "aaa", time.Now().Add(-3*time.Hour-time.Minute))
+	readiness.Started(c, "kube-system/velum-node1/velum", time.Now().Add(-3*time.Hour-time.Minute))
 	assert.Empty(t, ask(t, c, pod))
 }

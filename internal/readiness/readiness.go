@@ -51,11 +51,12 @@ type Checker struct {
 
 	mu     sync.Mutex
 	mirror mirror
-	known  map[string]map[string]*memory // what is known, by pod and id of the container
+	known  map[string]*memory // what is known of containers, by "pod/container"
 }
 
 // memory is what is known of one container.
 type memory struct {
+	id      string
 	started time.Time          // when it was first seen to have started; zero: not yet
 	runs    map[string]*result // of its probes, by their type
 }
@@ -64,7 +65,7 @@ var _ apply.Readiness = (*Checker)(nil)
 
 // New checks the options. It sends no request.
 func New(o Options) (*Checker, error) {
-	c := &Checker{Options: o, transport: newTransport(), known: map[string]map[string]*memory{}}
+	c := &Checker{Options: o, transport: newTransport(), known: map[string]*memory{}}
 	c.Timeout, c.UserAgent = cmp.Or(o.Timeout, listTimeout), cmp.Or(o.UserAgent, "image-update-agent")
 	if c.Addresses == nil {
 		c.Addresses = hostAddresses
@@ -89,27 +90,25 @@ func (c *Checker) Unready(ctx context.Context, pod apply.PodReadiness) (apply.Ve
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	said, complete, why := c.kubeletSays(ctx, pod)
-	known := map[string]*memory{}
 	var v apply.Verdict
 	for _, container := range pod.Containers {
-		m := c.known[pod.Pod][container.ID]
-		if m == nil {
-			m = &memory{runs: map[string]*result{}}
+		key := pod.Namespace + "/" + pod.Pod + "/" + container.Name
+		if c.known[key] == nil || c.known[key].id != container.ID {
+			c.known[key] = &memory{id: container.ID, runs: map[string]*result{}}
 		}
-		known[container.ID] = m
-		if v.Unready != "" {
-			continue // it is not asked in vain
-		}
-		j := judge{c, m, container, pod, nil}
-		if status, is := said[container.ID]; is {
+		j := judge{c, c.known[key], container, pod, nil}
+		status, is := said[container.ID]
+		switch {
+		case v.Unready != "": // it is not asked in vain
+		case is:
 			j.kubelet = &status
-		} else if complete { // after a start, the list may still have the old container, or none
+			j.add(ctx, &v, why)
+		case complete: // after a start, the list may still have the old container, or none
 			v.Unready = container.Name + " is not ready yet: kubelet does not list it"
-			continue
+		default:
+			j.add(ctx, &v, why)
 		}
-		j.add(ctx, &v, why)
 	}
-	c.known[pod.Pod] = known
 	if err := ctx.Err(); err != nil {
 		return apply.Verdict{}, fmt.Errorf("readiness of %s: %w", pod.Pod, context.Cause(ctx))
 	}
