@@ -41,8 +41,8 @@ var descriptions = []struct {
 	{"holds", "Pod manifests and images that a hold blocks, by the hold.", []string{"hold"}},
 	{
 		"release_info",
-		"Always 1, with the state of a release on the node: failed, held, offered (not staged), staged, starting or " +
-			"running. A release is listed once, catalog is REPOSITORY:CHANNEL.",
+		"Always 1, with the state of a release on the node: failed, held, offered (not staged), staged, starting (or " +
+			"not verified yet) or running. A release is listed once, catalog is REPOSITORY:CHANNEL.",
 		[]string{"catalog", "repository", "tag", "digest", "state"},
 	},
 	{"withdrawn", "Containers that run a release that the catalog has withdrawn.", []string{"repository"}},
