@@ -40,6 +40,21 @@ func secure(t *testing.T, ca, cert, key string) string {
 	return s.URL
 }
 
+func TestALockServerSpeaksTLS12(t *testing.T) {
+	t.Parallel()
+	ca, cert, key := registrytest.Certificate(t)
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	require.NoError(t, err)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	//nolint:gosec // what is refused
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	_, err = client(t, s.URL, func(o *fleetlock.Options) { o.CA = ca }).Lock(t.Context())
+	require.ErrorContains(t, err, "protocol version")
+}
+
 func TestClientCertificate(t *testing.T) {
 	t.Parallel()
 	ca, cert, key := registrytest.Certificate(t)

@@ -324,26 +324,32 @@ func TestFallbackToHTTPCarriesNoCredentials(t *testing.T) {
 // What a registry, or its token server, repeats of the login is in no error.
 func TestALoginThatIsRepeatedIsNotSaid(t *testing.T) {
 	t.Parallel()
-	f := newTLSFake(t)
-	f.answer(func(w http.ResponseWriter, req *http.Request) {
-		if req.Header.Get("Authorization") == "" {
-			basic(w, req)
-			return
-		}
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err == nil {
-			user, password, _ := req.BasicAuth()
-			_, _ = fmt.Fprintf(conn, "HTTP/1.1 %s:%s%s\r\n\r\n", user, password, strings.TrimPrefix(req.Header.Get("Authorization"), "Basic "))
-			_ = conn.Close()
-		}
-	})
-	r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)), func(o *Options) {
-		o.Credentials = func(string, string) (hosts.Login, error) { return hosts.Login{User: "u", Secret: "correct-horse-battery"}, nil }
-	})
-	_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
-	require.ErrorContains(t, err, "malformed HTTP")
-	assert.NotContains(t, err.Error(), "horse")
-	assert.NotContains(t, err.Error(), "dTpjb3JyZWN0")
+	for name, echo := range map[string]func(*http.Request) string{
+		"password": func(req *http.Request) string { _, password, _ := req.BasicAuth(); return password },
+		"base64":   func(req *http.Request) string { return strings.TrimPrefix(req.Header.Get("Authorization"), "Basic ") },
+	} {
+		f := newTLSFake(t)
+		f.answer(func(w http.ResponseWriter, req *http.Request) {
+			if req.Header.Get("Authorization") == "" {
+				basic(w, req)
+				return
+			}
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				_, _ = fmt.Fprintf(conn, "HTTP/1.1 %s\r\n\r\n", echo(req))
+				_ = conn.Close()
+			}
+		})
+		r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)), func(o *Options) {
+			o.Credentials = func(string, string) (hosts.Login, error) {
+				return hosts.Login{User: "u", Secret: "correct-horse"}, nil
+			}
+		})
+		_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
+		require.ErrorContains(t, err, "malformed HTTP", name)
+		assert.NotContains(t, err.Error(), "horse", name)
+		assert.NotContains(t, err.Error(), "dTpjb3JyZWN0", name)
+	}
 }
 
 func TestRedirectOnTheSameHostKeepsCredentials(t *testing.T) {
