@@ -175,6 +175,9 @@ func (d distribution) kubelet(p platform.Platform) kubelet {
 	delete(k.values, "readOnlyPort") // disabled by a flag
 	for _, arg := range d.values[keyKubeletArg] {
 		name, value, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if name == flagGates {
+			k.gates(value, cmp.Or(d.place, p.At(p.Config)))
+		}
 		for key, flag := range kubeletKeys {
 			if name == flag {
 				k.values[key], k.places[key] = value, cmp.Or(d.place, p.At(p.Config))

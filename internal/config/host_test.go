@@ -67,6 +67,37 @@ func TestStaticPodPath(t *testing.T) {
 	}
 }
 
+// EventedPLEG may be set in the file, in a drop-in or by a flag, which overrides one gate of the file.
+func TestEventedPLEG(t *testing.T) {
+	t.Parallel()
+	const on, off = "featureGates: {Other: false, EventedPLEG: true}\n", "featureGates:\n  EventedPLEG: false\n"
+	unit := func(flags string) map[string]string {
+		return map[string]string{"/usr/lib/systemd/system/kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet --config=" +
+			kubeletFile + " " + flags + "\n", "/usr/bin/kubelet": ""}
+	}
+	for name, c := range map[string]struct {
+		text  string
+		files map[string]string
+		want  bool
+	}{
+		"on":                    {on, nil, true},
+		"off":                   {off, nil, false},
+		"as by default":         {"kind: KubeletConfiguration\n", nil, false},
+		"not gates":             {"featureGates: [EventedPLEG]\n", nil, false},
+		"null":                  {"featureGates: ~\n", nil, false},
+		"JSON":                  {`{"featureGates": {"EventedPLEG": true}}`, nil, true},
+		"off, and on by a flag": {off, unit("--feature-gates=A=true,EventedPLEG=true"), true},
+		"on, and off by a flag": {on, unit("--feature-gates EventedPLEG=false"), false},
+		"on, and another flag":  {on, unit("--feature-gates=A=true"), true},
+	} {
+		files := map[string]string{kubeletFile: c.text}
+		for path, text := range c.files {
+			files[path] = text
+		}
+		assert.Equal(t, c.want, EventedPLEG(platform.Detect(tree(t, files))) != "", name)
+	}
+}
+
 // highThresholds are kubelet's configurations with their percentage.
 var highThresholds = map[string]string{
 	"imageGCHighThresholdPercent: 70\n":                            "70",

@@ -65,6 +65,7 @@ func readKubelet(p platform.Platform) kubelet {
 	if dir := flags["config-dir"]; dir != "" {
 		k.dropIns(filepath.Join(p.Root, "/", dir))
 	}
+	k.gates(flags[flagGates], is.File)
 	for key, flag := range kubeletKeys {
 		if value, has := flags[flag]; has {
 			k.values[key], k.places[key] = value, is.File
@@ -105,6 +106,7 @@ func (k *kubelet) merge(file string, isNamed bool) {
 	if err != nil {
 		k.problem(fmt.Errorf("%s: %w", file, err))
 	}
+	k.mergeGate(keys["featureGates"], file)
 	for key := range kubeletKeys {
 		value, is := keys[key]
 		switch {
@@ -118,6 +120,45 @@ func (k *kubelet) merge(file string, isNamed bool) {
 			k.values[key], k.places[key] = value.Value, file
 		}
 	}
+}
+
+// eventedPLEG is the feature gate with which kubelet hears of an end of a container at once.
+const (
+	eventedPLEG = "EventedPLEG"
+	flagGates   = "feature-gates"
+)
+
+// mergeGate merges the feature gates of a file, of which one is read.
+func (k *kubelet) mergeGate(gates *yaml.Node, file string) {
+	switch {
+	case gates == nil:
+	case gates.ShortTag() == "!!null":
+		delete(k.values, eventedPLEG)
+	default:
+		for n := 0; n+1 < len(gates.Content); n += 2 {
+			if gates.Content[n].Value == eventedPLEG {
+				k.values[eventedPLEG], k.places[eventedPLEG] = gates.Content[n+1].Value, file
+			}
+		}
+	}
+}
+
+// gates reads a flag with feature gates, which override single gates of the files.
+func (k *kubelet) gates(flag, place string) {
+	for gate := range strings.SplitSeq(flag, ",") {
+		if name, value, _ := strings.Cut(strings.TrimSpace(gate), "="); name == eventedPLEG {
+			k.values[eventedPLEG], k.places[eventedPLEG] = value, place
+		}
+	}
+}
+
+// EventedPLEG returns where kubelet's feature gate EventedPLEG is on; empty if it is off, as by default.
+func EventedPLEG(p platform.Platform) string {
+	k := readKubelet(p)
+	if on, err := strconv.ParseBool(k.values[eventedPLEG]); err != nil || !on {
+		return ""
+	}
+	return k.places[eventedPLEG]
 }
 
 // kubeletKeysOf reads the keys of a file. For a duplicate key kubelet uses the last value.

@@ -320,6 +320,8 @@ func TestCheckKubelet(t *testing.T) {
 	found(t, s.checkKubelet(t.Context())[0], Warn, "kubelet not found (no kubelet.service")
 	s.put(t, "var/lib/kubelet/config.yaml", "staticPodPath: /etc/kubernetes/manifests/\n")
 	found(t, s.checkKubelet(t.Context())[0], OK)
+	s.put(t, "var/lib/kubelet/config.yaml", "staticPodPath: /etc/kubernetes/manifests/\nfeatureGates: {EventedPLEG: true}\n")
+	found(t, s.checkKubelet(t.Context())[0], Advice, "var/lib/kubelet/config.yaml: feature gate EventedPLEG: ", "turn the feature gate off")
 	s.put(t, "var/lib/kubelet/config.yaml", "staticPodPath: /srv/pods\n")
 	found(t, s.checkKubelet(t.Context())[0], Fail, "kubelet reads "+s.Platform.Root+"/srv/pods", "remove podManifests")
 	b := bustest.Start(t, filepath.Join(s.Platform.Root, "run/dbus/system_bus_socket"))
