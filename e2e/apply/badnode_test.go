@@ -36,7 +36,7 @@ func TestContainerdDown(t *testing.T) {
 // A containerd killed during a pull and restarted is waited for: the check that pulls completes.
 func TestContainerdKilledInAPull(t *testing.T) {
 	t.Parallel()
-	for _, version := range story.Containerds {
+	for _, version := range node.Containerds() {
 		t.Run("containerd "+string(version), func(t *testing.T) {
 			t.Parallel()
 			n := node.Start(t, node.Options{Containerd: version})

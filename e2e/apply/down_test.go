@@ -17,7 +17,7 @@ import (
 // A container that ends and is not restarted is failed, and the node is current again when it starts.
 func TestContainerThatEnds(t *testing.T) {
 	t.Parallel()
-	for _, version := range []node.Version{node.Containerd16, node.Containerd17, node.Containerd2} {
+	for _, version := range node.Containerds() {
 		t.Run("containerd "+string(version), func(t *testing.T) {
 			t.Parallel()
 			n := node.Start(t, node.Options{Containerd: version, Kubelet: true})

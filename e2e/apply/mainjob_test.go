@@ -3,6 +3,7 @@
 package apply
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,10 +15,10 @@ import (
 )
 
 // The main job: a template becomes a pod; a rebuild and a revision are found, staged, offered and, after approval,
-// applied; nothing restarts without it.
+// applied; nothing restarts without it. It is the one story on containerd 1.7, too.
 func TestMainJob(t *testing.T) {
 	t.Parallel()
-	for _, version := range []node.Version{node.Containerd16, node.Containerd2} {
+	for _, version := range slices.Compact(append([]node.Version{node.Containerd17}, node.Containerds()...)) {
 		t.Run("containerd "+string(version), func(t *testing.T) {
 			t.Parallel()
 			n := node.Start(t, node.Options{Containerd: version, Kubelet: true})

@@ -109,7 +109,7 @@ func listed(t *testing.T, n *node.Node) map[string]string {
 // cannot run is not offered.
 func TestPlatformIsWhatKubeletRuns(t *testing.T) {
 	t.Parallel()
-	for _, version := range []node.Version{node.Containerd16, node.Containerd17, node.Containerd2} {
+	for _, version := range node.Containerds() {
 		t.Run(string(version), func(t *testing.T) {
 			t.Parallel()
 			n := node.Start(t, node.Options{Containerd: version})

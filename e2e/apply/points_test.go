@@ -76,14 +76,18 @@ func isOf(label string, calls ...string) bool {
 
 // The daemon is killed once at every point of an apply and of a rollback (agent/agenttest/kill_points.go defines
 // points). After the next start the pod runs its old release, and the new one is offered again; or the new one, after a
-// health check; or it was rolled back. `make soak` sets IUA_ROUNDS, the number of further rounds at random points in
-// each scenario.
+// health check; or it was rolled back. `make test` has one whole apply: the others are killed with fakes, in simulated
+// time (agent/power_cut_test.go), and in `make soak`, which adds IUA_ROUNDS rounds at random points in each scenario.
 func TestKilledInAnApply(t *testing.T) {
 	t.Parallel()
 	rounds, seed := story.SoakRounds(t, 0), uint64(time.Now().UnixNano())
 	var all pointsTally
 	// Not t.Parallel: the nodes mostly wait, so they run concurrently on any number of processors.
 	var nodes sync.WaitGroup
+	scenarios := scenarios
+	if !node.Soak {
+		scenarios = scenarios[:1]
+	}
 	for i, s := range scenarios {
 		nodes.Go(func() {
 			t.Run(s.name, func(t *testing.T) {
@@ -168,6 +172,8 @@ func (p *pointsTally) report(t *testing.T) {
 		fmt.Fprintf(&list, "\n%d kills at %s", p.kills[label], label)
 	}
 	t.Logf("%d points, %d of them moments of their own:%s", len(p.kills), len(p.moments), &list)
-	assert.GreaterOrEqual(t, len(p.moments), 25)
-	assert.Empty(t, missed, "nobody was killed there")
+	if node.Soak {
+		assert.GreaterOrEqual(t, len(p.moments), 25)
+		assert.Empty(t, missed, "nobody was killed there")
+	}
 }

@@ -19,7 +19,7 @@ import (
 // shows the missing containers, since when, and why, first from CRI and then from kubelet.
 func TestStatusAfterAPowerCutWithoutTheRegistry(t *testing.T) {
 	t.Parallel()
-	for _, version := range []node.Version{node.Containerd16, node.Containerd17, node.Containerd2} {
+	for _, version := range node.Containerds() {
 		t.Run("containerd "+string(version), func(t *testing.T) {
 			t.Parallel()
 			n := node.Start(t, node.Options{Containerd: version, Kubelet: true})

@@ -15,7 +15,7 @@ import (
 // Without systemd, render writes as long as no static pod runs; after that the daemon offers the change.
 func TestRenderWithoutSystemd(t *testing.T) {
 	t.Parallel()
-	for _, version := range []node.Version{node.Containerd16, node.Containerd17, node.Containerd2} {
+	for _, version := range node.Containerds() {
 		t.Run("containerd "+string(version), func(t *testing.T) {
 			t.Parallel()
 			n := node.Start(t, node.Options{Containerd: version, Kubelet: true})

@@ -22,7 +22,7 @@ import (
 // without an event comes after ten minutes, longer than the test waits.
 func TestPodOfAnotherProgramIsShownAtItsStart(t *testing.T) {
 	t.Parallel()
-	for _, version := range []node.Version{node.Containerd16, node.Containerd17, node.Containerd2} {
+	for _, version := range node.Containerds() {
 		t.Run("containerd "+string(version), func(t *testing.T) {
 			t.Parallel()
 			n := node.Start(t, node.Options{Containerd: version, Kubelet: true})

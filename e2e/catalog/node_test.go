@@ -58,8 +58,8 @@ func (p *publishers) promote(t *testing.T, long string) {
 // A floating tag that is ahead of prod is never started: not by a crash, not by an apply.
 func TestCatalogBindsKubelet(t *testing.T) {
 	t.Parallel()
-	for name, server := range map[string]node.Version{"containerd-2": node.Containerd2, "containerd-1.7": node.Containerd17} {
-		t.Run(name, func(t *testing.T) {
+	for _, server := range node.Containerds() {
+		t.Run(string(server), func(t *testing.T) {
 			t.Parallel()
 			p, port := followsProd(t, server)
 			n := p.node

@@ -25,6 +25,15 @@ const (
 	Systemd257 Root = "host-new"
 )
 
+// Roots returns the system on which each story runs, the oldest that the package supports; in `make soak` also one that
+// knows all keys of its units.
+func Roots() []Root {
+	if node.Soak {
+		return []Root{Systemd252, Systemd257}
+	}
+	return []Root{Systemd252}
+}
+
 // Host is an operating system on a node. Its methods may be called from any goroutine that may call Fatalf.
 type Host struct {
 	tb      node.TB

@@ -17,7 +17,7 @@ import (
 // onBoth runs a test on the oldest systemd that the package supports, and on one that knows all keys of its units.
 func onBoth(t *testing.T, body func(t *testing.T, root host.Root)) {
 	t.Helper()
-	for _, root := range []host.Root{host.Systemd252, host.Systemd257} {
+	for _, root := range host.Roots() {
 		t.Run(string(root), func(t *testing.T) {
 			t.Parallel()
 			body(t, root)

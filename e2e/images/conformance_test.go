@@ -70,7 +70,7 @@ func sourceOf(t *testing.T, n *node.Node, program node.RegistryProgram) agenttes
 
 func TestStoreConforms(t *testing.T) {
 	t.Parallel()
-	for _, version := range story.Containerds {
+	for _, version := range node.Containerds() {
 		t.Run("containerd "+string(version), func(t *testing.T) {
 			t.Parallel()
 			r := newImagesRig(t, version)
@@ -119,7 +119,7 @@ func (r *imagesRig) underTest(t *testing.T) agenttest.ImagesUnderTest {
 
 func TestRuntimeConforms(t *testing.T) {
 	t.Parallel()
-	for _, version := range story.Containerds {
+	for _, version := range node.Containerds() {
 		t.Run("containerd "+string(version), func(t *testing.T) {
 			t.Parallel()
 			n := node.Start(t, node.Options{Containerd: version, Kubelet: true})

@@ -40,7 +40,7 @@ var pressure = map[string]any{
 // the node, without a poll, and pulls the release again.
 func TestPinsUnderGarbageCollection(t *testing.T) {
 	t.Parallel()
-	for _, version := range story.Containerds {
+	for _, version := range node.Containerds() {
 		t.Run("containerd "+string(version), func(t *testing.T) {
 			t.Parallel()
 			g := newCrowded(t, version)

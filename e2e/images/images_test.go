@@ -37,7 +37,7 @@ const (
 
 func TestImages(t *testing.T) {
 	t.Parallel()
-	for _, version := range story.Containerds {
+	for _, version := range node.Containerds() {
 		t.Run("containerd "+string(version), func(t *testing.T) {
 			t.Parallel()
 			ImagesConformance(t, version)

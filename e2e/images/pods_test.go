@@ -25,7 +25,7 @@ import (
 
 func TestPods(t *testing.T) {
 	t.Parallel()
-	for _, version := range story.Containerds {
+	for _, version := range node.Containerds() {
 		t.Run("containerd "+string(version), func(t *testing.T) {
 			t.Parallel()
 			PodsConformance(t, version)

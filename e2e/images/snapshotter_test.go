@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/e2e/node"
-	"github.com/kubic-project/image-update-agent/e2e/story"
 	"github.com/kubic-project/image-update-agent/internal/images"
 )
 
@@ -19,7 +18,7 @@ import (
 // without unpacking again.
 func TestStagedForTheSnapshotterOfCRI(t *testing.T) {
 	t.Parallel()
-	for _, version := range story.Containerds {
+	for _, version := range node.Containerds() {
 		t.Run("containerd "+string(version), func(t *testing.T) {
 			t.Parallel()
 			r := newPodsRigWith(t, node.Options{Containerd: version, Snapshotter: "native"})

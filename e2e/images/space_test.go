@@ -19,7 +19,6 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/node"
-	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
 // layersOf returns the layers of a staged release.
@@ -75,7 +74,7 @@ const smallSpace = 80 << 20
 // space.
 func TestImagesDiskFull(t *testing.T) {
 	t.Parallel()
-	for _, version := range story.Containerds {
+	for _, version := range node.Containerds() {
 		t.Run("containerd "+string(version), func(t *testing.T) {
 			t.Parallel()
 			r := newImagesRigWith(t, node.Options{Containerd: version, ImageSpace: smallSpace})

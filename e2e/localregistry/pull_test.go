@@ -20,7 +20,7 @@ import (
 // the approved digest, whatever the tag names upstream. Disabling it restores the admin's file.
 func TestPullsFromTheLocalRegistry(t *testing.T) {
 	t.Parallel()
-	for _, version := range story.Containerds {
+	for _, version := range node.Containerds() {
 		t.Run("containerd "+string(version), func(t *testing.T) {
 			t.Parallel()
 			n := node.Start(t, node.Options{Containerd: version})

@@ -23,7 +23,7 @@ import (
 func onEveryContainerd(t *testing.T, body func(t *testing.T, version node.Version)) {
 	t.Helper()
 	var versions sync.WaitGroup
-	for _, version := range story.Containerds {
+	for _, version := range node.Containerds() {
 		versions.Go(func() {
 			t.Run("containerd "+string(version), func(t *testing.T) { body(t, version) })
 		})

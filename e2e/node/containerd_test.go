@@ -16,7 +16,7 @@ import (
 // from the second registry if the first is away.
 func TestContainerdPullsByCertsD(t *testing.T) {
 	t.Parallel()
-	for _, version := range []node.Version{node.Containerd16, node.Containerd2} {
+	for _, version := range node.Containerds() {
 		n := startChecked(t, node.Options{Containerd: version, TLS: true})
 		mirror := n.StartRegistry(false)
 		image := node.Image{Answer: "a", Layers: []node.Layer{{Seed: 1, Size: 1 << 20}}}

@@ -32,6 +32,14 @@ const (
 	Containerd2 Version = "2"
 )
 
+// Containerds are the versions on which each story runs: the newest, and in `make soak` all.
+func Containerds() []Version {
+	if Soak {
+		return []Version{Containerd17, Containerd16, Containerd2}
+	}
+	return []Version{Containerd2}
+}
+
 // Options describe the node's components besides its registry.
 type Options struct {
 	Containerd Version

@@ -20,7 +20,7 @@ import (
 // pulls the current digest of a floating tag when its container is stopped through CRI.
 func TestNodeRunsAStaticPod(t *testing.T) {
 	t.Parallel()
-	for _, version := range []node.Version{node.Containerd16, node.Containerd2} {
+	for _, version := range node.Containerds() {
 		t.Run("containerd "+string(version), func(t *testing.T) {
 			t.Parallel()
 			n := startChecked(t, node.Options{Containerd: version, Kubelet: true})

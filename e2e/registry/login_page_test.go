@@ -19,7 +19,7 @@ import (
 // IfNotPresent starts from it. The source's status is failed, with the page as its cause, until the registry answers.
 func TestLoginPage(t *testing.T) {
 	t.Parallel()
-	for _, version := range []node.Version{node.Containerd16, node.Containerd17, node.Containerd2} {
+	for _, version := range node.Containerds() {
 		for way, path := range map[string]string{"200": "", "302": "/login"} {
 			t.Run("containerd "+string(version)+" "+way, func(t *testing.T) {
 				t.Parallel()

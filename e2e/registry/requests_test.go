@@ -31,7 +31,7 @@ func (a asked) sum() int { return a.heads + a.lists + a.manifests + a.blobs }
 // the tags of the repository, from which it knows newer releases and the long tag. The manifest is that of the long tag.
 func TestRequestsOfStaging(t *testing.T) {
 	t.Parallel()
-	for _, version := range story.Containerds {
+	for _, version := range node.Containerds() {
 		t.Run(string(version), func(t *testing.T) {
 			t.Parallel()
 			n := node.Start(t, node.Options{Containerd: version})

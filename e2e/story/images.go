@@ -23,9 +23,6 @@ const (
 // PinHost is the prefix of a pin's name.
 const PinHost = "pin.image-update-agent.local/"
 
-// Containerds are the versions that every conformance suite runs against.
-var Containerds = []node.Version{node.Containerd16, node.Containerd17, node.Containerd2}
-
 // Stored returns containerd's image records and leases as they are on its disk.
 func Stored(t *testing.T, n *node.Node) (images map[string]string, leases []string) {
 	t.Helper()
