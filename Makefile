@@ -77,7 +77,7 @@ PLATFORMS := $(wildcard systemd/platform/*.conf)
 
 say = printf '\n==> %s\n' $(1)
 
-.PHONY: help build man sbom demo test neighbours quick bench fleet pictures stylesheet translations tables soak fuzz mutants signatures lint format install installdocs tarball dist rpm clean packages node hosts root
+.PHONY: help build man sbom demo test neighbours quick bench pictures stylesheet translations tables soak fuzz mutants signatures lint format install installdocs tarball dist rpm clean packages node hosts root
 
 help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z-]+: .*##/ { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -150,9 +150,6 @@ bench: ## run the benchmarks, also of comparable programs, and print the size of
 	@if grep -rqs --include='*_test.go' '^func Benchmark' e2e; then \
 		$(MAKE) root node hosts && go -C e2e test -timeout 6h -run '^$$' -bench '$(BENCH)' -benchmem ./...; \
 	fi
-
-fleet: ## draw docs/dev/fleet*.svg and the tables of docs/dev/fleet-figures.md from the simulation
-	@go -C e2e run ./cmd/fleet ../docs/dev
 
 pictures: root node hosts ## redraw the pictures in docs: from *.dot files, and screenshots of the Cockpit page
 	@tools/setup graphviz

@@ -5,7 +5,6 @@ package agent_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -13,11 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/agent/watch"
 	"github.com/kubic-project/image-update-agent/manifests"
@@ -161,28 +158,4 @@ func (w *world) plans() (cached, anew plan.Plan) {
 	cached, anew, err := w.agent.PlanBothWays(w.t.Context())
 	require.NoError(w.t, err)
 	return cached, anew
-}
-
-// BenchmarkSteadyCycle polls twenty images on an unchanged node with fakes: it measures the cost of the core.
-func BenchmarkSteadyCycle(b *testing.B) {
-	w := agenttest.NewWorld()
-	w.Node.SetKubelet(true)
-	for n := range 20 {
-		name := fmt.Sprintf("app%02d", n)
-		repository := "registry.suse.com/demo/" + name
-		w.Registry.Release(repository, "4.0.0", 1, "1.1")
-		w.Node.PutTemplate(name+".yaml", podYAML(name, name+"="+repository+":4.0.0-rev1"))
-	}
-	a := w.Agent()
-	for range 3 {
-		_, err := a.Cycle(b.Context(), source.PollDue)
-		require.NoError(b, err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		s, err := a.Cycle(b.Context(), source.PollDue)
-		if err != nil || s.State != status.StateCurrent {
-			b.Fatal(s.State, s.Reason, err)
-		}
-	}
 }

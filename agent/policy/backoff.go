@@ -9,7 +9,7 @@ import (
 
 // The waits are 5 minutes, 1 hour, and then the poll's slot: at most two polls more in an
 // interval of 12 h, so that a fleet sends at most three times its usual requests after an
-// outage (BenchmarkFleet). Doubling would send 7.5 times as many.
+// outage (e2e/fleet: TestPeaks). Doubling would send 7.5 times as many.
 const (
 	backoffFirst  = 5 * time.Minute
 	backoffGrowth = 12

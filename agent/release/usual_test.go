@@ -57,11 +57,3 @@ func FuzzParseReference(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) { requireAsDistribution(t, text) })
 }
-
-func BenchmarkParseReference(b *testing.B) {
-	for b.Loop() {
-		if _, err := ParseReference("registry.suse.com/caasp/v4/velum:4.0.0-rev1"); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -60,7 +60,7 @@ func (d *downtimes) large() (ref, digest string) {
 	d.b.Helper()
 	image := node.Image{Answer: "large"}
 	for part := range uint64(largeParts) {
-		image.Layers = append(image.Layers, node.Layer{Seed: part, Size: sized(int64(largeSize), 8_000_000) / largeParts})
+		image.Layers = append(image.Layers, node.Layer{Seed: part, Size: int64(largeSize) / largeParts})
 	}
 	digest = d.Registry.Push("demo/large", image, "1.0.0-rev1")
 	return d.Registry.Ref("demo/large:1.0.0-rev1"), digest

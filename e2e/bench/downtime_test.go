@@ -53,9 +53,9 @@ const (
 //
 // It prints each change, with the requests to the registry while the pod was down, and then a table.
 func BenchmarkDowntime(b *testing.B) {
-	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_ROUNDS"), sized("10", "1")))
+	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_ROUNDS"), "10"))
 	require.NoError(b, err, "BENCH_ROUNDS")
-	servers := sized([]node.Version{node.Containerd2, node.Containerd17}, []node.Version{node.Containerd2})
+	servers := []node.Version{node.Containerd2, node.Containerd17}
 	for b.Loop() {
 		for _, server := range chosen("BENCH_SERVERS", servers, func(v node.Version) string { return string(v) }) {
 			d := &downtimes{Node: node.Start(b, node.Options{Containerd: server, Kubelet: true}), b: b, server: server}
@@ -111,7 +111,7 @@ func (d *downtimes) measure(way, answer string, act func(m *downtime)) {
 // checks its containers once a second, and a stop may come at any moment between two checks. Consecutive rounds would
 // all come right after one.
 func (d *downtimes) settle() {
-	<-time.After(sized(4*time.Second+rand.N(time.Second), 0))
+	<-time.After(4*time.Second + rand.N(time.Second))
 }
 
 // byAgent makes a daemon change its own pods.
@@ -164,7 +164,7 @@ func (d *downtimes) backAndLost(rounds int) {
 		d.loseRegistry(wayShortly, time.Second)
 	}
 	for range d.rounds(wayLong, (rounds+1)/2) {
-		d.loseRegistry(wayLong, sized(20*time.Second, 2*time.Second))
+		d.loseRegistry(wayLong, 20*time.Second)
 	}
 }
 

@@ -5,15 +5,12 @@ package bench
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"text/tabwriter"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -24,96 +21,13 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// BenchmarkHostBoot measures the cost of the installed package at boot: from the start of the boot to READY, until
-// kubelet starts, and until the boot is over, alternately with and without it. It prints the chain of dependencies, and
-// the sizes of the packages. BENCH_ROUNDS is the number of rounds (10).
-func BenchmarkHostBoot(b *testing.B) {
-	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_ROUNDS"), sized("10", "1")))
-	require.NoError(b, err, "BENCH_ROUNDS")
-	n := node.Start(b, node.Options{})
-	n.Registry.Down()
-	boots := &boots{Host: host.New(b, n, host.Systemd257), b: b, ms: map[string][]float64{}}
-	boots.Install(host.PackagesOf(b).Older)
-	story.HostFiles(boots.Host, n)
-	story.StubKubelet(boots.Host)
-	require.Equal(b, "running", boots.Boot()) // the first boot fills caches
-	for b.Loop() {
-		for range rounds {
-			boots.Must("systemctl", "disable", "--quiet", host.Service) // also disables rendering
-			boots.again("without")
-			boots.Must("systemctl", "enable", "--quiet", host.Service)
-			boots.again("with")
-			boots.took("agent, start to READY", host.Service, "InactiveExitTimestampMonotonic", "ActiveEnterTimestampMonotonic")
-			boots.took("render, before kubelet", renders, "ExecMainStartTimestampMonotonic", "ExecMainExitTimestampMonotonic")
-			boots.used("agent, processor", host.Service)
-			boots.used("render, processor", renders)
-		}
-	}
-	fmt.Println(boots.Must("systemd-analyze", "critical-chain", "kubelet.service", "multi-user.target", "--no-pager"))
-	fmt.Println(boots.Must("sh", "-c", "systemd-analyze blame --no-pager | head"))
-	boots.print()
-	sizes(b)
-	b.ReportMetric(0, "ns/op") // of the whole series, not meaningful
-}
-
 const renders = "image-update-agent-render.service"
-
-// boots has a host's measurements, in ms.
-type boots struct {
-	*host.Host
-	b  *testing.B
-	ms map[string][]float64
-}
-
-// again boots once more.
-func (s *boots) again(kind string) {
-	s.b.Helper()
-	s.PowerOff()
-	require.Equal(s.b, "running", s.Boot())
-	manager := s.Show("", "UserspaceTimestampMonotonic", "FinishTimestampMonotonic")
-	began := ms(s.b, manager["UserspaceTimestampMonotonic"])
-	kubelet := s.Show("kubelet.service", "InactiveExitTimestampMonotonic")["InactiveExitTimestampMonotonic"]
-	s.add("kubelet is started, "+kind, ms(s.b, kubelet)-began)
-	s.add("boot is over, "+kind, ms(s.b, manager["FinishTimestampMonotonic"])-began)
-}
-
-func (s *boots) took(what, unit, from, to string) {
-	s.b.Helper()
-	is := s.Show(unit, from, to)
-	s.add(what, ms(s.b, is[to])-ms(s.b, is[from]))
-}
-
-func (s *boots) used(what, unit string) {
-	s.b.Helper()
-	s.add(what, ms(s.b, s.Show(unit, "CPUUsageNSec")["CPUUsageNSec"])/1000)
-}
-
-func (s *boots) add(what string, ms float64) { s.ms[what] = append(s.ms[what], ms) }
-
-func (s *boots) print() {
-	s.b.Helper()
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ms\tn\tmedian\tleast\tmost")
-	for _, what := range slices.Sorted(maps.Keys(s.ms)) {
-		all := s.ms[what]
-		fmt.Fprintf(table, "%s\t%d\t%.1f\t%.1f\t%.1f\n", what, len(all), median(all), slices.Min(all), slices.Max(all))
-	}
-	require.NoError(s.b, table.Flush())
-}
-
-// ms reads a time from the manager, which uses microseconds.
-func ms(b *testing.B, text string) float64 {
-	b.Helper()
-	us, err := strconv.ParseFloat(text, 64)
-	require.NoError(b, err)
-	return us / 1000
-}
 
 // BenchmarkHostIdle measures the installed service, as the package sets it up, while nothing happens: CPU time and
 // wakeups, and the memory of a node with twenty images whose pods run. BENCH_IDLE is the duration (10m, in which it
 // observes the node once).
 func BenchmarkHostIdle(b *testing.B) {
-	length, err := time.ParseDuration(cmp.Or(os.Getenv("BENCH_IDLE"), sized("10m", "1s")))
+	length, err := time.ParseDuration(cmp.Or(os.Getenv("BENCH_IDLE"), "10m"))
 	require.NoError(b, err, "BENCH_IDLE")
 	n := node.Start(b, node.Options{Containerd: node.Containerd2})
 	h := host.New(b, n, host.Systemd257)
@@ -213,23 +127,4 @@ func proportional(b *testing.B, pid string) float64 {
 	kb, err := strconv.ParseFloat(string(pss[1]), 64)
 	require.NoError(b, err)
 	return kb * 1024 / 1e6
-}
-
-// sizes prints the sizes of the packages and of their files.
-func sizes(b *testing.B) {
-	b.Helper()
-	dist := b.TempDir()
-	require.NoError(b, host.Built(b).Unpack(dist))
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "bytes\tinstalled\tpackage")
-	for _, file := range story.Glob(b, dist, "*.rpm") {
-		if strings.HasSuffix(file, ".src.rpm") {
-			continue // not installed
-		}
-		info, err := os.Stat(file)
-		require.NoError(b, err)
-		installed := story.Shell(b, dist, `rpm -qp --queryformat '%{SIZE}' "$1" 2>&1`, file)
-		fmt.Fprintf(table, "%d\t%s\t%s\n", info.Size(), installed, filepath.Base(file))
-	}
-	require.NoError(b, table.Flush())
 }

@@ -63,7 +63,7 @@ type work struct {
 // publishWorks pushes the images to the node's registry.
 func publishWorks(b *testing.B, n *node.Node) []work {
 	b.Helper()
-	dir := filepath.Join(node.Cache(), "pulls", sized("v4-", "small2-")+runtime.GOARCH)
+	dir := filepath.Join(node.Cache(), "pulls", "v4-"+runtime.GOARCH)
 	if _, err := os.Stat(dir); err != nil {
 		b.Logf("making images in %s, once", dir)
 		makeImages(b, dir)
@@ -133,11 +133,11 @@ func makeImages(b *testing.B, dir string) {
 	layers := func(seed uint64, size int64) packed { return makeLayer(b, fresh, seed, size) }
 	var large, set []packed
 	for i := range largeLayers {
-		large = append(large, layers(uint64(i), sized(int64(largeLayer), 200_000)))
+		large = append(large, layers(uint64(i), int64(largeLayer)))
 	}
-	sharedSize, ownSize := sized(int64(setShared), 100_000), sized(int64(setOwn), 50_000)
+	sharedSize, ownSize := int64(setShared), int64(setOwn)
 	shared := []packed{layers(100, sharedSize), layers(101, sharedSize)}
-	for i := range sized(setImages, 3) {
+	for i := range setImages {
 		set = append(set, layers(uint64(200+i), ownSize))
 	}
 	for packing := range shared[0] {

@@ -33,9 +33,9 @@ import (
 //
 // BENCH_ROUNDS is the number of rounds (10), BENCH_SERVERS=2,1.7 the versions of containerd.
 func BenchmarkPowerCut(b *testing.B) {
-	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_ROUNDS"), sized("10", "1")))
+	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_ROUNDS"), "10"))
 	require.NoError(b, err, "BENCH_ROUNDS")
-	servers := sized([]node.Version{node.Containerd2, node.Containerd17}, []node.Version{node.Containerd2})
+	servers := []node.Version{node.Containerd2, node.Containerd17}
 	for b.Loop() {
 		for _, server := range chosen("BENCH_SERVERS", servers, func(v node.Version) string { return string(v) }) {
 			p := newPowerCuts(b, server)
@@ -153,7 +153,7 @@ func (p *powerCuts) ends() {
 	}{{"container, last, refused", fallback}, {"container, first", first}} {
 		p.hosts(p.away[node.Refused], way.enable...)
 		p.forgetEnds()
-		<-time.After(sized(4*time.Second+rand.N(time.Second), 0))
+		<-time.After(4*time.Second + rand.N(time.Second))
 		began := time.Now()
 		p.CRI().Stop(p.pods[i].Name)
 		p.WaitAnswer(p.pods[i].Port, "4.0.0-rev1-build1.1")

@@ -52,11 +52,6 @@ func pullServers() []server {
 	pigz.Version = node.Containerd16
 	lts := tuned("1.7", "", "")
 	lts.Version = node.Containerd17
-	if os.Getenv(benchSmall) != "" {
-		more := tuned("2 unpacks=4", "", unpacks)
-		old.works, more.works = old.works[:2], more.works[:1]
-		return []server{old, plain, more} // each form of the configuration
-	}
 	return []server{
 		old, pigz, lts, plain,
 		tuned("2 unpigz", "unpigz", ""),
@@ -81,7 +76,7 @@ func pullServers() []server {
 //
 // It prints tables at the end, and appends all figures to .build/pulls.tsv.
 func BenchmarkPull(b *testing.B) {
-	pairs, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_PAIRS"), sized("8", "1")))
+	pairs, err := strconv.Atoi(cmp.Or(os.Getenv("BENCH_PAIRS"), "8"))
 	require.NoError(b, err, "BENCH_PAIRS")
 	p := startPulls(b)
 	for b.Loop() {

@@ -46,7 +46,7 @@ type Scenario struct {
 	Shown, Judged Span
 }
 
-// Scenarios returns those of docs/dev/fleet-figures.md.
+// Scenarios returns those that the tests judge.
 func Scenarios() []Scenario {
 	const h = time.Hour
 	cut := Span{11*h + 30*time.Minute, 12*h + 30*time.Minute}

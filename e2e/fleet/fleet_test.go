@@ -3,10 +3,6 @@
 package fleet
 
 import (
-	"fmt"
-	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -16,22 +12,6 @@ import (
 
 // docs is the directory of the page that shows the figures.
 const docs = "../../docs/dev"
-
-// TestPageShowsTheSimulation: run `make fleet` if it fails.
-func TestPageShowsTheSimulation(t *testing.T) {
-	t.Parallel()
-	made := Make()
-	for name, want := range made.Figures {
-		have, err := os.ReadFile(filepath.Join(docs, name))
-		require.NoError(t, err)
-		assert.Equal(t, string(want), string(have), name)
-	}
-	have, err := os.ReadFile(filepath.Join(docs, Page))
-	require.NoError(t, err)
-	want, err := made.Renew(string(have))
-	require.NoError(t, err)
-	assert.Equal(t, want, string(have))
-}
 
 // Each node of a rollout is staged, then runs the release or has failed.
 func TestWhereTheNodesStand(t *testing.T) {
@@ -114,86 +94,11 @@ func TestRetryAfterIsObeyed(t *testing.T) {
 	}
 }
 
-func TestPeersBurst(t *testing.T) {
-	t.Parallel()
-	for _, p := range peers()[1:] {
-		assert.Greater(t, Judge(10_000, p.pace, powerCut()).Ratio, 40.0, p.name)
-	}
-}
-
 func TestCurve(t *testing.T) {
 	t.Parallel()
 	polls := []Poll{{0, true}, {59 * time.Second, false}, {time.Minute, true}, {3 * time.Minute, true}, {4 * time.Minute, true}}
 	got := Curve(polls, Span{0, 4*time.Minute + 30*time.Second}, time.Minute)
 	assert.Equal(t, []float64{21. / 60, 20. / 60, 0, 20. / 60}, got, "the bin that is not whole is left out")
-}
-
-// TestLinkIsNeverExceeded: all bytes are sent, none faster than the link.
-func TestLinkIsNeverExceeded(t *testing.T) {
-	t.Parallel()
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 200 {
-		s := Staging{
-			Nodes:    1 + r.IntN(300),
-			Interval: time.Second + time.Duration(r.Int64N(int64(12*time.Hour))),
-			Spread:   time.Duration(r.Int64N(int64(12 * time.Hour))),
-		}
-		l := Stage(s)
-		var bytes float64
-		for _, rate := range l.Sent {
-			require.LessOrEqual(t, rate, Link*1.0001)
-			bytes += rate * loadBin.Seconds()
-		}
-		require.InEpsilon(t, float64(s.Nodes)*Rebuild, bytes, 1e-3)
-		require.LessOrEqual(t, l.Median, l.Longest)
-		require.GreaterOrEqual(t, l.Median.Seconds(), Rebuild/Link*0.999)
-		require.LessOrEqual(t, l.End, s.Interval+s.Spread+l.Longest)
-	}
-}
-
-// BenchmarkFleet reports the page's peaks, and the time to compute them.
-func BenchmarkFleet(b *testing.B) {
-	for _, s := range Scenarios() {
-		for _, nodes := range Sizes() {
-			b.Run(fmt.Sprintf("%s/%d", s.Name, nodes), func(b *testing.B) {
-				var r Result
-				for b.Loop() {
-					r = Judge(nodes, Slots, s)
-				}
-				b.ReportMetric(r.Ratio, "peak/mean")
-				b.ReportMetric(r.Bin.Minutes(), "minutes/bin")
-				b.ReportMetric(r.Minute, "peak-requests/s")
-			})
-		}
-	}
-}
-
-// BenchmarkPeers simulates the power cut with the paces of comparable programs.
-func BenchmarkPeers(b *testing.B) {
-	for _, p := range peers() {
-		b.Run(p.name, func(b *testing.B) {
-			var r Result
-			for b.Loop() {
-				r = Judge(10_000, p.pace, powerCut())
-			}
-			b.ReportMetric(r.Ratio, "peak/mean")
-			b.ReportMetric(r.Minute, "peak-requests/s")
-		})
-	}
-}
-
-// BenchmarkStaging simulates a rebuild that the whole fleet pulls.
-func BenchmarkStaging(b *testing.B) {
-	for _, s := range Stagings() {
-		b.Run(s.Name, func(b *testing.B) {
-			var l Load
-			for b.Loop() {
-				l = Stage(s)
-			}
-			b.ReportMetric(l.Wanted/1e6, "peak-wanted-MB/s")
-			b.ReportMetric(l.Longest.Seconds(), "longest-pull-s")
-		})
-	}
 }
 
 // A node begins after its next poll only if the catalog still allows it, and every node has polled within the interval.

@@ -32,29 +32,3 @@ func Slots(n *Node, now time.Time) time.Time {
 	}
 	return policy.Earliest(policy.NextSlot(now, Interval, n.ID), retries)
 }
-
-// AtStart polls at the start, and then at the interval: cron-like watchers.
-func AtStart(n *Node, now time.Time) time.Time {
-	if n.Started {
-		return now
-	}
-	return now.Add(Interval)
-}
-
-// TenPercent polls at the start, and then after the interval and up to a tenth of it: Zincati.
-func TenPercent(n *Node, now time.Time) time.Time {
-	if n.Started {
-		return now
-	}
-	return now.Add(Interval + time.Duration(n.Jitter()*float64(Interval)/10))
-}
-
-// Timer polls by the calendar with up to 900 s of delay, and after a start that missed it: podman-auto-update.timer
-// (RandomizedDelaySec=900, Persistent=true).
-func Timer(n *Node, now time.Time) time.Time {
-	delay := time.Duration(n.Jitter() * float64(900*time.Second))
-	if n.Started {
-		return now.Add(delay)
-	}
-	return now.Truncate(Interval).Add(Interval + delay)
-}

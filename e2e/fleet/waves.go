@@ -3,9 +3,7 @@
 package fleet
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -128,61 +126,4 @@ func (w Wave) Standing(begun []Begun, at time.Duration, failed ...string) Standi
 // failedNodes fail in the figure.
 func failedNodes() []string { return []string{nodeID(17), nodeID(4711)} }
 
-func drawStanding(w Wave) []byte {
-	c := Chart{
-		Title: "10,000 nodes: where they stand in a rollout of 72 h (logarithmic)", XLabel: "hours after publication",
-		YLabel: "nodes", X1: 84, Y0: 0.5, Y1: 20_000, Legend: 0.25, LegendTop: 55,
-		XTicks: []float64{0, 12, 24, 36, 48, 60, 72, 84}, YTicks: []float64{1, 10, 100, 1000, 10_000},
-	}
-	begun := w.Begin()
-	for i, of := range []struct {
-		name  string
-		count func(Standing) int
-	}{
-		{"run it", func(s Standing) int { return s.Run }},
-		{"failed", func(s Standing) int { return s.Failed }},
-		{"staged", func(s Standing) int { return s.Staged }},
-	} {
-		s := Series{Name: of.name, Color: colors[i], Width: waveBin.Hours()}
-		for at := waveBin; at <= 84*time.Hour; at += waveBin {
-			s.Y = append(s.Y, float64(of.count(w.Standing(begun, at, failedNodes()...))))
-		}
-		c.Series = append(c.Series, s)
-	}
-	return SVG(1, []Chart{c})
-}
-
 const waveBin = 30 * time.Minute
-
-func drawWaves(waves []Wave) []byte {
-	c := Chart{
-		Title: "10,000 nodes: a release that is rolled out over 72 h", XLabel: "hours after publication",
-		YLabel: "% of the nodes", X1: 84, Y1: 110, Legend: 0.04,
-		XTicks: []float64{0, 12, 24, 36, 48, 60, 72, 84}, YTicks: []float64{0, 25, 50, 75, 100},
-	}
-	for i, w := range waves {
-		begun := w.Begin()
-		s := Series{Name: w.Name, Color: colors[i], Width: waveBin.Hours()}
-		for at := waveBin; at <= 84*time.Hour; at += waveBin {
-			s.Y = append(s.Y, w.share(begun, at))
-		}
-		c.Series = append(c.Series, s)
-	}
-	return SVG(1, []Chart{c})
-}
-
-func waveTable(waves []Wave) string {
-	var b strings.Builder
-	b.WriteString("| 10,000 nodes, mode auto | have begun after 6 h | 24 h | 48 h | at the end " +
-		"| the last one begins after |\n" +
-		"|---|---|---|---|---|---|\n")
-	for _, w := range waves {
-		begun := w.Begin()
-		fmt.Fprintf(&b, "| %s |", w.Name)
-		for _, at := range []time.Duration{6 * time.Hour, 24 * time.Hour, 48 * time.Hour, 1000 * time.Hour} {
-			fmt.Fprintf(&b, " %.1f %% |", w.share(begun, at))
-		}
-		fmt.Fprintf(&b, " %s |\n", short(begun[len(begun)-1].At))
-	}
-	return b.String()
-}

@@ -220,19 +220,3 @@ func FuzzKey(f *testing.F) {
 		assert.Len(t, k.fingerprint, len("sha256:")+64)
 	})
 }
-
-func BenchmarkVerify(b *testing.B) {
-	for _, name := range []string{"cosign2-p256", "suse-rsa4096", "cosign3-p256", "cosign3-rsa4096"} {
-		b.Run(name, func(b *testing.B) {
-			s := fixture(b, name)
-			v := with(b, "other", "ed25519", "p256", "rsa4096")
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := s.verify(b, v); err != nil {
-					b.Fatal(err)
-				}
-				s.asked = nil
-			}
-		})
-	}
-}
