@@ -10,7 +10,7 @@ MAKEFLAGS += --no-print-directory
 # The two Go modules: the programs, and the end-to-end tests with the test node.
 MODULES := . e2e
 ARCHES := arm64 s390x ppc64le
-SCRIPTS := .ci/run tools/setup tools/pin tools/package packaging/health-checker/image-update-agent.sh
+SCRIPTS := .ci/run tools/in-memory tools/setup tools/pin tools/package packaging/health-checker/image-update-agent.sh
 
 # The newest version in CHANGELOG.md, plus the number of commits since.
 VERSION ?= $(shell tools/package version)
@@ -46,13 +46,15 @@ KILLS ?= 20
 TURNS ?= 80
 # The number of new inputs on which the agent is compared with each neighbour.
 INPUTS ?= 100000
-# The number of end-to-end tests of a directory that run in parallel, with three directories at a time: they wait more
-# than they compute. Their timeout of 6 hours is for a busy machine.
-STORIES ?= $(shell echo $$((($$(nproc) + 2) / 2)))
+# Stories wait more than they compute: as many run as the machine has processors, in two directories at a time. One that
+# boots a system beside one that compiles doubles both, so all is compiled first. Their timeout of 6 hours is for a busy
+# machine.
+STORIES ?= $(shell nproc)
 # The directories whose tests take longest, which begin first: in the order of the alphabet, the longest would end alone.
-LONGEST := ./apply ./catalog ./cli ./host ./bench ./page ./images
-# The race detector makes these tests, which run mostly in one goroutine, up to twenty times as slow: it sees ten of each
-# random history, and no power cut.
+LONGEST := ./apply ./catalog ./cli ./host ./page ./images
+# The packages whose goroutines share memory, and that are small: the race detector instruments all that a package
+# imports, and makes a history up to twenty times as slow. `make soak` runs it on all of them.
+RACES := ./agent ./agent/stage ./agent/watch ./internal/api ./internal/bus ./internal/hook ./internal/registry/... ./internal/registryhost/... ./internal/state ./internal/quorum
 HISTORIES := ^TestHistories
 WITHOUT_RACE := $(HISTORIES)|^TestPowerCut
 HAVE_HISTORIES := ./agent ./internal/catalog/publish
@@ -77,7 +79,7 @@ PLATFORMS := $(wildcard systemd/platform/*.conf)
 
 say = printf '\n==> %s\n' $(1)
 
-.PHONY: help build man sbom demo test neighbours quick bench pictures stylesheet translations tables soak fuzz mutants signatures lint format install installdocs tarball dist rpm clean packages node hosts root
+.PHONY: help build man sbom demo test neighbours quick bench pictures stylesheet translations tables soak fuzz mutants signatures lint format install installdocs tarball dist rpm clean packages node hosts soakparts root
 
 help: ## list the targets
 	@awk -F ': .*## ' '/^[a-z-]+: .*##/ { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -126,14 +128,15 @@ demo-catalog: root ## show catalogs on such a node: stage, prod, a promotion, a 
 	@$(FAST_GO) tools/setup demo
 	@$(FAST_GO) go -C e2e run ./cmd/demo catalog
 
-test: root hosts ## run all tests with the race detector, including those on the real node; needs root
-	@export CGO_ENABLED=1; code=0; \
+test: root hosts ## run all tests, including those on the real node; installs and builds what they need; needs root
+	@code=0; \
 	$(call say,'tests of the packages'); \
-	go $(TEST) -race -timeout 2h -skip '$(WITHOUT_RACE)' ./... || code=$$?; \
-	go $(TEST) -race -run '$(HISTORIES)' $(HAVE_HISTORIES) -rapid.checks=10 || code=$$?; \
-	CGO_ENABLED=0 go $(TEST) -trimpath -run '$(WITHOUT_RACE)' $(HAVE_HISTORIES) || code=$$?; \
+	$(FAST_GO) tools/in-memory go $(TEST) -timeout 2h ./... || code=$$?; \
+	$(call say,'the same under the race detector: packages whose goroutines share memory'); \
+	CGO_ENABLED=1 tools/in-memory go $(TEST) -race -timeout 2h -skip '$(WITHOUT_RACE)' $(RACES) || code=$$?; \
 	$(call say,'stories on the real node'); \
-	go -C e2e $(TEST) -race -timeout 6h -p 3 -parallel $(STORIES) $(LONGEST) ./... || code=$$?; \
+	$(FAST_GO) go -C e2e $(TEST) -run '^$$' ./... >/dev/null || code=$$?; \
+	$(FAST_GO) tools/in-memory go -C e2e $(TEST) -timeout 6h -p 2 -parallel $(STORIES) $(LONGEST) ./... || code=$$?; \
 	exit $$code
 
 neighbours: root ## ask the programs of docs/dev/neighbours.md anew, and write the records of what they answer; fails where an answer changed
@@ -141,7 +144,7 @@ neighbours: root ## ask the programs of docs/dev/neighbours.md anew, and write t
 	@IUA_NEIGHBOURS=ask go -C e2e $(TEST) -count=1 -timeout 2h -tags neighbours ./neighbours
 
 quick: ## run all tests that need no node (as root, a few mount a tmpfs)
-	@go test ./...
+	@$(FAST_GO) tools/in-memory go $(TEST) ./...
 
 bench: ## run the benchmarks, also of comparable programs, and print the size of the binary
 	@$(MAKE) build
@@ -173,14 +176,16 @@ translations: ## rebuild cockpit/po.*.js from cockpit/po/*.po
 tables: ## update the tables of states, holds and metrics in docs from the code
 	go run ./tools/mktables docs/status.md docs/man/image-update-agent.8.md
 
-soak: root node ## run CHECKS cases of each property, ROUNDS kills in a pull, KILLS in an apply, 1,600 adds, TURNS of a fleet, INPUTS for each neighbour, and `make fuzz`
+soak: root soakparts ## run all tests on each system and containerd and under the race detector, CHECKS cases of each property, ROUNDS kills in a pull, KILLS in an apply, 1,600 adds, TURNS of a fleet, INPUTS for each neighbour, and `make fuzz`
+	@CGO_ENABLED=1 tools/in-memory go $(TEST) -race -timeout 6h ./...
+	@CGO_ENABLED=1 tools/in-memory go -C e2e $(TEST) -race -count=1 -timeout 24h -tags soak -p 2 -parallel $(STORIES) $(LONGEST) ./...
 	@for dir in $$(grep -rl --exclude-dir=e2e --include='*_test.go' '"pgregory.net/rapid"' . | xargs -n1 dirname | sort -u); do \
 		go test -count=1 -timeout 2h "$$dir" -rapid.checks=$(CHECKS) -rapid.seed=0; \
 	done
-	@IUA_ROUNDS=$(ROUNDS) go -C e2e test -count=1 -timeout 4h -v -run '^TestKilledInAPull$$' ./apply
-	@IUA_ROUNDS=$(KILLS) go -C e2e test -count=1 -timeout 4h -v -run '^TestKilledInAnApply$$' ./apply
+	@IUA_ROUNDS=$(ROUNDS) go -C e2e test -tags soak -count=1 -timeout 4h -v -run '^TestKilledInAPull$$' ./apply
+	@IUA_ROUNDS=$(KILLS) go -C e2e test -tags soak -count=1 -timeout 4h -v -run '^TestKilledInAnApply$$' ./apply
 	@IUA_ROUNDS=200 go -C e2e test -count=1 -timeout 4h -v -run '^TestNoAddOfManyPublishersIsLost$$' ./catalog
-	@IUA_ROUNDS=$(TURNS) go -C e2e test -count=1 -timeout 4h -v -run '^TestEightAgentsTakeTurns$$' ./fleet
+	@IUA_ROUNDS=$(TURNS) go -C e2e test -tags soak -count=1 -timeout 4h -v -run '^TestEightAgentsTakeTurns$$' ./fleet
 	@tools/setup $(NEIGHBOURS)
 	@IUA_ROUNDS=$(INPUTS) IUA_SEED=$$(date +%s) go -C e2e test -count=1 -timeout 12h -v -tags neighbours ./neighbours
 	@for round in 1 2 3 4 5 6 7 8 9; do IUA_SEED=$$(date +%s) go test -count=1 -v -run MatchSystemd ./internal/unit ./internal/window; done
@@ -288,7 +293,11 @@ node:
 # Parts that only the tests need: an API server, systems with systemd as process 1 and Cockpit, a browser, Prometheus,
 # etcd, and programs that copy images to mirrors.
 hosts:
-	@tools/setup packages $(NODE) apiserver host host-new browser prometheus etcd peers
+	@tools/setup packages $(NODE) apiserver host browser prometheus etcd peers
+
+# `make soak` has all systems besides.
+soakparts: hosts
+	@tools/setup host-new
 
 # Programs with the code of kubelet, containerd, cosign and etcd. Tests compare the agent with the record of what they
 # answer: only `make neighbours`, which writes it, and `make soak`, which asks about new inputs, build them.
