@@ -60,7 +60,7 @@ func TestAConfigurationOfRKE2ThatCannotBeReadHolds(t *testing.T) {
 	holds := s.preconditions().Holds(t.Context())
 	require.Len(t, holds, 1)
 	assert.Equal(t, status.HoldKubelet, holds[0].Name)
-	assert.Contains(t, holds[0].Reason, s.root+"/"+rke2Config+": yaml: ")
+	assert.Contains(t, holds[0].Reason, s.root+"/"+rke2Config+": line 1: did not find expected node content")
 	require.ErrorIs(t, (&app{root: s.root}).renderAtBoot(t.Context()), release.ErrHeld)
 
 	require.NoError(t, os.WriteFile(filepath.Join(s.root, rke2Config), []byte("data-dir: /srv\n"), 0o644))

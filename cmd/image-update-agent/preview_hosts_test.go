@@ -52,7 +52,7 @@ func TestPreviewSaysThatHostsTomlIsNotParsed(t *testing.T) {
 	for path, text := range map[string]string{
 		filepath.Join(root, "etc/containerd/config.toml"): "version = 3\n[plugins.'io.containerd.cri.v1.images'.registry]\n" +
 			"config_path = '/etc/containerd/certs.d'\n",
-		hostsToml: "server = \n",
+		hostsToml: "s3cr3t = 1\ns3cr3t = 2\n", // a password as a key
 		file:      podWith(host + "/haproxy:3.0.5-alpine"),
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
@@ -62,7 +62,8 @@ func TestPreviewSaysThatHostsTomlIsNotParsed(t *testing.T) {
 	code := execute(t.Context(), []string{"preview", "--root", root, "--updates", "patch", "--output", "json", file},
 		streams{in: strings.NewReader(""), out: &o, err: &e})
 	assert.Zero(t, code, "%s%s", &o, &e)
-	assert.Contains(t, o.String(), hostsToml+": toml: ")
+	assert.Contains(t, o.String(), hostsToml+": not TOML as containerd reads it: line 2, column 1: ")
+	assert.NotContains(t, o.String()+e.String(), "s3cr3t")
 	assert.Contains(t, o.String(), ": containerd ignores the file and asks "+host+" itself")
 }
 
