@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/wait"
@@ -61,7 +62,7 @@ Exit status: 0 published, 3 the channel lists all of it already.`,
 			if err != nil {
 				return err
 			}
-			return a.change(cmd.Context(), p, publish.Request{Channel: args[0], Do: catalog.ActionAdd, Changes: changes})
+			return a.change(cmd.Context(), p, args[0], publish.Ask(ops.Want{Do: catalog.ActionAdd, Changes: changes}), publish.How{})
 		},
 	}
 	cmd.Flags().StringVar(&batch, "batch", "", "also add the images of this file; - is the standard input")

@@ -3,18 +3,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
+	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
 
-// change carries a request out and prints the result.
-func (a *app) change(ctx context.Context, p *publish.Publisher, r publish.Request) error {
-	r.DryRun, r.Out = a.flags.dryRun, a.flags.out
-	got, err := p.Change(ctx, r)
+// change changes a channel and prints the result.
+func (a *app) change(ctx context.Context, p *publish.Publisher, channel string, do publish.Verb, how publish.How) error {
+	how.DryRun, how.Out = a.flags.dryRun, a.flags.out
+	got, err := p.Change(ctx, channel, do, how)
 	if err != nil {
 		return err
 	}
@@ -47,6 +50,9 @@ func (a *app) writeResult(page *terminal.Page, r publish.Result) {
 		rows = append(rows, []string{mark + o.Image + ":" + o.Tag, o.Note})
 	}
 	page.Rows(rows)
+	for _, o := range r.Others {
+		page.Item("* ", otherSentence(page, o))
+	}
 	switch {
 	case !r.Changed:
 		page.Line(fmt.Sprintf("Nothing to do: %s stays at version %d.", r.Channel, r.Version))
@@ -70,4 +76,24 @@ func (a *app) writeResult(page *terminal.Page, r publish.Result) {
 	for _, w := range r.Waiting {
 		page.Line(fmt.Sprintf("Not published yet: %s: %s", w.Op, w.Why))
 	}
+}
+
+// otherSentence names a change of somebody else that is in the version: who has asked for it, when, and for what.
+func otherSentence(page *terminal.Page, o publish.Other) string {
+	what := map[catalog.Action]string{
+		catalog.ActionAdd: "added", catalog.ActionPromote: "promoted or steered", catalog.ActionWithdraw: "withdrew",
+		catalog.ActionRefresh: "set when the channel expires", catalog.ActionFreeze: "froze or unfroze the channel",
+	}[o.Do]
+	text := fmt.Sprintf("also in this version: %s %s at %s", cmp.Or(o.By, "somebody"), what, page.Clock(o.At))
+	if len(o.Releases) > 0 {
+		text = fmt.Sprintf("also in this version: %s %s %s at %s",
+			cmp.Or(o.By, "somebody"), what, strings.Join(o.Releases, ", "), page.Clock(o.At))
+	}
+	if len(o.Keys) > 0 {
+		text += ", key " + strings.Join(o.Keys, ", ")
+	}
+	if o.Reason != "" {
+		text += ": " + o.Reason
+	}
+	return text + " (" + o.Op + ")"
 }

@@ -42,6 +42,9 @@ type flags struct {
 	trust          []string
 	state          string
 	acceptUnsigned bool
+	base           uint64
+	accept         []string
+	from           string // the channel that is promoted: --trust FILE names its keys
 	unsigned       bool
 	dryRun         bool
 	out            string
@@ -55,8 +58,8 @@ func (f *flags) define(cmd *cobra.Command) {
 	global.StringVar(&f.catalog, "catalog", "", "repository of the catalog (default: the variable IMAGE_CATALOG)")
 	global.StringVar(&f.name, "name", "", "repository under which nodes know the catalog (default: the same)")
 	global.BoolVar(&f.plainHTTP, "plain-http", false, "use http if a registry does not answer with https")
-	global.StringArrayVar(&f.trust, "trust", nil, "accept only what this public key signed (PEM file; repeatable)")
-	global.IntVar(&f.require, "require", 0, "accept only what this many of the keys signed (default: one)")
+	global.StringArrayVar(&f.trust, "trust", nil, "accept only what this public key signed: FILE (PEM), or CHANNEL=FILE for one channel (repeatable)")
+	global.IntVar(&f.require, "require", 0, "accept only what this many of a channel's keys signed (default: one)")
 	global.StringVar(&f.state, "state", "",
 		"remember the highest version of each channel in this file, and refuse a lower one")
 	_ = cmd.MarkPersistentFlagFilename("trust", "pem", "pub") // just defined
@@ -101,6 +104,10 @@ func checkReason(cmd *cobra.Command) error {
 func (a *app) withOut(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVar(&a.flags.out, "out", "",
 		"publish nothing, and write the version into this new directory, to sign it elsewhere")
+	cmd.Flags().Uint64Var(&a.flags.base, "base", 0,
+		"build on this version instead of the newest, with no pending change but those of --key")
+	cmd.Flags().StringArrayVar(&a.flags.accept, "accept", nil,
+		"take this pending change (op) in, although fewer keys than --require signed it (repeatable)")
 	_ = cmd.MarkFlagDirname("out") // just defined
 	return a.withKey(cmd)
 }
@@ -109,7 +116,7 @@ func (a *app) withOut(cmd *cobra.Command) *cobra.Command {
 func (a *app) publisher(ctx context.Context) (*publish.Publisher, error) {
 	o := publish.Options{
 		Repository: a.flags.catalog, Name: a.flags.name, AcceptUnsigned: a.flags.acceptUnsigned,
-		Require: a.flags.require, State: a.flags.state,
+		State: a.flags.state, Base: a.flags.base,
 		By: cmp.Or(a.flags.by, publisherName()), Run: runURL(), Now: a.now, Progress: a.progress.show,
 		Store: store.Options{PlainHTTP: a.flags.plainHTTP, UserAgent: program + "/" + version},
 	}
@@ -119,19 +126,17 @@ func (a *app) publisher(ctx context.Context) (*publish.Publisher, error) {
 	if o.Repository == "" {
 		return nil, cli.Usage(errors.New("--catalog REPOSITORY or the variable " + catalogVariable + " is missing"))
 	}
+	if a.flags.require < 0 {
+		return nil, cli.Usage(fmt.Errorf("--require %d: want at least 1", a.flags.require))
+	}
 	if a.flags.out != "" && len(a.flags.keys) > 0 {
 		return nil, cli.Usage(errors.New("--out and --key exclude each other: --out has the version signed elsewhere"))
 	}
-	for _, file := range a.flags.trust {
-		data, err := readFile(ctx, file, maxKeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("--trust: %w", err)
-		}
-		if err := publish.CheckPublic(data); err != nil {
-			return nil, cli.Usage(fmt.Errorf("--trust %s: %w", file, err))
-		}
-		o.Trusted = append(o.Trusted, data)
+	trust, err := a.trust(ctx)
+	if err != nil {
+		return nil, err
 	}
+	o.Trust = trust
 	for _, name := range a.flags.keys {
 		data, err := readKey(ctx, name)
 		if err != nil {
@@ -143,7 +148,7 @@ func (a *app) publisher(ctx context.Context) (*publish.Publisher, error) {
 		}
 		o.Keys = append(o.Keys, key)
 	}
-	if o.Require > len(o.Keys)+len(o.Trusted) {
+	if most := len(o.Keys) + len(a.flags.trust); o.Require > most {
 		return nil, cli.Usage(fmt.Errorf("--require %d: want as many keys with --key and --trust", o.Require))
 	}
 	p, err := publish.New(o)
@@ -151,6 +156,55 @@ func (a *app) publisher(ctx context.Context) (*publish.Publisher, error) {
 		return nil, cli.Usage(err)
 	}
 	return p, nil
+}
+
+// trust returns the public keys of channels.
+func (a *app) trust(ctx context.Context) (publish.Trust, error) {
+	out := publish.Trust{Of: map[string][][]byte{}, Require: a.flags.require, Accept: a.flags.accept}
+	for _, word := range a.flags.trust {
+		channel, file := trusted(word)
+		data, err := readFile(ctx, file, maxKeyFile)
+		if err != nil {
+			return out, fmt.Errorf("--trust: %w", err)
+		}
+		if err := publish.CheckPublic(data); err != nil {
+			return out, cli.Usage(fmt.Errorf("--trust %s: %w", file, err))
+		}
+		if channel = cmp.Or(channel, a.flags.from); channel == "" {
+			out.All = append(out.All, data)
+		} else {
+			out.Of[channel] = append(out.Of[channel], data)
+		}
+	}
+	for channel := range out.Of { // a key of no channel is one of each, but for promote, where it is one of FROM
+		if a.flags.from == "" {
+			out.Of[channel] = append(out.Of[channel], out.All...)
+		}
+	}
+	return out, nil
+}
+
+// trusted divides CHANNEL=FILE; the channel is empty if there is none.
+func trusted(word string) (channel, file string) {
+	channel, file, is := strings.Cut(word, "=")
+	if !is || catalog.CheckChannel(channel) != nil {
+		return "", word
+	}
+	return channel, file
+}
+
+// checkTrust refuses to promote to a signed channel whose keys are not known: those of FROM do not count for it.
+func (a *app) checkTrust(from, to string) error {
+	if len(a.flags.trust) == 0 || len(a.flags.keys) > 0 {
+		return nil
+	}
+	for _, word := range a.flags.trust {
+		if channel, _ := trusted(word); channel == to {
+			return nil
+		}
+	}
+	return cli.Usage(fmt.Errorf("--trust FILE names the keys of %[1]s only, and those of %[2]s are missing: "+
+		"use --trust %[2]s=FILE for them", from, to))
 }
 
 // readKey reads a key: a file, or a variable of the environment, as in env://CATALOG_KEY.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/window"
@@ -62,7 +61,5 @@ func (a *app) freeze(cmd *cobra.Command, channel string, until time.Time, reason
 	if err != nil {
 		return err
 	}
-	return a.change(cmd.Context(), p, publish.Request{
-		Channel: channel, Do: catalog.ActionFreeze, Until: until, Reason: reason,
-	})
+	return a.change(cmd.Context(), p, channel, publish.Freeze(until), publish.How{Reason: reason})
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/window"
@@ -49,9 +48,7 @@ op-CHANNEL-TIME and sha256-HEX.sig.`,
 				return err
 			}
 			for _, channel := range args {
-				err := a.change(cmd.Context(), p, publish.Request{
-					Channel: channel, Do: catalog.ActionRefresh, Expires: end, New: true,
-				})
+				err := a.change(cmd.Context(), p, channel, publish.Refresh(end), publish.How{New: true})
 				if err != nil {
 					return err
 				}
@@ -123,19 +120,19 @@ Exit status: 0 published, 3 there was nothing to publish.`,
   image-catalog refresh stage --key ci.key`,
 		Args: wantArgs(false, "CHANNEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r := publish.Request{Channel: args[0]}
+			do := publish.Settle
 			if expires != "" {
 				end, err := a.expiry(expires)
 				if err != nil {
 					return err
 				}
-				r.Do, r.Expires = catalog.ActionRefresh, end
+				do = publish.Refresh(end)
 			}
 			p, err := a.publisher(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return a.change(cmd.Context(), p, r)
+			return a.change(cmd.Context(), p, args[0], do, publish.How{})
 		},
 	}
 	cmd.Flags().StringVar(&expires, "expires", "",

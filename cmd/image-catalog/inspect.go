@@ -55,7 +55,7 @@ may be a version: CHANNEL@VERSION.`,
 			}
 			out, err := a.inspect(cmd.Context(), p, v, args[1:])
 			if err == nil && !isOld(args[0]) {
-				out.Waiting, err = p.Waits(cmd.Context(), v)
+				out.Waiting, err = p.Waits(cmd.Context(), args[0])
 			}
 			var log []catalog.Entry
 			if err == nil && history {

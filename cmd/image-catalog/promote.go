@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -128,66 +129,56 @@ func (a *app) promote(cmd *cobra.Command, from, to string, o promotion) error {
 	if err := o.check(); err != nil {
 		return err
 	}
+	if err := a.checkTrust(from, to); err != nil {
+		return err
+	}
 	rollout, err := a.rollout(o.rollout, o.start)
 	if err != nil {
 		return err
 	}
 	ctx := cmd.Context()
+	channel, _, _ := strings.Cut(from, "@")
+	a.flags.from = channel
 	p, err := a.publisher(ctx)
 	if err != nil {
 		return err
 	}
+	offer, err := a.offer(ctx, p, from)
+	if err != nil {
+		return err
+	}
+	return a.change(ctx, p, to, publish.Promote(offer, publish.Promotion{
+		Selection: o.Selection, Rollout: rollout, Keep: !o.now && o.start == "",
+	}), publish.How{Reason: o.reason})
+}
+
+// offer returns what FROM offers: a channel, or one of its versions.
+func (a *app) offer(ctx context.Context, p *publish.Publisher, from string) (*publish.View, error) {
+	if !isOld(from) {
+		return p.Offer(ctx, from)
+	}
 	v, err := read(ctx, p, from)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	target, err := p.Read(ctx, to)
-	if err != nil {
-		return err
-	}
-	selected, err := p.Select(ctx, v, target, o.Selection)
-	if err != nil {
-		return err
-	}
-	changes, err := p.Promoted(ctx, selected.Changes, rollout)
-	if err == nil && !o.now && o.start == "" {
-		changes, err = p.KeepRollouts(ctx, target, changes)
-	}
-	if err != nil {
-		return err
-	}
-	return a.change(ctx, p, publish.Request{
-		Channel: to, Do: catalog.ActionPromote, Changes: changes, Withdrawn: o.Withdrawn,
-		Skipped: selected.Skipped, Reason: o.reason,
-	})
+	return p.Past(v), nil
 }
 
 // revert goes back to an earlier version of a channel.
 func (a *app) revert(cmd *cobra.Command, word string, o promotion) error {
-	ctx := cmd.Context()
-	p, err := a.publisher(ctx)
-	if err != nil {
-		return err
-	}
 	channel, _, hasVersion := strings.Cut(word, "@")
-	v, err := p.Read(ctx, channel)
-	if err != nil {
-		return err
-	}
-	var earlier publish.Version
+	version := uint64(0)
 	if hasVersion {
-		earlier, err = read(ctx, p, word)
-	} else {
-		earlier, err = p.Before(ctx, v)
+		var err error
+		if channel, version, err = parseVersion(word); err != nil {
+			return err
+		}
 	}
+	p, err := a.publisher(cmd.Context())
 	if err != nil {
 		return err
 	}
-	r, err := p.Reverted(ctx, v, earlier, o.reason)
-	if err != nil {
-		return err
-	}
-	return a.change(ctx, p, r)
+	return a.change(cmd.Context(), p, channel, publish.Revert(version, o.reason), publish.How{})
 }
 
 // rollout reads --rollout and --start; nil: there is none.

@@ -65,6 +65,8 @@ Exit status: 0 deleted, 3 there was nothing to delete.`,
 		},
 	}
 	cmd.Flags().IntVar(&o.Keep, "keep", o.Keep, "keep this many of the newest versions")
+	cmd.Flags().BoolVar(&o.Foreign, "foreign", false,
+		"also delete pending changes that no key of the channel signed: they never count")
 	cmd.Flags().StringVar(&older, "older", older, "keep what was replaced within this time: 48h, 90d")
 	return a.withKey(cmd)
 }

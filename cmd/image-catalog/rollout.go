@@ -96,18 +96,16 @@ func (a *app) steer(
 	if err != nil {
 		return err
 	}
-	v, err := read(cmd.Context(), p, channel)
-	if err != nil {
-		return err
-	}
-	all, err := p.Rolling(cmd.Context(), v, s)
-	if err != nil {
-		return err
-	}
 	if steer != (publish.Steer{}) {
-		return a.change(cmd.Context(), p, publish.Request{
-			Channel: channel, Do: catalog.ActionPromote, Changes: p.Steered(all, steer), Reason: reason, Frozen: steer.Pause,
-		})
+		return a.change(cmd.Context(), p, channel, publish.Roll(s, steer), publish.How{Reason: reason})
+	}
+	v, err := a.offer(cmd.Context(), p, channel)
+	if err != nil {
+		return err
+	}
+	all, err := v.Rolling(cmd.Context(), s)
+	if err != nil {
+		return err
 	}
 	list := []rolling{}
 	for _, c := range all {

@@ -105,7 +105,7 @@ func (w *watch) run(ctx context.Context, channel string, s publish.Selection) (e
 
 // look returns the standings of all releases that had a rollout, and whether all rollouts are over.
 func (w *watch) look(ctx context.Context) (list []fleet.Standing, over bool, err error) {
-	v, err := read(ctx, w.publisher, w.channel)
+	v, err := w.publisher.View(ctx, w.channel)
 	if err != nil {
 		return nil, false, err
 	}
@@ -126,12 +126,12 @@ func (w *watch) look(ctx context.Context) (list []fleet.Standing, over bool, err
 	return list, len(rolling) == 0, err
 }
 
-func (w *watch) findWithdrawn(ctx context.Context, v publish.Version) error {
-	var images []string
+func (w *watch) findWithdrawn(ctx context.Context, v *publish.View) error {
+	images := []string{}
 	for _, r := range w.releases {
 		images = append(images, r.Image)
 	}
-	pages, err := w.publisher.Pages(ctx, v, images...)
+	pages, err := v.Pages(ctx, images...)
 	for _, r := range w.releases {
 		for _, is := range pages[r.Image].Releases {
 			if is.Digest.String() == r.Digest && is.Withdrawn != nil {
@@ -143,8 +143,8 @@ func (w *watch) findWithdrawn(ctx context.Context, v publish.Version) error {
 }
 
 // rolling returns the rollouts of the selection; none if they are over.
-func (w *watch) rolling(ctx context.Context, v publish.Version) ([]catalog.Change, error) {
-	all, err := w.publisher.Rolling(ctx, v, w.selection)
+func (w *watch) rolling(ctx context.Context, v *publish.View) ([]catalog.Change, error) {
+	all, err := v.Rolling(ctx, w.selection)
 	if e, is := errors.AsType[*publish.Error](err); is && e.Kind == publish.KindImage && len(w.releases) > 0 {
 		return nil, nil
 	}
@@ -213,7 +213,7 @@ func (w *watch) stop(ctx context.Context, why string) error {
 
 // pause pauses the rollouts of the selection, and returns their number.
 func (w *watch) pause(ctx context.Context, why string, dryRun bool) (int, error) {
-	v, err := read(ctx, w.publisher, w.channel)
+	v, err := w.publisher.View(ctx, w.channel)
 	if err != nil {
 		return 0, err
 	}
@@ -225,9 +225,8 @@ func (w *watch) pause(ctx context.Context, why string, dryRun bool) (int, error)
 	if err != nil || len(running) == 0 {
 		return 0, err
 	}
-	_, err = w.publisher.Change(ctx, publish.Request{
-		Channel: w.channel, Do: catalog.ActionPromote, Frozen: true, DryRun: dryRun,
-		Changes: w.publisher.Steered(running, publish.Steer{Pause: true}), Reason: outside.Line(outside.Text(why), maxWhy),
+	_, err = w.publisher.Change(ctx, w.channel, publish.Roll(w.selection, publish.Steer{Pause: true}), publish.How{
+		DryRun: dryRun, Reason: outside.Line(outside.Text(why), maxWhy),
 	})
 	return len(running), err
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/cli"
 )
@@ -43,17 +42,7 @@ Exit status: 0 published, 3 all of them are withdrawn for this reason already.`,
 			if err != nil {
 				return err
 			}
-			v, err := p.Read(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			changes, err := p.Withdrawn(cmd.Context(), v, w)
-			if err != nil {
-				return err
-			}
-			return a.change(cmd.Context(), p, publish.Request{
-				Channel: args[0], Do: catalog.ActionWithdraw, Changes: changes,
-			})
+			return a.change(cmd.Context(), p, args[0], publish.Withdraw(w), publish.How{})
 		},
 	}
 	cmd.Flags().StringVar(&w.Set, "set", "", "all releases of this set")

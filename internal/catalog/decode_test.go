@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
 )
 
 func hex8(n int) string { return fmt.Sprintf("%08x", n) }
@@ -38,7 +39,7 @@ func packed(t require.TestingT, text string) []byte {
 func TestPagesAreDecodedAsEncoded(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		s, _ := catalog.Fold(catalog.State{}, drawOps(t)...)
+		s, _ := ops.Fold(ops.State{}, drawOps(t)...)
 		for image, page := range s.Pages {
 			data, err := page.Encode()
 			require.NoError(t, err)
@@ -147,9 +148,12 @@ func TestTextsOfWithdrawals(t *testing.T) {
 
 func manifest() catalog.Manifest {
 	return catalog.Manifest{
-		Name: "registry.example.com/catalog", Channel: "prod", Version: 31, Created: noon, Expires: noon.Add(24 * time.Hour),
-		Previous: digest.FromString("30"), Merged: []string{opTag(1), opTag(2)}, Refreshed: opTag(2),
-		Frozen: noon.Add(time.Hour), Freeze: opTag(1),
+		Name: "registry.example.com/catalog", Channel: "prod", Version: 31, Created: noon,
+		Previous: digest.FromString("30"), Merged: []string{opTag(1), opTag(2)},
+		Times: catalog.Times{
+			Expires: noon.Add(24 * time.Hour), Refreshed: catalog.Mark{Op: opTag(2), Turn: 5},
+			Frozen: noon.Add(time.Hour), Freeze: catalog.Mark{Op: opTag(1), Turn: 4}, Turn: 7,
+		},
 		Log:   []catalog.BlobRef{{Digest: digest.FromString("log"), Size: 30}, {Digest: digest.FromString("later"), Size: 20}},
 		Ops:   catalog.BlobRef{Digest: digest.FromString("ops"), Size: 20},
 		Pages: []catalog.PageRef{{Image: velum, Digest: digest.FromString("page"), Size: 100}},
@@ -321,26 +325,19 @@ func TestTags(t *testing.T) {
 	require.NoError(t, catalog.CheckChannel("stage.2_x-y"))
 }
 
-// Two ops of one second are in the order in which somebody asked for them, and a clock that was
-// once ahead takes no later op its effect.
-func TestOpTagsSortInTheOrderInWhichTheyAreMade(t *testing.T) {
+// The tag of an op has its channel and its time. No two are equal, and they need no order.
+func TestOpTagsHaveTheirChannelAndTheirTime(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		last := ""
-		for range 20 {
-			now := noon.Add(time.Duration(rapid.Int64Range(-3e9, 3e9).Draw(t, "now")))
-			tag := catalog.NewOpTag("prod-x", now, last)
-			channel, ok := catalog.OpChannel(tag)
-			require.True(t, ok, tag)
-			require.Equal(t, "prod-x", channel)
-			require.Greater(t, tag, last)
-			last = tag
-		}
-	})
-	end := "op-prod-20261122T115959Z-ffff00000000"
-	assert.Regexp(t, "^op-prod-20261122T120000Z-0000[0-9a-f]{8}$", catalog.NewOpTag("prod", noon.Add(-time.Hour), end))
-	assert.Regexp(t, "^op-prod-20261122T120000Z-0000[0-9a-f]{8}$", catalog.NewOpTag("prod", noon, ""))
-	assert.Regexp(t, "^op-prod-20261122T120000Z-ff[0-9a-f]{10}$", catalog.NewOpTag("prod", noon.Add(time.Second-time.Nanosecond), ""))
+	seen := map[string]bool{}
+	for range 100 {
+		tag := catalog.NewOpTag("prod-x", noon)
+		channel, ok := catalog.OpChannel(tag)
+		require.True(t, ok, tag)
+		require.Equal(t, "prod-x", channel)
+		require.Equal(t, noon, catalog.Op{Tag: tag}.At())
+		require.False(t, seen[tag])
+		seen[tag] = true
+	}
 }
 
 func TestListsOfOps(t *testing.T) {
@@ -365,13 +362,16 @@ func TestListsOfOps(t *testing.T) {
 
 func TestOpManifests(t *testing.T) {
 	t.Parallel()
-	data, err := catalog.OpManifest([]byte(`{"op":1}`), "c2ln")
-	require.NoError(t, err)
-	op, signature, err := catalog.ReadOpManifest(data)
-	require.NoError(t, err)
-	assert.JSONEq(t, `{"op":1}`, string(op))
-	assert.Equal(t, "c2ln", signature)
-	data, _, err = manifest().Encode()
+	for _, want := range [][]string{nil, {"c2ln"}, {"c2ln", "b3RoZXI=", "bW9yZQ=="}} {
+		data, err := catalog.OpManifest([]byte(`{"op":1}`), want...)
+		require.NoError(t, err)
+		op, signatures, err := catalog.ReadOpManifest(data)
+		require.NoError(t, err)
+		assert.JSONEq(t, `{"op":1}`, string(op))
+		assert.Equal(t, len(want), len(signatures))
+		assert.Subset(t, signatures, want)
+	}
+	data, _, err := manifest().Encode()
 	require.NoError(t, err)
 	_, _, err = catalog.ReadOpManifest(data)
 	assert.True(t, isErrorOf(err, catalog.KindFormat), "%v", err)
@@ -415,14 +415,14 @@ func TestLogs(t *testing.T) {
 	for n := range 12 {
 		op := catalog.Op{
 			Tag: opTag(n), Name: "registry.example.com/catalog", Channel: "prod", Do: catalog.ActionAdd, By: "anna",
-			Sets: map[string][]string{"a": {velum + ":1"}}, SignedBy: "sha256:1",
+			Sets: map[string][]string{"a": {velum + ":1"}}, SignedBy: []string{"sha256:1"},
 		}
 		for m := range 4000 {
 			r := build(m)
 			r.Members = []string{velum + ":1"}
 			op.Changes = append(op.Changes, catalog.Change{Image: velum, Release: r})
 		}
-		entries = append(entries, catalog.NewEntry(op, uint64(n+1)))
+		entries = append(entries, catalog.NewEntry(op, uint64(n+1), noon))
 	}
 	parts, err := catalog.NewLog(entries...)
 	require.NoError(t, err)
@@ -455,7 +455,7 @@ func TestLogs(t *testing.T) {
 func FuzzLog(f *testing.F) {
 	parts, err := catalog.NewLog(catalog.NewEntry(catalog.Op{
 		Tag: opTag(1), Name: "registry.example.com/catalog", Channel: "prod", Do: catalog.ActionRefresh,
-	}, 1))
+	}, 1, noon))
 	require.NoError(f, err)
 	f.Add([]byte(parts[0]))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -603,11 +603,11 @@ func FuzzReadOpManifest(f *testing.F) {
 	require.NoError(f, err)
 	f.Add(data)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		op, signature, err := catalog.ReadOpManifest(data)
+		op, signatures, err := catalog.ReadOpManifest(data)
 		if err != nil {
 			return
 		}
-		again, err := catalog.OpManifest(op, signature)
+		again, err := catalog.OpManifest(op, signatures...)
 		require.NoError(t, err)
 		got, _, err := catalog.ReadOpManifest(again)
 		require.NoError(t, err)
@@ -634,7 +634,7 @@ func FuzzTags(f *testing.F) {
 	f.Add("prod-v00000031")
 	f.Fuzz(func(t *testing.T, tag string) {
 		if channel, ok := catalog.OpChannel(tag); ok {
-			next := catalog.NewOpTag(channel, time.Time{}, tag)
+			next := catalog.NewOpTag(channel, time.Time{})
 			require.True(t, catalog.IsOpTag(next), next)
 			require.Error(t, catalog.CheckChannel(tag))
 		}

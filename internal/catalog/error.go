@@ -42,6 +42,9 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// NewError returns an error of a kind.
+func NewError(kind Kind, format string, args ...any) *Error { return newError(kind, format, args...) }
+
 func newError(kind Kind, format string, args ...any) *Error {
 	return &Error{Kind: kind, Text: outside.Text(fmt.Sprintf(format, args...))}
 }

@@ -20,12 +20,16 @@ type Entry struct {
 
 	At      time.Time `json:"at"`      // when the publisher asked for it, by its clock
 	Version uint64    `json:"version"` // the first version that has the op
-	// Key is the fingerprint of the key that signed the op; empty: none did, or no publisher has checked it.
-	Key string `json:"key,omitempty"`
+	// Published is when that version was made, by the clock of who published it; zero: an older publisher did.
+	Published time.Time `json:"published,omitzero"`
+	// Key is the fingerprint of a key that signed the op, and Keys are all, if several did; empty: none did, as for an op
+	// that the signers of the version asked for, or no publisher has checked it.
+	Key  string   `json:"key,omitempty"`
+	Keys []string `json:"keys,omitempty"`
 }
 
 // NewEntry returns the entry of an op that a version folds.
-func NewEntry(op Op, version uint64) Entry {
+func NewEntry(op Op, version uint64, published time.Time) Entry {
 	changes := make([]Change, 0, len(op.Changes))
 	for _, c := range op.Changes {
 		r := c.Release
@@ -34,7 +38,14 @@ func NewEntry(op Op, version uint64) Entry {
 		}})
 	}
 	op.Changes, op.Sets = changes, nil
-	return Entry{Op: op, At: opTimeOf(op.Tag), Version: version, Key: op.SignedBy}
+	e := Entry{Op: op, At: opTimeOf(op.Tag), Version: version, Published: published}
+	if len(op.SignedBy) > 0 {
+		e.Key = op.SignedBy[0]
+	}
+	if len(op.SignedBy) > 1 {
+		e.Keys = op.SignedBy
+	}
+	return e
 }
 
 // Log is a part of a log before it is packed: entries as JSON, one in a line.

@@ -4,6 +4,7 @@ package catalog
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,6 +43,7 @@ const (
 	annotationRefresh  = "org.kubic.image-catalog.refreshed"
 	annotationFrozen   = "org.kubic.image-catalog.frozen"
 	annotationFreeze   = "org.kubic.image-catalog.freeze"
+	annotationTurns    = "org.kubic.image-catalog.turns"
 )
 
 // Manifest is one version of a channel.
@@ -50,7 +52,7 @@ type Manifest struct {
 	Channel string
 	Version uint64 // from 1
 	Created time.Time
-	Expires time.Time // zero: never
+	Times
 	// Previous is the digest of the version before; empty: it is the first.
 	Previous digest.Digest
 	// Merged are the tags of the ops that this version is the first to have, sorted; of more
@@ -58,17 +60,48 @@ type Manifest struct {
 	Merged []string
 	// Ops is the list of all folded ops that still have their tags. Only publishers read it. Empty: there are none.
 	// See EncodeOps.
-	Ops BlobRef
-	// Refreshed is the tag of the op that set Expires; empty: none did.
-	Refreshed string
-	// Frozen is until when publishers refuse to add and to promote; zero: the channel is not frozen.
-	Frozen time.Time
-	// Freeze is the tag of the op that set Frozen; empty: none did.
-	Freeze string
-	Log    []BlobRef // the parts of the channel's log, the oldest first
-	Pages  []PageRef // sorted by image
+	Ops   BlobRef
+	Log   []BlobRef // the parts of the channel's log, the oldest first
+	Pages []PageRef // sorted by image
 	// Shards replace Pages in a decoded manifest with many images; sorted. See Join.
 	Shards []ShardRef
+}
+
+// Times are until when a version of a channel is valid, and its channel frozen, and what orders later ops.
+type Times struct {
+	Expires   time.Time // zero: never
+	Refreshed Mark      // the op that set Expires
+	// Frozen is until when publishers refuse to add and to promote; zero: the channel is not frozen.
+	Frozen time.Time
+	Freeze Mark // the op that set Frozen
+	// Turn is the highest turn of the ops that were folded; 0: all are of older publishers.
+	Turn uint64
+}
+
+// turns returns the annotation with the turns; empty: all are zero.
+func (t Times) turns() string {
+	if t.Turn == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d,%d,%d", t.Turn, t.Refreshed.Turn, t.Freeze.Turn)
+}
+
+// setTurns reads what turns writes.
+func (t *Times) setTurns(text string) (err error) {
+	if text == "" {
+		return nil
+	}
+	parts := strings.Split(text, ",")
+	into := []*uint64{&t.Turn, &t.Refreshed.Turn, &t.Freeze.Turn}
+	if len(parts) != len(into) {
+		return newError(KindFormat, "annotation %s: %.40q: want three numbers", annotationTurns, text)
+	}
+	for n, part := range parts {
+		if *into[n], err = strconv.ParseUint(part, 10, 53); err != nil {
+			return wrap(KindFormat, err, "annotation %s", annotationTurns)
+		}
+	}
+	return nil
 }
 
 // BlobRef refers to a blob.
@@ -98,8 +131,9 @@ func (m Manifest) Encode() ([]byte, digest.Digest, error) {
 	}
 	for key, value := range map[string]string{
 		annotationExpires: formatTime(m.Expires), annotationPrevious: m.Previous.String(),
-		annotationMerged: strings.Join(m.Merged, ","), annotationRefresh: m.Refreshed,
-		annotationFrozen: formatTime(m.Frozen), annotationFreeze: m.Freeze,
+		annotationMerged: strings.Join(m.Merged, ","), annotationRefresh: m.Refreshed.Op,
+		annotationFrozen: formatTime(m.Frozen), annotationFreeze: m.Freeze.Op,
+		annotationTurns: m.turns(),
 	} {
 		if value != "" {
 			notes[key] = value
@@ -162,9 +196,9 @@ func DecodeManifest(data []byte) (Manifest, error) {
 	}
 	m := Manifest{
 		Name: doc.Annotations[annotationName], Channel: doc.Annotations[annotationChannel],
-		Previous: digest.Digest(doc.Annotations[annotationPrevious]), Refreshed: doc.Annotations[annotationRefresh],
-		Freeze: doc.Annotations[annotationFreeze],
+		Previous: digest.Digest(doc.Annotations[annotationPrevious]),
 	}
+	m.Refreshed.Op, m.Freeze.Op = doc.Annotations[annotationRefresh], doc.Annotations[annotationFreeze]
 	if merged := doc.Annotations[annotationMerged]; merged != "" {
 		m.Merged = strings.Split(merged, ",")
 	}
@@ -178,6 +212,9 @@ func DecodeManifest(data []byte) (Manifest, error) {
 		return Manifest{}, err
 	}
 	if m.Frozen, err = parseTime(doc.Annotations, annotationFrozen); err != nil {
+		return Manifest{}, err
+	}
+	if err = m.setTurns(doc.Annotations[annotationTurns]); err != nil {
 		return Manifest{}, err
 	}
 	for _, l := range doc.Layers {
@@ -221,10 +258,10 @@ func (m Manifest) check() error {
 		return newError(KindFormat, "annotation %s: %d: want 1 to %d", annotationVersion, m.Version, uint64(MaxVersion))
 	case m.Previous != "" && m.Previous.Validate() != nil:
 		return newError(KindFormat, "annotation %s: %.40q is no digest", annotationPrevious, string(m.Previous))
-	case m.Refreshed != "" && !IsOpTag(m.Refreshed):
-		return newError(KindFormat, "annotation %s: %.40q is not the tag of an op", annotationRefresh, m.Refreshed)
-	case m.Freeze != "" && !IsOpTag(m.Freeze):
-		return newError(KindFormat, "annotation %s: %.40q is not the tag of an op", annotationFreeze, m.Freeze)
+	case m.Refreshed.Op != "" && !IsOpTag(m.Refreshed.Op):
+		return newError(KindFormat, "annotation %s: %.40q is not the tag of an op", annotationRefresh, m.Refreshed.Op)
+	case m.Freeze.Op != "" && !IsOpTag(m.Freeze.Op):
+		return newError(KindFormat, "annotation %s: %.40q is not the tag of an op", annotationFreeze, m.Freeze.Op)
 	case len(m.Merged) > maxMerged:
 		return newError(KindTooLarge, "annotation %s: more than %d ops", annotationMerged, maxMerged)
 	case len(m.Pages) > MaxImages:

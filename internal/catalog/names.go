@@ -82,36 +82,11 @@ func SignedDigest(tag string) (digest.Digest, bool) {
 }
 
 // NewOpTag returns a tag for an op that a publisher asks for now, as
-// "op-prod-20261122T095500Z-9f2c41aa03b7": the channel, the second, the fraction of the second
-// in 1/65536, and 32 random bits. The tags of a channel sort by time. last is the channel's
-// newest op, or empty: the new one sorts after it, whatever the clock says.
-func NewOpTag(channel string, now time.Time, last string) string {
-	now = now.UTC()
-	second, tick := now.Truncate(time.Second), uint16(now.Nanosecond()/tickLength)
-	if _, at, ok := splitOpTag(last); ok && at >= opClock(second, tick) {
-		second, tick = nextTick(at)
-	}
-	random := make([]byte, 4)
+// "op-prod-20261122T095500Z-9f2c41aa03b7": the channel, the second, and 48 random bits. The time is for people.
+func NewOpTag(channel string, now time.Time) string {
+	random := make([]byte, 6)
 	_, _ = rand.Read(random) // it never fails
-	return opPrefix + channel + "-" + opClock(second, tick) + hex.EncodeToString(random)
-}
-
-// tickLength is 1/65536 of a second, in nanoseconds.
-const tickLength = 1_000_000_000/(1<<16) + 1
-
-// opClock is the part of an op's tag that says when.
-func opClock(second time.Time, tick uint16) string {
-	return fmt.Sprintf("%s-%04x", second.Format(opTime), tick)
-}
-
-// nextTick returns the tick after a clock that splitOpTag has returned.
-func nextTick(clock string) (time.Time, uint16) {
-	second, _ := time.Parse(opTime, clock[:len(opTime)])
-	tick, _ := strconv.ParseUint(clock[len(opTime)+1:], 16, 16)
-	if tick == 1<<16-1 {
-		return second.Add(time.Second), 0
-	}
-	return second, uint16(tick) + 1
+	return opPrefix + channel + "-" + now.UTC().Format(opTime) + "-" + hex.EncodeToString(random)
 }
 
 // OpChannel returns the channel of an op's tag; ok is false for other tags.
@@ -128,26 +103,22 @@ func IsOpTag(tag string) bool {
 
 // opTimeOf returns when the op of a tag was asked for, in seconds.
 func opTimeOf(tag string) time.Time {
-	_, clock, ok := splitOpTag(tag)
-	if !ok {
-		return time.Time{}
-	}
-	at, _ := time.Parse(opTime, clock[:len(opTime)])
+	_, at, _ := splitOpTag(tag)
 	return at
 }
 
-// splitOpTag returns the channel of an op's tag, and the part that says when.
-func splitOpTag(tag string) (channel, clock string, ok bool) {
-	const clockLength, tail = len(opTime) + len("-0000"), len("-") + len(opTime) + len("-000000000000")
+// splitOpTag returns the channel of an op's tag, and when the op was asked for.
+func splitOpTag(tag string) (channel string, at time.Time, ok bool) {
+	const tail = len("-") + len(opTime) + len("-000000000000")
 	rest, is := strings.CutPrefix(tag, opPrefix)
 	if !is || len(rest) <= tail || len(rest) > tail+maxChannel || rest[len(rest)-tail] != '-' {
-		return "", "", false
+		return "", time.Time{}, false
 	}
 	channel, rest = rest[:len(rest)-tail], rest[len(rest)-tail+1:]
-	_, errTime := time.Parse(opTime, rest[:len(opTime)])
+	at, errTime := time.Parse(opTime, rest[:len(opTime)])
 	digits := rest[len(opTime)+1:]
 	if errTime != nil || rest[len(opTime)] != '-' || strings.Trim(digits, "0123456789abcdef") != "" || !isPlain(channel) {
-		return "", "", false
+		return "", time.Time{}, false
 	}
-	return channel, rest[:clockLength], true
+	return channel, at, true
 }

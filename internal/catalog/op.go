@@ -3,6 +3,7 @@
 package catalog
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -24,8 +25,9 @@ const (
 // annotationOp is the annotation that has the op, annotationOpSignature the one with the
 // signature over it, in base64.
 const (
-	annotationOp          = "org.kubic.image-catalog.op"
-	annotationOpSignature = "org.kubic.image-catalog.signature"
+	annotationOp           = "org.kubic.image-catalog.op"
+	annotationOpSignature  = "org.kubic.image-catalog.signature"
+	annotationOpSignatures = "org.kubic.image-catalog.signatures" // those of further keys, separated by spaces
 )
 
 // Action is what an op asks for.
@@ -43,10 +45,17 @@ const (
 // Op is a change of a channel that a publisher asks for. Its signature covers all fields, so
 // that it cannot be asked for again in another catalog, or later.
 type Op struct {
-	Tag     string    `json:"op"`   // its tag in the catalog's repository
-	Name    string    `json:"name"` // of the catalog, as in Manifest
-	Channel string    `json:"channel"`
-	Do      Action    `json:"do"`
+	Tag     string `json:"op"`   // its tag in the catalog's repository
+	Name    string `json:"name"` // of the catalog, as in Manifest
+	Channel string `json:"channel"`
+	Do      Action `json:"do"`
+	// Turn orders the ops of a channel: it is above that of each op that its publisher knew. Ops of one turn were asked
+	// for at the same time, and are ordered by their tags. 0: an older publisher asked for it.
+	Turn uint64 `json:"turn,omitempty"`
+	// Again has a promote offer releases although they are withdrawn.
+	Again bool `json:"again,omitempty"`
+	// Calm says that the op lets nodes do less, not more, so that it counts while the channel is frozen, too.
+	Calm    bool      `json:"calm,omitempty"`
 	Changes []Change  `json:"changes,omitempty"` // of all actions but refresh
 	Expires time.Time `json:"expires,omitzero"`  // of refresh; zero: never
 	Until   time.Time `json:"until,omitzero"`    // of freeze; zero: the channel is not frozen any more
@@ -57,9 +66,26 @@ type Op struct {
 	Reason string `json:"reason,omitempty"`
 	// Sets are the members of the sets of its releases; see Release.Members, which changes leave out.
 	Sets map[string][]string `json:"sets,omitempty"`
-	// SignedBy is the fingerprint of the key that signed the op. Whoever reads an op sets it; it is not encoded.
-	SignedBy string `json:"-"`
+	// SignedBy are the fingerprints of the keys that signed the op. Whoever reads an op sets them; they are not encoded.
+	SignedBy []string `json:"-"`
 }
+
+// Mark names an op in the order of a channel's ops.
+type Mark struct {
+	Op   string `json:"op,omitempty"`
+	Turn uint64 `json:"turn,omitempty"`
+}
+
+// Mark returns the place of the op.
+func (o Op) Mark() Mark { return Mark{Op: o.Tag, Turn: o.Turn} }
+
+// Compare orders marks: by their turns, then by their tags. No mark is before all others.
+func (m Mark) Compare(other Mark) int {
+	return cmp.Or(cmp.Compare(m.Turn, other.Turn), strings.Compare(m.Op, other.Op))
+}
+
+// At returns when the op was asked for, by the clock of its publisher.
+func (o Op) At() time.Time { return opTimeOf(o.Tag) }
 
 // Change is what an op asks for one release.
 type Change struct {
@@ -82,12 +108,17 @@ func (o Op) Encode() ([]byte, error) {
 	return out, err
 }
 
-// OpManifest returns the OCI manifest that has an encoded op, with the signature over it in
-// base64; empty: it is not signed.
-func OpManifest(op []byte, signature string) ([]byte, error) {
+// maxSignatures is how many signatures of an op are read.
+const maxSignatures = 64
+
+// OpManifest returns the OCI manifest that has an encoded op, with the signatures over it in base64.
+func OpManifest(op []byte, signatures ...string) ([]byte, error) {
 	notes := map[string]string{annotationOp: string(op)}
-	if signature != "" {
-		notes[annotationOpSignature] = signature
+	if len(signatures) > 0 {
+		notes[annotationOpSignature] = signatures[0]
+	}
+	if len(signatures) > 1 {
+		notes[annotationOpSignatures] = strings.Join(signatures[1:], " ")
 	}
 	return json.Marshal(ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
@@ -95,16 +126,20 @@ func OpManifest(op []byte, signature string) ([]byte, error) {
 	})
 }
 
-// ReadOpManifest returns the encoded op of an OCI manifest, and the signature in base64.
-func ReadOpManifest(data []byte) (op []byte, signature string, err error) {
+// ReadOpManifest returns the encoded op of an OCI manifest, and the signatures in base64.
+func ReadOpManifest(data []byte) (op []byte, signatures []string, err error) {
 	doc, err := unmarshalOCI(data, ocimanifest.NewBounds())
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	if doc.ArtifactType != OpArtifactType {
-		return nil, "", newError(KindFormat, "artifact type %q: want %s", doc.ArtifactType, OpArtifactType)
+		return nil, nil, newError(KindFormat, "artifact type %q: want %s", doc.ArtifactType, OpArtifactType)
 	}
-	return []byte(doc.Annotations[annotationOp]), doc.Annotations[annotationOpSignature], nil
+	signatures = strings.Fields(doc.Annotations[annotationOpSignature] + " " + doc.Annotations[annotationOpSignatures])
+	if len(signatures) > maxSignatures {
+		return nil, nil, newError(KindTooLarge, "more than %d signatures", maxSignatures)
+	}
+	return []byte(doc.Annotations[annotationOp]), signatures, nil
 }
 
 // DecodeOp decodes the op of a tag and checks all of it.
@@ -175,6 +210,9 @@ func (o Op) check() error {
 	}
 	if channel, ok := OpChannel(o.Tag); !ok || channel != o.Channel {
 		return newError(KindFormat, "tag %.120q: not the tag of an op of channel %s", o.Tag, o.Channel)
+	}
+	if o.Turn > MaxVersion {
+		return newError(KindFormat, "turn %d: want at most %d", o.Turn, uint64(MaxVersion))
 	}
 	if len(o.Changes) > MaxChanges {
 		return newError(KindTooLarge, "more than %d changes", MaxChanges)

@@ -9,7 +9,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
+	"sync"
 
 	"github.com/opencontainers/go-digest"
 
@@ -50,13 +52,19 @@ func (p Page) Encode() ([]byte, error) {
 	return out, err
 }
 
+// packers are writers of gzip, which are large and are used again.
+var packers = sync.Pool{New: func() any {
+	packer, _ := gzip.NewWriterLevel(io.Discard, gzip.BestCompression) // the level is valid
+	return packer
+}}
+
 // pack compresses text. Equal texts have equal bytes.
 func pack(text []byte) ([]byte, error) {
 	var out bytes.Buffer
-	packer, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
-	if err == nil {
-		_, err = packer.Write(text)
-	}
+	packer := packers.Get().(*gzip.Writer) //nolint:forcetypeassert // nothing else is stored
+	defer packers.Put(packer)
+	packer.Reset(&out)
+	_, err := packer.Write(text)
 	if err == nil {
 		err = packer.Close()
 	}
@@ -135,9 +143,9 @@ func (p Page) check() error {
 	return nil
 }
 
-// trimmed returns the page with the newest releases first, and without those that it does not
+// Trimmed returns the page with the newest releases first, and without those that it does not
 // keep.
-func (p Page) trimmed() Page {
+func (p Page) Trimmed() Page {
 	sorted := slices.Clone(p.Releases)
 	slices.SortStableFunc(sorted, newestFirst)
 	followed := map[string]bool{} // versions of each name

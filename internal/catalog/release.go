@@ -40,11 +40,17 @@ type Release struct {
 	Withdrawn *Withdrawal `json:"withdrawn,omitempty"` // nil: it is offered
 	// Critical are the names of fields that a reader must know to use the release.
 	Critical []string `json:"critical,omitempty"`
-	// Op is the tag of the op that changed the release last.
-	Op string `json:"op,omitempty"`
+	// Op is the op that gave the release its set and its rollout last, and Turn that op's turn; an add leaves none.
+	Op   string `json:"op,omitempty"`
+	Turn uint64 `json:"turn,omitempty"`
+	// Again is the last op that offered the release although it was withdrawn; nil: there was none.
+	Again *Mark `json:"again,omitempty"`
 	// Unknown are the fields that this package does not know.
 	Unknown map[string]json.RawMessage `json:"-"`
 }
+
+// Offered returns the mark of the op that gave the release its set and its rollout.
+func (r Release) Offered() Mark { return Mark{Op: r.Op, Turn: r.Turn} }
 
 // Rollout spreads a release over the nodes: each applies it at a time of its own.
 type Rollout struct {
@@ -128,10 +134,12 @@ type Withdrawal struct {
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason"`
 	To     string    `json:"to,omitempty"` // long tag to run instead
+
+	Mark // the op that withdrew the release; none in catalogs of older publishers
 }
 
 // fields are the names of the fields of Release.
-var fields = []string{"tag", "digest", "created", "set", "members", "rollout", "withdrawn", "critical", "op"}
+var fields = []string{"tag", "digest", "created", "set", "members", "rollout", "withdrawn", "critical", "op", "turn", "again"}
 
 // plain is a Release without methods.
 type plain Release
@@ -225,7 +233,7 @@ func (r Release) checkMembers() error {
 }
 
 func checkMembers(of string, members []string) error {
-	if !areFew(members) {
+	if !AreFew(members) {
 		return newError(KindTooLarge, "%s: members: more than %d of them, or %d bytes", of, maxMembers, MaxMembers)
 	}
 	for n, m := range members {
@@ -237,8 +245,8 @@ func checkMembers(of string, members []string) error {
 	return nil
 }
 
-// areFew reports whether a page has space for members.
-func areFew(members []string) bool {
+// AreFew reports whether a page has space for members.
+func AreFew(members []string) bool {
 	size := 0
 	for _, m := range members {
 		size += len(m)
@@ -252,10 +260,15 @@ func (r Release) checkMarks() error {
 		return newError(KindFormat, "%s: rollout: want a time, and 0 to %d hours, within the years 1 to 9998",
 			r.Tag, MaxHours)
 	}
+	if r.Again != nil && !IsOpTag(r.Again.Op) {
+		return newError(KindFormat, "%s: again: %.40q: not the tag of an op", r.Tag, r.Again.Op)
+	}
 	w := r.Withdrawn
 	switch {
 	case w == nil:
 		return nil
+	case w.Op != "" && !IsOpTag(w.Op):
+		return newError(KindFormat, "%s: withdrawn: op %.40q: not the tag of an op", r.Tag, w.Op)
 	case w.Reason == "" || outside.Line(w.Reason, maxReason) != w.Reason:
 		return newError(KindFormat, "%s: withdrawn: want a reason of at most %d printable bytes", r.Tag, maxReason)
 	case !w.At.Equal(outside.Time(w.At)):

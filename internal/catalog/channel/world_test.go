@@ -149,7 +149,7 @@ func version(v uint64, n int) (catalog.Manifest, []catalog.Page) {
 	}
 	more := catalog.Page{Image: other, Releases: []catalog.Release{{Tag: "1-rev1-build1.1", Digest: digest.FromString("other")}}}
 	return catalog.Manifest{
-		Name: name, Channel: "prod", Version: v, Created: noon, Expires: noon.Add(time.Hour),
+		Name: name, Channel: "prod", Version: v, Created: noon, Times: catalog.Times{Expires: noon.Add(time.Hour)},
 	}, []catalog.Page{more, page}
 }
 

@@ -15,6 +15,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -121,7 +122,7 @@ func readLine(r *bufio.Reader) (line string, isLong bool, err error) {
 func (p *Publisher) Added(ctx context.Context, wanted []Wanted, on []ocispec.Platform) ([]catalog.Change, error) {
 	changes, errs := make([]catalog.Change, len(wanted)), make([]error, len(wanted))
 	var done atomic.Int64
-	err := each(ctx, wanted, func(ctx context.Context, n int, w Wanted) error {
+	err := each(ctx, p.jobs, wanted, func(ctx context.Context, n int, w Wanted) error {
 		if w.Err != nil {
 			errs[n] = w.Err
 			return nil //nolint:nilerr // one bad image hides no other
@@ -141,7 +142,7 @@ func (p *Publisher) Added(ctx context.Context, wanted []Wanted, on []ocispec.Pla
 		if err := errs[n]; err != nil {
 			wrong = append(wrong, Line{Number: w.Line, Text: w.Text, Err: err})
 		} else if other, twice := byTag[w.Image.String()]; twice && other.Set != w.Set {
-			err = refuse(KindInput, w.Image.String(), "given twice, in %s and in %s", setName(other.Set), setName(w.Set))
+			err = refuse(KindInput, w.Image.String(), "given twice, in %s and in %s", ops.SetName(other.Set), ops.SetName(w.Set))
 			wrong = append(wrong, Line{Number: w.Line, Text: w.Text, Err: err})
 		}
 		byTag[w.Image.String()] = w

@@ -39,16 +39,13 @@ func (r *rig) removeTag(tag string) {
 	require.NoError(r.t, remote.Delete(ref))
 }
 
-// ops returns the tags of ops.
-func (r *rig) ops() []string {
+// newestOp returns the tag of the op that only the newest version of a channel has.
+func (r *rig) newestOp(channel string) string {
 	r.t.Helper()
-	var out []string
-	for _, tag := range r.tags() {
-		if catalog.IsOpTag(tag) {
-			out = append(out, tag)
-		}
-	}
-	return out
+	m, err := catalog.DecodeManifest(r.manifest(channel))
+	require.NoError(r.t, err)
+	require.Len(r.t, m.Merged, 1)
+	return m.Merged[0]
 }
 
 // withdrawn is a channel at version 3, which has withdrawn what version 2 listed.
@@ -60,9 +57,9 @@ func (r *rig) withdrawn(p *publish.Publisher, channel string) {
 	require.NoError(r.t, err)
 	v, err := p.Read(r.t.Context(), channel)
 	require.NoError(r.t, err)
-	gone, err := p.Withdrawn(r.t.Context(), v, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1"})
+	gone, err := withdrawn(r.t.Context(), p, v, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1"})
 	require.NoError(r.t, err)
-	_, err = p.Change(r.t.Context(), publish.Request{Channel: channel, Do: catalog.ActionWithdraw, Changes: gone})
+	_, err = change(r.t.Context(), p, request{Channel: channel, Do: catalog.ActionWithdraw, Changes: gone})
 	require.NoError(r.t, err)
 }
 
@@ -112,8 +109,7 @@ func TestPublisherRefusesAChannelThatWentBack(t *testing.T) {
 			r := newRig(t)
 			sign := func(o *publish.Options) { o.Keys = []*publish.Key{parsedKey(t, private)} }
 			r.withdrawn(r.publisher(sign), channel)
-			ops := r.ops()
-			test.attack(r, ops[len(ops)-1])
+			test.attack(r, r.newestOp(channel))
 			before := r.tags()
 			p := r.publisher(sign)
 			r.push("velum", "two", "4.0.0-rev1-build1.2")
@@ -126,16 +122,16 @@ func TestPublisherRefusesAChannelThatWentBack(t *testing.T) {
 			require.ErrorContains(t, err, test.want)
 			assert.Equal(t, before, r.tags(), "nothing is stored")
 			if name == "the channel hidden" {
-				_, err = p.Change(t.Context(), publish.Request{Channel: channel, Do: catalog.ActionRefresh, New: true})
+				_, err = change(t.Context(), p, request{Channel: channel, Do: catalog.ActionRefresh, New: true})
 				require.ErrorContains(t, err, "the channel went back from 3 to 0")
 				return
 			}
 			assert.Equal(t, publish.KindOlder, kindOf(err), "%v", err)
-			for _, who := range []*publish.Publisher{p, r.publisher(func(o *publish.Options) { o.Trusted = [][]byte{public} })} {
+			for _, who := range []*publish.Publisher{p, r.publisher(func(o *publish.Options) { o.All = [][]byte{public} })} {
 				_, err = who.Current(t.Context(), channel)
 				assert.Equal(t, publish.KindOlder, kindOf(err), "who promotes or mirrors: %v", err)
 			}
-			_, err = p.Change(t.Context(), publish.Request{Channel: channel, Out: t.TempDir()})
+			_, err = change(t.Context(), p, request{Channel: channel, Out: t.TempDir()})
 			assert.Equal(t, publish.KindOlder, kindOf(err), "%v", err)
 			findings, err := p.Verify(t.Context(), channel, false)
 			require.NoError(t, err)
@@ -153,14 +149,14 @@ func TestPublisherRemembersTheHighestVersion(t *testing.T) {
 	with := func(o *publish.Options) { o.Keys, o.State = []*publish.Key{parsedKey(t, private)}, file }
 	r.withdrawn(r.publisher(with), "prod")
 	old := r.manifest("prod-v00000002")
-	ops := r.ops()
+	newest := r.newestOp("prod")
 	r.hide("prod-v00000003")
-	r.hide(ops[len(ops)-1])
+	r.hide(newest)
 	r.put("prod", old)
 	before := r.tags()
-	for _, options := range []func(o *publish.Options){with, func(o *publish.Options) { o.Trusted, o.State = [][]byte{public}, file }} {
+	for _, options := range []func(o *publish.Options){with, func(o *publish.Options) { o.All, o.State = [][]byte{public}, file }} {
 		p := r.publisher(options)
-		_, err := p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionRefresh})
+		_, err := change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionRefresh})
 		assert.Equal(t, publish.KindOlder, kindOf(err), "%v", err)
 		require.ErrorContains(t, err, "the channel went back from 3 to 2")
 		_, err = p.Read(t.Context(), "prod")
@@ -240,7 +236,7 @@ func TestImmutableTagsLeaveOneVersionBehind(t *testing.T) {
 			assert.ElementsMatch(t, tags, r.tags())
 		}
 		immutable = false
-		got, err := p().Change(t.Context(), publish.Request{Channel: "stage"})
+		got, err := change(t.Context(), p(), request{Channel: "stage"})
 		require.NoError(t, err)
 		assert.EqualValues(t, 2, got.Version)
 		assert.Len(t, r.listed(p(), "stage", "velum"), 1)

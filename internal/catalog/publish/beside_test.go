@@ -62,14 +62,14 @@ func TestInitBesideAnotherInit(t *testing.T) {
 		b := &beside{t: t, at: at}
 		b.do = func() {
 			other := r.publisher(nil)
-			_, err := other.Change(t.Context(), publish.Request{Channel: "stage", Do: catalog.ActionRefresh, New: true})
+			_, err := change(t.Context(), other, request{Channel: "stage", Do: catalog.ActionRefresh, New: true})
 			if err != nil {
 				assert.Equal(t, publish.KindExists, kindOf(err), "%v", err)
 			}
 			_, err = r.addSet(other, "stage", "", "velum:"+build(1))
 			assert.NoError(t, err)
 		}
-		_, err := r.publisher(func(o *publish.Options) { o.Store.Transport = b }).Change(t.Context(), publish.Request{
+		_, err := change(t.Context(), r.publisher(func(o *publish.Options) { o.Store.Transport = b }), request{
 			Channel: "stage", Do: catalog.ActionRefresh, New: true,
 		})
 		if err != nil {
@@ -94,14 +94,14 @@ func TestInitBesideAnotherInit(t *testing.T) {
 func TestInitLeavesTheTagToWhoHasBegun(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	request := publish.Request{Channel: "stage", Do: catalog.ActionRefresh, New: true}
+	request := request{Channel: "stage", Do: catalog.ActionRefresh, New: true}
 	var late beside
 	begun := around{op: func() {}, before: map[string]func(){"stage-v00000001": sync.OnceFunc(func() {
 		late = beside{t: t, was: "the op of the other one"}
-		_, err := r.publisher(func(o *publish.Options) { o.Store.Transport = &late }).Change(t.Context(), request)
+		_, err := change(t.Context(), r.publisher(func(o *publish.Options) { o.Store.Transport = &late }), request)
 		assert.NoError(t, err)
 	})}}
-	_, err := r.publisher(func(o *publish.Options) { o.Store.Transport = begun }).Change(t.Context(), request)
+	_, err := change(t.Context(), r.publisher(func(o *publish.Options) { o.Store.Transport = begun }), request)
 	require.NoError(t, err)
 	assert.Positive(t, late.n)
 	findings, err := r.publisher(nil).Verify(t.Context(), "stage", true)

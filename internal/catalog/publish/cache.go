@@ -22,7 +22,8 @@ type cache struct {
 	versions map[digest.Digest]Version
 	blobs    map[digest.Digest][]byte
 	size     int
-	ops      map[string]catalog.Op
+	signers  map[string]string // of versions, by channel and digest
+	ops      map[string]cachedOp
 	tags     map[string]func() ([]string, error) // by repository of images
 }
 
@@ -79,18 +80,41 @@ func (c *cache) addBlob(d digest.Digest, data []byte) {
 	c.blobs[d] = data
 }
 
-func (c *cache) op(tag string) (catalog.Op, bool) {
+// signer returns the key that signed a version, as it was verified for a channel.
+func (c *cache) signer(channel string, d digest.Digest) (key string, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key, ok = c.signers[channel+" "+d.String()]
+	return key, ok
+}
+
+func (c *cache) addSigner(channel string, d digest.Digest, key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.signers == nil {
+		c.signers = map[string]string{}
+	}
+	c.signers[channel+" "+d.String()] = key
+}
+
+// cachedOp is an op that was read, or why it does not count.
+type cachedOp struct {
+	op  catalog.Op
+	why string
+}
+
+func (c *cache) op(tag string) (cachedOp, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	op, ok := c.ops[tag]
 	return op, ok
 }
 
-func (c *cache) addOp(op catalog.Op) {
+func (c *cache) addOp(tag string, op cachedOp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ops == nil {
-		c.ops = map[string]catalog.Op{}
+		c.ops = map[string]cachedOp{}
 	}
-	c.ops[op.Tag] = op
+	c.ops[tag] = op
 }

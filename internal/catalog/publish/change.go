@@ -3,378 +3,295 @@
 package publish
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
 	"github.com/kubic-project/image-update-agent/internal/catalog/store"
 )
 
-// Request is a change of a channel.
-type Request struct {
-	Channel string
-	Do      catalog.Action // empty: only fold what waits
-	Changes []catalog.Change
-	// Again are releases to promote in the same version, also withdrawn ones.
-	Again   []catalog.Change
-	Expires time.Time // of refresh
-	Until   time.Time // of freeze; zero: the channel is not frozen any more
-	Reason  string    // for the log
-	New     bool      // the channel may not exist yet
-	DryRun  bool
-	Out     string // write the next version into this directory, to be signed elsewhere
-	// Withdrawn has promote offer withdrawn releases again; otherwise promote refuses them.
-	Withdrawn bool
-	// Frozen allows the change although the channel is frozen: it makes nodes apply less, not more.
-	Frozen bool
-	// Skipped are releases that were left out of the changes. The result names them.
-	Skipped []Outcome
+const (
+	// changeTime is how long a change may take, rounds how often it publishes at most, and asks how often it is asked
+	// for again because another one came in between.
+	changeTime = 30 * time.Minute
+	rounds     = 24
+	asks       = 3
+	// maxPatience is how often a publisher waits for another one to fold its op, or to name the channel after a version.
+	maxPatience = 3
+)
+
+// Verb makes of a channel what it is asked for: a draft, or why not.
+type Verb func(ctx context.Context, v *View) (Draft, error)
+
+// Draft is what a channel is asked for.
+type Draft struct {
+	Ops      []catalog.Op // with neither tag nor turn; none: nothing is to be done
+	Outcomes []Outcome
 }
 
-// Change changes a channel. It refuses a conflict before anything is written. A change that the
-// channel has already, or that its page would not keep, is no error, and an outcome says so.
-func (p *Publisher) Change(ctx context.Context, r Request) (Result, error) {
-	base, tags, err := p.before(ctx, r)
-	if err != nil {
+// How says how a change is made.
+type How struct {
+	New    bool // the channel may not exist yet
+	DryRun bool
+	Out    string // write the next version into this directory, to be signed elsewhere
+	Reason string // for the log
+}
+
+// Change changes a channel. It stores nothing unless the verb drafts something, and it reports as done what a later
+// reader finds in the channel. If another publisher has asked for something else at the same time, it asks again, and
+// then names what does not hold.
+func (p *Publisher) Change(ctx context.Context, channel string, do Verb, how How) (Result, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, changeTime,
+		refuse(KindTimeout, channel, "not done within %s", changeTime))
+	defer cancel()
+	c := &change{p: p, channel: channel, how: how, do: do, own: map[string]bool{}}
+	got, err := c.run(ctx)
+	if late, ok := errors.AsType[*Error](context.Cause(ctx)); ok && err != nil {
+		return got, late
+	}
+	return got, err
+}
+
+// change is one change of a channel.
+type change struct {
+	p       *Publisher
+	channel string
+	how     How
+	do      Verb
+	keys    keys
+	first   *View           // as the channel was
+	own     map[string]bool // ops that were stored, by tag
+}
+
+func (c *change) run(ctx context.Context) (got Result, err error) {
+	if err := CheckChannel(c.channel); err != nil {
 		return Result{}, err
 	}
-	if err := p.checkFrozen(r, base); err != nil {
+	if c.keys, err = c.p.keysOf(c.channel); err != nil {
 		return Result{}, err
-	}
-	ops, outcomes, err := p.plan(ctx, r, base, tags)
-	if err != nil {
-		return Result{}, err
-	}
-	switch {
-	case r.Out != "":
-		return p.writeOut(ctx, r, ops, outcomes)
-	case r.DryRun:
-		d, err := p.prepare(ctx, r.Channel, r.New, ops...)
-		return d.planned(outcomes, len(ops) > 0), err
-	}
-	if err := p.checkMayWrite(ctx, base); err != nil {
-		return Result{}, err
-	}
-	if base.Digest == "" {
-		if err := p.checkMovable(ctx, r.Channel); err != nil {
-			return Result{}, err
-		}
-	}
-	for _, op := range ops {
-		p.step("storing %s", op.Tag)
-		if err := p.putOp(ctx, op); err != nil {
-			return Result{}, err
-		}
-	}
-	d, err := p.mergeOwn(ctx, r, ops)
-	if err != nil {
-		return Result{}, err
-	}
-	return d.published(outcomes, len(ops) > 0 || d.base.Digest != base.Digest), nil
-}
-
-// checkFrozen refuses to add and to promote while the channel is frozen. What another publisher has begun before may
-// still come.
-func (p *Publisher) checkFrozen(r Request, base Version) error {
-	brings := r.Do == catalog.ActionAdd || r.Do == catalog.ActionPromote
-	if brings && !r.Frozen && p.now().Before(base.Frozen) {
-		return refuse(KindFrozen, r.Channel, "the channel is frozen until %s", base.Frozen.Format(time.RFC3339))
-	}
-	return nil
-}
-
-// before reads the channel and the list of tags.
-func (p *Publisher) before(ctx context.Context, r Request) (Version, []string, error) {
-	base, err := p.Read(ctx, r.Channel)
-	if r.New && isKind(err, KindChannel) {
-		base, err = Version{}, nil
-	} else if err == nil && r.New {
-		err = refuse(KindExists, r.Channel, "the channel exists already, at version %d", base.Version)
-	}
-	if err != nil {
-		return Version{}, nil, err
-	}
-	tags, err := p.listed(ctx, base, r.Channel)
-	return base, tags, err
-}
-
-// plan returns the ops that a request needs, and the outcome of each change.
-func (p *Publisher) plan(
-	ctx context.Context, r Request, base Version, tags []string,
-) ([]catalog.Op, []Outcome, error) {
-	last := newestOp(r.Channel, base, tags)
-	ops, outcomes, err := p.planPart(ctx, r, base, tags, last)
-	if err != nil || len(r.Again) == 0 {
-		return ops, outcomes, err
-	}
-	for _, op := range ops {
-		last = op.Tag
-	}
-	again := Request{
-		Channel: r.Channel, Do: catalog.ActionPromote, Changes: r.Again, Withdrawn: true, Reason: r.Reason,
-	}
-	more, also, err := p.planPart(ctx, again, base, tags, last)
-	return append(ops, more...), append(outcomes, also...), err
-}
-
-// planPart returns the ops of one action. Ops that wait count as if they were folded already.
-func (p *Publisher) planPart(
-	ctx context.Context, r Request, base Version, tags []string, last string,
-) ([]catalog.Op, []Outcome, error) {
-	state, waiting, err := p.upcoming(ctx, r, base, tags)
-	if err != nil {
-		return nil, nil, err
-	}
-	former, err := p.former(ctx, r, base, state, waiting)
-	if err != nil {
-		return nil, nil, err
-	}
-	a, err := ask(r, state, former)
-	if err != nil {
-		return nil, nil, err
-	}
-	newTag := func(last string) string { return catalog.NewOpTag(r.Channel, p.now(), last) }
-	op := catalog.Op{
-		Tag: newTag(last), Name: p.name, Channel: r.Channel,
-		Do: a.do, Changes: a.changes, Expires: r.Expires, Until: r.Until, Sets: a.sets,
-		By: p.by, Run: p.run, Reason: r.Reason,
-	}
-	next, folded := catalog.Fold(state, op)
-	effective, outcomes, err := sift(r, a.changes, state, next, folded)
-	outcomes = slices.Concat(outcomes, a.left, r.Skipped)
-	switch {
-	case err != nil, r.Do == "", p.isFreezeAsItIs(r, state):
-		return nil, outcomes, err
-	case r.Do == catalog.ActionRefresh, r.Do == catalog.ActionFreeze:
-		return []catalog.Op{op}, outcomes, nil
-	}
-	ops := a.ops(op, effective, newTag)
-	for _, op := range ops { // before the first one is stored
-		if _, err := op.Encode(); err != nil {
-			return nil, outcomes, &Error{Kind: KindInput, Object: r.Channel, Text: "the op is not valid", Err: err}
-		}
-	}
-	return ops, outcomes, nil
-}
-
-// isFreezeAsItIs reports whether a request freezes a channel until the time until which it is frozen, or ends a freeze
-// that is over.
-func (p *Publisher) isFreezeAsItIs(r Request, is catalog.State) bool {
-	return r.Do == catalog.ActionFreeze && (r.Until.Equal(is.Frozen) || r.Until.IsZero() && !p.now().Before(is.Frozen))
-}
-
-// upcoming returns the content of a channel with the ops that wait folded in, and these ops: of the images of a
-// request, or of all where a set is added to.
-func (p *Publisher) upcoming(
-	ctx context.Context, r Request, base Version, tags []string,
-) (catalog.State, []catalog.Op, error) {
-	merged, err := p.mergedOps(ctx, base)
-	if err != nil {
-		return catalog.State{}, nil, err
-	}
-	ops, _, err := p.readOps(ctx, pendingOps(r.Channel, tags, merged))
-	if err != nil {
-		return catalog.State{}, nil, err
-	}
-	state, err := p.state(ctx, base, append(slices.Clone(ops), catalog.Op{Changes: r.Changes})...)
-	hasSet := slices.ContainsFunc(r.Changes, func(c catalog.Change) bool { return c.Release.Set != "" })
-	if err == nil && r.Do == catalog.ActionAdd && hasSet {
-		state.Pages, err = p.Pages(ctx, base)
-	}
-	if err != nil {
-		return catalog.State{}, nil, err
-	}
-	state, _ = catalog.Fold(state, ops...)
-	return state, ops, nil
-}
-
-// pendingOps returns the ops of a channel that it has not folded.
-func pendingOps(channel string, tags, merged []string) []string {
-	state := catalog.State{Merged: merged}
-	return slices.DeleteFunc(slices.Clone(tags), func(tag string) bool {
-		of, ok := catalog.OpChannel(tag)
-		return !ok || of != channel || state.IsMerged(tag)
-	})
-}
-
-// newestOp returns the tag of a channel's newest op that is known.
-func newestOp(channel string, base Version, tags []string) string {
-	last := max(base.Refreshed, base.Freeze)
-	for _, tag := range slices.Concat(tags, base.Merged) {
-		if of, ok := catalog.OpChannel(tag); ok && of == channel {
-			last = max(last, tag)
-		}
-	}
-	return last
-}
-
-// sift returns the changes that have an effect, and the outcome of each change. The error names all
-// conflicts.
-func sift(
-	r Request, changes []catalog.Change, before, after catalog.State, folded []catalog.Outcome,
-) ([]catalog.Change, []Outcome, error) {
-	var effective []catalog.Change
-	outcomes := []Outcome{}
-	var conflicts []string
-	for n, f := range folded {
-		c := changes[n]
-		o := Outcome{Image: f.Image, Tag: f.Tag, Digest: c.Release.Digest, Changed: f.Changed}
-		is := find(after.Pages[f.Image], f.Tag)
-		o.Withdrawn = is != nil && is.Withdrawn != nil
-		switch was := find(before.Pages[f.Image], f.Tag); {
-		case f.Err != nil:
-			conflicts = append(conflicts, f.Err.Error())
-		case is == nil:
-			o.Changed, o.Note = false, "older than the releases that the page keeps"
-		case f.Changed && was != nil && isSame(*was, *is):
-			o.Changed, o.Note = false, "listed with the same set and rollout already"
-		case f.Changed:
-			effective = append(effective, c)
-			o.Note = overtaken(r, after.Pages[f.Image], f.Tag)
-			if was != nil && was.Withdrawn == nil && is.Withdrawn == nil && r.Do == catalog.ActionPromote {
-				o.Steered, o.Note = true, joined(steeredNote(*was, *is), o.Note)
-			}
-			if r.Do == catalog.ActionAdd && was != nil {
-				o.Note = "listed already, in " + setName(was.Set) + ", and now in " + setName(is.Set)
-			}
-			if o.Withdrawn {
-				o.Note = "withdrawn: " + is.Withdrawn.Reason
-			}
-		case was != nil && was.Withdrawn != nil:
-			o.Note = "withdrawn: " + was.Withdrawn.Reason
-		case r.Do == catalog.ActionAdd && is.Set != c.Release.Set:
-			o.Note = "listed already, in " + setName(is.Set)
-		default:
-			o.Note = "listed already"
-		}
-		outcomes = append(outcomes, o)
-	}
-	if len(conflicts) > 0 {
-		return nil, nil, refuse(KindDigest, r.Channel, "%s", strings.Join(conflicts, "; "))
-	}
-	return effective, outcomes, nil
-}
-
-// steeredNote says what became of the set and the rollout of a release.
-func steeredNote(was, is catalog.Release) string {
-	set := ""
-	if was.Set != is.Set {
-		set = "now in " + setName(is.Set)
-	}
-	return joined(set, rolloutNote(was.Rollout, is.Rollout))
-}
-
-// rolloutNote says what became of a rollout; "": nothing.
-func rolloutNote(was, is *catalog.Rollout) string {
-	switch {
-	case was == nil && is == nil, was != nil && is != nil && isEqual(*was, *is):
-		return ""
-	case is == nil:
-		return "rollout ended: all nodes may apply it"
-	case is.Paused == nil:
-		return fmt.Sprintf("rollout over %d hours", is.Hours)
-	case was != nil && was.Hours != is.Hours:
-		return fmt.Sprintf("rollout over %d hours, paused", is.Hours)
-	}
-	return "rollout paused"
-}
-
-// joined joins the notes that are not empty.
-func joined(notes ...string) string {
-	return strings.Join(slices.DeleteFunc(notes, func(note string) bool { return note == "" }), "; ")
-}
-
-// isSame reports whether releases differ in nothing but the op that changed them last.
-func isSame(a, b catalog.Release) bool {
-	a.Op, b.Op = "", ""
-	return isEqual(a, b)
-}
-
-func isEqual[T any](a, b T) bool {
-	x, errX := json.Marshal(a)
-	y, errY := json.Marshal(b)
-	return errX == nil && errY == nil && bytes.Equal(x, y)
-}
-
-// overtaken says that nodes have a newer release to choose.
-func overtaken(r Request, p catalog.Page, tag string) string {
-	if top := newest(p); r.Do == catalog.ActionPromote && top != nil && top.Tag != tag {
-		return "older than " + top.Tag + ", which the channel offers too"
-	}
-	return ""
-}
-
-func setName(set string) string {
-	if set == "" {
-		return "no set"
-	}
-	return fmt.Sprintf("set %q", set)
-}
-
-// find returns the release of a tag; nil if the page does not list it.
-func find(p catalog.Page, tag string) *catalog.Release {
-	at := slices.IndexFunc(p.Releases, func(r catalog.Release) bool { return r.Tag == tag })
-	if at < 0 {
-		return nil
-	}
-	return &p.Releases[at]
-}
-
-// mergeOwn publishes until the channel has the changes of these ops.
-func (p *Publisher) mergeOwn(ctx context.Context, r Request, ops []catalog.Op) (draft, error) {
-	if len(ops) > 0 {
-		if err := p.awaitListed(ctx, r.Channel, ops); err != nil {
-			return draft{}, err
-		}
 	}
 	for attempt := 1; ; attempt++ {
-		d, err := p.merge(ctx, r.Channel, r.New, ops...)
+		v, err := c.view(ctx)
 		if err != nil {
-			return d, err
+			return Result{}, err
 		}
-		lost, err := p.lost(ctx, d.base, ops)
+		if c.first == nil {
+			c.first = v
+		}
+		if c.how.New && v.Digest != "" && attempt == 1 {
+			return Result{}, refuse(KindExists, c.channel, "the channel exists already, at version %d", v.Version.Version)
+		}
+		d, err := c.do(ctx, v)
+		if err != nil {
+			return Result{}, err
+		}
+		own, err := c.sealed(ctx, v, d)
 		switch {
 		case err != nil:
-			return d, err
-		case len(lost) == 0:
-			return d, p.confirm(ctx, d.base, ops)
-		case attempt == store.MaxAttempts: // it is in the list of tags again and again, or not
-			return d, refuse(KindTimeout, lost[0].Tag, "stored, but still not in the channel")
+			return Result{}, err
+		case c.how.Out != "" || c.how.DryRun:
+			return c.plan(ctx, v, own, d.Outcomes)
 		}
-		for _, op := range lost { // another publisher has deleted it
-			if err := p.putOp(ctx, op); err != nil {
-				return d, err
-			}
+		last, losses, err := c.store(ctx, v, own)
+		if err != nil {
+			return Result{}, err
+		}
+		if attempt == 1 {
+			got.Outcomes = d.Outcomes
+		}
+		again := slices.ContainsFunc(losses, func(l ops.Loss) bool { return !l.Final })
+		if again && attempt < asks {
+			continue
+		}
+		got, err = c.result(ctx, last, got.Outcomes, losses)
+		return got, err
+	}
+}
+
+// view reads the channel. It begins again if another publisher publishes meanwhile.
+func (c *change) view(ctx context.Context) (*View, error) {
+	for attempt := 1; ; attempt++ {
+		v, err := c.p.view(ctx, c.channel, c.keys, c.how.New)
+		if !errors.Is(err, errMoved) || attempt == store.MaxAttempts {
+			return v, err
 		}
 		if err := store.BackOff(ctx, attempt); err != nil {
-			return d, err
+			return v, err
 		}
 	}
 }
 
-// lost returns those of the ops that a version does not have: it names them not, and folding them
-// would change it. An op that was folded may be deleted, and then no version names it.
-func (p *Publisher) lost(ctx context.Context, v Version, ops []catalog.Op) ([]catalog.Op, error) {
-	merged, err := p.mergedOps(ctx, v)
+// sealed returns the ops of a draft with their tags and turns, and checks them before the first one is stored.
+func (c *change) sealed(ctx context.Context, v *View, d Draft) ([]catalog.Op, error) {
+	if len(d.Ops) == 0 {
+		return nil, nil
+	}
+	p, now, turn := c.p, c.p.now(), ops.Next(v.Times, v.Pending...)
+	is, err := v.content(ctx, []string{}...)
 	if err != nil {
 		return nil, err
 	}
-	var out []catalog.Op
-	for _, op := range ops {
-		if slices.Contains(merged, op.Tag) {
-			continue
+	out := slices.Clone(d.Ops)
+	for n := range out {
+		op := &out[n]
+		op.Name, op.Channel, op.Turn = p.name, c.channel, turn+uint64(n)
+		op.Tag = catalog.NewOpTag(c.channel, now)
+		op.By, op.Run = p.by, p.run
+		if op.Reason == "" {
+			op.Reason = c.how.Reason
 		}
-		before, err := p.state(ctx, v, op)
+		if ops.Brings(*op) && ops.IsFrozen(is.Times, now) {
+			return nil, refuse(KindFrozen, c.channel, "the channel is frozen until %s", is.Frozen.Format(time.RFC3339))
+		}
+		if _, err := op.Encode(); err != nil {
+			return nil, &Error{Kind: KindInput, Object: c.channel, Text: "the op is not valid", Err: err}
+		}
+	}
+	return out, nil
+}
+
+// plan returns the version that would come, or writes it into a directory.
+func (c *change) plan(ctx context.Context, v *View, own []catalog.Op, outcomes []Outcome) (Result, error) {
+	d, err := c.p.draft(ctx, v, own...)
+	if err != nil {
+		return Result{}, err
+	}
+	for _, op := range own {
+		c.own[op.Tag] = true
+	}
+	got := Result{Channel: c.channel, Outcomes: outcomes, Waiting: v.Waiting, Others: othersOf(d.entries, c.own)}
+	if d.isEmpty() {
+		return got.at(v.Version), nil
+	}
+	got.Changed = true
+	got.Version = d.manifest.Version
+	got.setTimes(d.manifest)
+	if c.how.Out != "" && !c.how.DryRun {
+		got.Digest, err = c.p.writeOut(d, c.how.Out)
+	}
+	return got.whole(), err
+}
+
+// store stores ops, and publishes until the channel has them and all that waited before. It returns the channel as it is
+// then, and what of the ops does not hold in it.
+func (c *change) store(ctx context.Context, v *View, own []catalog.Op) (*View, []ops.Loss, error) {
+	if err := c.p.checkMayWrite(ctx, v); err != nil {
+		return nil, nil, err
+	}
+	if err := c.p.checkClock(ctx); err != nil {
+		return nil, nil, err
+	}
+	if v.Digest == "" && v.head == "" {
+		if err := c.p.checkMovable(ctx, c.channel); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, op := range own {
+		c.p.step("storing %s", op.Tag)
+		if err := c.p.putOp(ctx, op, c.keys); err != nil {
+			return nil, nil, err
+		}
+		c.own[op.Tag] = true
+	}
+	last, err := c.settle(ctx, own)
+	if err != nil {
+		return nil, nil, err
+	}
+	var losses []ops.Loss
+	for _, op := range own {
+		s, err := last.published(ctx, imagesOf(op)...)
+		if err != nil {
+			return nil, nil, err
+		}
+		losses = append(losses, ops.Lost(s, op)...)
+	}
+	return last, losses, nil
+}
+
+// checkMayWrite returns KindSigned if a channel is signed and there is no key.
+func (p *Publisher) checkMayWrite(ctx context.Context, v *View) error {
+	if len(p.keys) > 0 || v.Digest == "" {
+		return nil
+	}
+	switch _, err := p.registry.Head(ctx, p.repository, catalog.SignatureTag(v.Digest)); {
+	case errors.Is(err, release.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	}
+	return refuse(KindSigned, v.Channel, "the channel is signed, and no key was given to sign the next version")
+}
+
+// published returns the content of the version, without the ops that it does not have.
+func (v *View) published(ctx context.Context, images ...string) (ops.State, error) {
+	pages, err := v.p.Pages(ctx, v.Version, append([]string{}, images...)...)
+	return ops.State{Pages: pages, Times: v.Times, Merged: v.merged}, err
+}
+
+// imagesOf are the images of ops, sorted; never nil, which would be all.
+func imagesOf(all ...catalog.Op) []string {
+	images := map[string]bool{}
+	for _, op := range all {
+		for _, c := range op.Changes {
+			images[c.Image] = true
+		}
+	}
+	return append([]string{}, slices.Sorted(maps.Keys(images))...)
+}
+
+// settle publishes until the channel has these ops.
+func (c *change) settle(ctx context.Context, own []catalog.Op) (*View, error) {
+	if len(own) > 0 {
+		if err := c.awaitListed(ctx, own); err != nil {
+			return nil, err
+		}
+	}
+	for attempt := 1; ; attempt++ {
+		last, err := c.merge(ctx, own)
 		if err != nil {
 			return nil, err
 		}
-		after, _ := catalog.Fold(before, op)
+		lost, err := last.lacking(ctx, own)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(lost) == 0:
+			return last, nil
+		case attempt == store.MaxAttempts: // it is in the list of tags again and again, or not
+			return nil, refuse(KindTimeout, lost[0].Tag, "stored, but still not in the channel")
+		}
+		for _, op := range lost { // another publisher has deleted it
+			if err := c.p.putOp(ctx, op, c.keys); err != nil {
+				return nil, err
+			}
+		}
+		if err := store.BackOff(ctx, attempt); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// lacking returns those of the ops that the version does not have: it names them not, and folding them would change it.
+// An op that was folded may be deleted, and then no version names it.
+func (v *View) lacking(ctx context.Context, own []catalog.Op) ([]catalog.Op, error) {
+	var out []catalog.Op
+	for _, op := range own {
+		if slices.Contains(v.merged, op.Tag) {
+			continue
+		}
+		before, err := v.published(ctx, imagesOf(op)...)
+		if err != nil {
+			return nil, err
+		}
+		after, _ := ops.Fold(before, op)
 		if after.Refreshed != before.Refreshed || after.Freeze != before.Freeze ||
 			!maps.EqualFunc(after.Pages, before.Pages, isSamePage) {
 			out = append(out, op)
@@ -383,47 +300,386 @@ func (p *Publisher) lost(ctx context.Context, v Version, ops []catalog.Op) ([]ca
 	return out, nil
 }
 
-// state returns the content of a version, with the pages that these ops are about.
-func (p *Publisher) state(ctx context.Context, v Version, ops ...catalog.Op) (catalog.State, error) {
-	images := []string{}
-	for _, op := range ops {
-		for _, c := range op.Changes {
-			images = append(images, c.Image)
+func isSamePage(a, b catalog.Page) bool { return slices.EqualFunc(a.Releases, b.Releases, ops.IsSame) }
+
+// awaitListed waits until the registry lists the tags of ops, because other publishers fold listed ops only.
+func (c *change) awaitListed(ctx context.Context, own []catalog.Op) error {
+	for attempt := 1; ; attempt++ {
+		tags, err := c.p.registry.Tags(ctx, c.p.repository)
+		if err != nil {
+			return err
+		}
+		listed := map[string]bool{}
+		for _, tag := range tags {
+			listed[tag] = true
+		}
+		missing := slices.IndexFunc(own, func(op catalog.Op) bool { return !listed[op.Tag] })
+		switch {
+		case missing < 0, c.has(ctx, own):
+			return nil
+		case attempt == store.MaxAttempts:
+			return refuse(KindTimeout, own[missing].Tag, "stored, but %s does not list it", c.p.repository)
+		}
+		if err := store.BackOff(ctx, attempt); err != nil {
+			return err
 		}
 	}
-	slices.Sort(images)
-	pages, err := p.Pages(ctx, v, slices.Compact(images)...)
-	state := stateOf(v)
-	state.Pages = pages
-	return state, err
 }
 
-// stateOf returns the content of a version without its pages and ops.
-func stateOf(v Version) catalog.State {
-	return catalog.State{Expires: v.Expires, Refreshed: v.Refreshed, Frozen: v.Frozen, Freeze: v.Freeze}
-}
-
-func isSamePage(a, b catalog.Page) bool { return slices.EqualFunc(a.Releases, b.Releases, isEqual) }
-
-// confirm returns the conflict that another publisher has made in the meantime.
-func (p *Publisher) confirm(ctx context.Context, v Version, ops []catalog.Op) error {
-	state, err := p.state(ctx, v, ops...)
-	if err != nil {
-		return err
+// has reports whether the channel has ops that other publishers have folded and deleted already.
+func (c *change) has(ctx context.Context, own []catalog.Op) bool {
+	v, err := c.view(ctx)
+	if err != nil || v.Digest == "" {
+		return false
 	}
-	_, folded := catalog.Fold(state, ops...)
-	for _, op := range ops {
-		for _, c := range op.Changes {
-			is := find(state.Pages[c.Image], c.Release.Tag)
-			if op.Do == catalog.ActionAdd && c.Release.Set != "" && is != nil && is.Op == "" && is.Set != c.Release.Set {
-				return refuse(KindRaced, c.Member(), "another publisher has put it into %s at the same time", setName(is.Set))
+	lost, err := v.lacking(ctx, own)
+	return err == nil && len(lost) == 0
+}
+
+// merge publishes versions until the channel has its own ops, and all that waited before, and returns the channel.
+//
+// What it publishes may replace what another publisher has published a moment before. So after it has published, it reads
+// the list of ops once more: all that are in it must come into the channel, too. Ops that appear later are safe, as
+// nothing is published after them here. Those of others it leaves to their publishers for a while: eight that fold each
+// other's ops would never end.
+func (c *change) merge(ctx context.Context, own []catalog.Op) (*View, error) {
+	mine, must := map[string]bool{}, map[string]bool{}
+	for _, op := range own {
+		mine[op.Tag] = true
+	}
+	begun, tries, wrote, lastErr := true, 0, 0, error(nil) // begun: the next list says what must come into the channel
+	for patience := 1; tries < rounds; {
+		v, err := c.view(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if err := c.checkFrozen(ctx, v, own); err != nil {
+			return nil, err
+		}
+		if begun {
+			must, begun = maps.Clone(mine), false
+			for _, op := range v.Pending {
+				must[op.Tag] = true
+			}
+		}
+		settled, err := v.isSettled(ctx, must, wrote > 0)
+		switch {
+		case err != nil:
+		case settled:
+			return v, nil
+		case wrote == 0 || v.lacks(mine) || !v.lacks(must) && v.isNext || patience > maxPatience:
+			var d draft
+			if d, err = c.p.draft(ctx, v); err == nil {
+				err = c.p.publish(ctx, d)
+			}
+			tries++
+			if err == nil {
+				begun, patience, wrote = true, 1, wrote+1
+				if wrote > 2 {
+					err = store.BackOff(ctx, wrote)
+				}
+			}
+		default:
+			err = store.BackOff(ctx, patience)
+			patience++
+		}
+		if isKind(err, KindRaced) { // the next round builds upon what the other one has published
+			lastErr = err
+			err = store.BackOff(ctx, patience)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, &Error{
+		Kind: KindTimeout, Object: c.channel, Err: lastErr,
+		Text: fmt.Sprintf("published %d times, and not settled: the registry does not show what it has stored, "+
+			"or others publish all the time", rounds),
+	}
+}
+
+// checkFrozen takes own ops back that a freeze has refused: it came in between.
+func (c *change) checkFrozen(ctx context.Context, v *View, own []catalog.Op) error {
+	for _, op := range own {
+		isKnown := op.Turn < v.Freeze.Turn // to who froze the channel
+		if slices.Contains(v.merged, op.Tag) || !ops.Brings(op) || isKnown || !ops.IsFrozen(v.Times, c.p.now()) {
+			continue
+		}
+		for _, op := range own {
+			d, err := c.p.registry.Head(ctx, c.p.repository, op.Tag)
+			if err == nil {
+				err = c.p.registry.Remove(ctx, c.p.repository, d)
+			}
+			if err != nil && !errors.Is(err, release.ErrNotFound) && !errors.Is(err, store.ErrNoDelete) {
+				return err
+			}
+		}
+		return refuse(KindFrozen, c.channel, "the channel was frozen meanwhile, until %s", v.Frozen.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// lacks reports whether the version lacks one of these ops.
+func (v *View) lacks(tags map[string]bool) bool {
+	return slices.ContainsFunc(v.Pending, func(op catalog.Op) bool { return tags[op.Tag] })
+}
+
+// isSettled reports whether the channel has all ops that must be in it. If this publisher wrote, the channel must also be
+// the newest, or nodes that have seen another version of the same number, or a higher one, do not take it: the writes of
+// two publishers have crossed.
+func (v *View) isSettled(ctx context.Context, must map[string]bool, wrote bool) (bool, error) {
+	switch {
+	case v.Digest == "" || v.head != v.Digest || v.lacks(must):
+		return false, nil
+	case !wrote:
+		return true, nil
+	case !v.isNext:
+		return false, nil
+	}
+	is, err := v.p.head(ctx, catalog.VersionTag(v.Channel, v.Version.Version))
+	return is == v.Digest, err
+}
+
+// result describes the channel as it is now.
+func (c *change) result(ctx context.Context, last *View, outcomes []Outcome, losses []ops.Loss) (Result, error) {
+	log, err := c.p.Log(ctx, last.Version)
+	if err != nil {
+		return Result{}, err
+	}
+	since := c.first.Version.Version
+	log = slices.DeleteFunc(log, func(e catalog.Entry) bool { return e.Version <= since })
+	got := Result{Channel: c.channel, Outcomes: slices.Clone(outcomes), Waiting: last.Waiting, Others: othersOf(log, c.own)}
+	got.Changed = len(c.own) > 0 || last.Digest != c.first.Digest
+	for _, l := range losses {
+		if l.Change.Image == "" {
+			return got, refuse(KindRaced, c.channel, "%s: %s", l.Why, l.By)
+		}
+		if l.Final && l.By == "" {
+			return got, refuse(KindRaced, l.Change.Member(), "%s", l.Why)
+		}
+		for n := range got.Outcomes {
+			if o := &got.Outcomes[n]; o.Image == l.Change.Image && o.Tag == l.Change.Release.Tag {
+				o.Changed, o.Note = false, l.Why+", by "+l.By
 			}
 		}
 	}
-	for _, f := range folded {
-		if f.Err != nil {
-			return &Error{Kind: KindDigest, Object: v.Channel, Text: "refused", Err: f.Err}
+	return got.at(last.Version), nil
+}
+
+// draft is the next version of a channel.
+type draft struct {
+	view     *View
+	manifest catalog.Manifest
+	blobs    map[digest.Digest][]byte // what the manifest newly refers to
+	entries  []catalog.Entry          // of the ops that it folds
+	isStored bool                     // under its version tag, and signed where there is a key
+}
+
+// isEmpty reports whether the channel has all that was asked for.
+func (d draft) isEmpty() bool {
+	return len(d.entries) == 0 && d.view.Digest != "" && d.view.head == d.view.Digest
+}
+
+// add notes a blob.
+func (d *draft) add(data []byte) digest.Digest {
+	sum := digest.FromBytes(data)
+	d.blobs[sum] = data
+	return sum
+}
+
+// draft folds the pending ops and these into the next version.
+func (p *Publisher) draft(ctx context.Context, v *View, own ...catalog.Op) (draft, error) {
+	d := draft{view: v, blobs: map[digest.Digest][]byte{}}
+	folded := append(slices.Clone(v.Pending), own...)
+	state, err := v.published(ctx, imagesOf(folded...)...)
+	if err != nil {
+		return d, err
+	}
+	state.Merged = v.listed(state.Merged)
+	next, _ := ops.Fold(state, folded...)
+	var tags []string
+	for _, op := range folded {
+		tags = append(tags, op.Tag)
+	}
+	slices.Sort(tags)
+	m := catalog.Manifest{
+		Name: p.name, Channel: v.Channel, Version: v.nextVersion(), Created: p.now().UTC().Truncate(time.Second),
+		Times: next.Times, Previous: v.Digest, Merged: catalog.LastMerged(tags), Pages: slices.Clone(v.Manifest.Pages),
+	}
+	for _, image := range slices.Sorted(maps.Keys(next.Pages)) {
+		data, err := next.Pages[image].Encode()
+		if err != nil {
+			return d, err
+		}
+		m.SetPage(catalog.PageRef{Image: image, Digest: d.add(data), Size: int64(len(data))})
+	}
+	if len(next.Merged) > 0 {
+		data, err := catalog.EncodeOps(next.Merged)
+		if err != nil {
+			return d, err
+		}
+		m.Ops = catalog.BlobRef{Digest: d.add(data), Size: int64(len(data))}
+	}
+	for _, op := range folded {
+		d.entries = append(d.entries, catalog.NewEntry(op, m.Version, m.Created))
+	}
+	slices.SortFunc(d.entries, func(a, b catalog.Entry) int { return a.Mark().Compare(b.Mark()) })
+	if m.Log, err = p.logged(ctx, &d, v.Log); err != nil {
+		return d, err
+	}
+	shards, err := m.ShardBlobs()
+	maps.Copy(d.blobs, shards)
+	d.manifest = m
+	if err == nil && v.head == v.Digest {
+		err = p.adopt(ctx, &d)
+	}
+	return d, err
+}
+
+// listed returns those of the ops that the registry lists: one that was pruned needs no place in the list of ops.
+func (v *View) listed(merged []string) []string {
+	listed := map[string]bool{}
+	for _, tag := range v.tags {
+		listed[tag] = true
+	}
+	return slices.DeleteFunc(slices.Clone(merged), func(op string) bool { return !listed[op] })
+}
+
+// adopt has a draft be a version that is stored already, and that says the same: its publisher was stopped before the
+// channel named it, or the registry does not let the channel's tag move. Else each try would leave one more version
+// behind.
+func (p *Publisher) adopt(ctx context.Context, d *draft) error {
+	v := d.view
+	tags := laterTags(v.Version.Version, v.Channel, v.tags)
+	if len(tags) == 0 {
+		return nil
+	}
+	later, err := v.laterVersions(ctx, tags)
+	if err != nil {
+		return err
+	}
+	for _, is := range later {
+		same := is.Manifest
+		same.Version, same.Created, same.Log = d.manifest.Version, d.manifest.Created, d.manifest.Log
+		if _, sum, err := is.Encode(); err != nil || sum != is.Digest || len(p.keys) > 0 && is.SignedBy == "" {
+			continue
+		}
+		_, want, errWant := d.manifest.Encode()
+		_, has, errHas := same.Encode()
+		if errWant == nil && errHas == nil && has == want {
+			d.manifest, d.isStored = is.Manifest, true
+			return nil
 		}
 	}
+	return nil
+}
+
+// publish stores a draft with its signature. Its error has KindRaced where another publisher has published since the
+// draft was made.
+func (p *Publisher) publish(ctx context.Context, d draft) error {
+	body, sum, err := d.manifest.Encode()
+	if err != nil {
+		return err
+	}
+	tag := catalog.VersionTag(d.manifest.Channel, d.manifest.Version)
+	if err := p.putBlobs(ctx, d.blobs); err != nil {
+		return err
+	}
+	if err := p.checkBase(ctx, d, tag, sum); err != nil {
+		return err
+	}
+	p.step("publishing %s", tag)
+	if d.isStored {
+		return p.moveTag(ctx, d.manifest.Channel, body)
+	}
+	if err := p.registry.PutManifest(ctx, p.repository, tag, body); err != nil {
+		return err
+	}
+	if len(p.keys) > 0 {
+		payload, err := payloadOf(p.name, sum)
+		if err != nil {
+			return err
+		}
+		sigs, err := p.sign(payload)
+		if err != nil {
+			return err
+		}
+		if err := p.putSignature(ctx, catalog.SignatureTag(sum), payload, sigs...); err != nil {
+			return err
+		}
+	}
+	return p.moveTag(ctx, d.manifest.Channel, body)
+}
+
+// sign returns the signatures of all keys.
+func (p *Publisher) sign(data []byte) ([]string, error) {
+	var out []string
+	for _, key := range p.keys {
+		sig, err := key.sign(data)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, sig)
+	}
+	return out, nil
+}
+
+// checkBase returns KindRaced if the channel has changed since a draft was made, or the version tag is taken. This does
+// not prevent races, which the next round of merge ends. It makes them rare, so that nodes seldom see two manifests of one
+// version.
+func (p *Publisher) checkBase(ctx context.Context, d draft, tag string, sum digest.Digest) error {
+	for _, at := range []struct {
+		tag  string
+		want digest.Digest
+	}{{d.manifest.Channel, d.view.head}, {tag, ""}} {
+		is, err := p.head(ctx, at.tag)
+		if err != nil {
+			return err
+		}
+		if is != at.want && is != sum {
+			return refuse(KindRaced, at.tag, "another publisher has published it in the meantime, as %s", is)
+		}
+	}
+	return nil
+}
+
+// putBlobs stores blobs.
+func (p *Publisher) putBlobs(ctx context.Context, blobs map[digest.Digest][]byte) error {
+	p.step("storing %d blobs", len(blobs))
+	return each(ctx, p.jobs, slices.Sorted(maps.Keys(blobs)), func(ctx context.Context, _ int, d digest.Digest) error {
+		if _, ok := p.cache.blob(d); ok {
+			return nil // the registry has it
+		}
+		_, err := p.registry.PutBlob(ctx, p.repository, blobs[d])
+		if err == nil {
+			p.cache.addBlob(d, blobs[d]) // read again to see whether the channel has the change
+		}
+		return err
+	})
+}
+
+// putOp stores an op under its tag.
+func (p *Publisher) putOp(ctx context.Context, op catalog.Op, k keys) error {
+	data, err := op.Encode()
+	if err != nil {
+		return err
+	}
+	sigs, err := p.sign(data)
+	if err != nil {
+		return err
+	}
+	if len(sigs) > 0 {
+		if op.SignedBy, err = k.signers(ctx, data, sigs); err != nil {
+			return err
+		}
+	}
+	body, err := catalog.OpManifest(data, sigs...)
+	if err != nil {
+		return err
+	}
+	if err := p.registry.PutManifest(ctx, p.repository, op.Tag, body); err != nil {
+		return err
+	}
+	p.cache.addOp(op.Channel+" "+op.Tag, cachedOp{op: op})
 	return nil
 }

@@ -31,6 +31,7 @@ const (
 	KindUnsigned  Kind = "unsigned"  // a key is given, and what it would build upon has no valid signature
 	KindOlder     Kind = "older"     // the channel went back to an older version than one that was published
 	KindRaced     Kind = "raced"     // another publisher has published in the meantime
+	KindClock     Kind = "clock"     // this machine's clock is ahead of the registry's
 	KindImmutable Kind = "immutable" // the registry does not let the tag of the channel move
 	KindTimeout   Kind = "timeout"   // the registry does not list what it has stored
 	KindInput     Kind = "input"     // a file or an argument is not valid
@@ -43,6 +44,7 @@ type Error struct {
 	Text   string
 	Near   []string // the nearest right things
 	Err    error    // the cause; nil: there is none
+	Base   uint64   // of KindUnsigned: the newest version that has a valid signature; 0: it is not known
 }
 
 func (e *Error) Error() string {

@@ -81,7 +81,7 @@ func (p *Publisher) longerTag(ctx context.Context, i Image, d digest.Digest) (st
 		return strings.Compare(b, a)
 	})
 	for _, tag := range longer[:min(len(longer), maxAliases)] {
-		is, err := p.client.Head(ctx, i.Repository, tag)
+		is, err := p.registry.Head(ctx, i.Repository, tag)
 		if errors.Is(err, release.ErrNotFound) {
 			continue
 		}

@@ -57,7 +57,7 @@ func TestHistoriesOfPublishers(t *testing.T) {
 			o.Store.Transport = direct{r.handler}
 		})
 		for _, channel := range []string{"stage", "prod"} {
-			_, err := h.p.Change(t.Context(), publish.Request{Channel: channel, Do: catalog.ActionRefresh, New: true})
+			_, err := change(t.Context(), h.p, request{Channel: channel, Do: catalog.ActionRefresh, New: true})
 			require.NoError(rt, err)
 		}
 		for range rapid.IntRange(2, 7).Draw(rt, "steps") {
@@ -98,14 +98,14 @@ func (h *history) set(label string) string {
 }
 
 func (h *history) add() {
-	set, r := h.set("set"), publish.Request{Channel: "stage", Do: catalog.ActionAdd}
+	set, r := h.set("set"), request{Channel: "stage", Do: catalog.ActionAdd}
 	members := h.some("add")
 	for _, member := range members {
 		c := h.builds[member]
 		c.Release.Set = set
 		r.Changes = append(r.Changes, c)
 	}
-	if _, err := h.p.Change(h.t.Context(), r); err != nil {
+	if _, err := change(h.t.Context(), h.p, r); err != nil {
 		require.Equal(h.t, publish.KindWithdrawn, kindOf(err), "%v", err)
 		require.Equal(h.t, h.before["stage"], h.listed("stage"), "all of it, or nothing")
 		return
@@ -138,22 +138,16 @@ func (h *history) promote() {
 		s.Images = h.some("promote")
 		s.Withdrawn = rapid.Bool().Draw(h.t, "withdrawn")
 	}
-	stage, err := h.p.Read(h.t.Context(), "stage")
-	require.NoError(h.t, err)
-	prod, err := h.p.Read(h.t.Context(), "prod")
+	stage, err := h.p.Offer(h.t.Context(), "stage")
 	require.NoError(h.t, err)
 	var rollout *catalog.Rollout
 	if rapid.Bool().Draw(h.t, "rollout") {
 		rollout = &catalog.Rollout{From: h.now.UTC(), Hours: 48}
 	}
-	selected, err := h.p.Select(h.t.Context(), stage, prod, s)
+	do := publish.Promote(stage, publish.Promotion{Selection: s, Rollout: rollout})
+	chosen, err := drafted(h.t.Context(), h.p, "prod", do)
 	if err == nil {
-		selected.Changes, err = h.p.Promoted(h.t.Context(), selected.Changes, rollout)
-	}
-	if err == nil {
-		_, err = h.p.Change(h.t.Context(), publish.Request{
-			Channel: "prod", Do: catalog.ActionPromote, Changes: selected.Changes, Withdrawn: s.Withdrawn, Skipped: selected.Skipped,
-		})
+		_, err = h.p.Change(h.t.Context(), "prod", do, publish.How{})
 	}
 	after := h.listed("prod")
 	if err != nil {
@@ -161,7 +155,7 @@ func (h *history) promote() {
 		require.Equal(h.t, h.before["prod"], after, "all of it, or nothing")
 		return
 	}
-	for _, c := range selected.Changes {
+	for _, c := range chosen.Changes {
 		is := after[c.Member()]
 		require.Nil(h.t, is.Withdrawn, "%s", c.Member())
 		if s.Withdrawn {
@@ -186,9 +180,9 @@ func (h *history) withdraw() {
 	}
 	v, err := h.p.Read(h.t.Context(), channel)
 	require.NoError(h.t, err)
-	changes, err := h.p.Withdrawn(h.t.Context(), v, w)
+	changes, err := withdrawn(h.t.Context(), h.p, v, w)
 	if err == nil {
-		_, err = h.p.Change(h.t.Context(), publish.Request{Channel: channel, Do: catalog.ActionWithdraw, Changes: changes})
+		_, err = change(h.t.Context(), h.p, request{Channel: channel, Do: catalog.ActionWithdraw, Changes: changes})
 	}
 	after := h.listed(channel)
 	if err != nil {

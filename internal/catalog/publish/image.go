@@ -53,7 +53,7 @@ func (i Image) String() string { return i.Repository + ":" + i.Tag }
 // Lookup checks an image in its registry: the tag is there and does not move, it names the given
 // digest, and the image is for all of these platforms. It returns the release.
 func (p *Publisher) Lookup(ctx context.Context, i Image, on []ocispec.Platform) (catalog.Release, error) {
-	kind, body, err := p.client.Manifest(ctx, i.Repository, i.Tag)
+	kind, body, err := p.registry.Manifest(ctx, i.Repository, i.Tag)
 	d := digest.FromBytes(body)
 	switch {
 	case errors.Is(err, release.ErrNotFound):
@@ -82,7 +82,7 @@ func (p *Publisher) Lookup(ctx context.Context, i Image, on []ocispec.Platform) 
 		}
 		r.Created = build.Created
 	}
-	again, err := p.client.Head(ctx, i.Repository, i.Tag)
+	again, err := p.registry.Head(ctx, i.Repository, i.Tag)
 	if err != nil && !errors.Is(err, release.ErrNotFound) {
 		return catalog.Release{}, err
 	}
@@ -101,13 +101,13 @@ func (p *Publisher) describe(
 			if desc.Digest == d {
 				return top, nil
 			}
-			kind, body, err := p.client.Manifest(ctx, i.Repository, desc.Digest.String())
+			kind, body, err := p.registry.Manifest(ctx, i.Repository, desc.Digest.String())
 			if err != nil {
 				return ocimanifest.Document{}, err
 			}
 			return ocimanifest.Parse(kind, body)
 		},
-		Config: func(desc ocispec.Descriptor) ([]byte, error) { return p.client.Blob(ctx, i.Repository, desc) },
+		Config: func(desc ocispec.Descriptor) ([]byte, error) { return p.registry.Blob(ctx, i.Repository, desc) },
 	}
 	build, err := content.Describe(ocispec.Descriptor{Digest: d}, platforms.OnlyStrict(platform))
 	switch {
@@ -123,5 +123,5 @@ func (p *Publisher) describe(
 
 // imageTags returns the tags of a repository of images. It asks once for all builds of an image.
 func (p *Publisher) imageTags(ctx context.Context, repository string) ([]string, error) {
-	return p.cache.tagsOf(repository, func() ([]string, error) { return p.client.Tags(ctx, repository) })
+	return p.cache.tagsOf(repository, func() ([]string, error) { return p.registry.Tags(ctx, repository) })
 }

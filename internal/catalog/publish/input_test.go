@@ -150,7 +150,7 @@ func TestBatch(t *testing.T) {
 	assert.Equal(t, 3, wanted[0].Line)
 	changes, err := p.Added(t.Context(), wanted, amd64)
 	require.NoError(t, err)
-	got, err := p.Change(t.Context(), publish.Request{Channel: "stage", Do: catalog.ActionAdd, Changes: changes})
+	got, err := change(t.Context(), p, request{Channel: "stage", Do: catalog.ActionAdd, Changes: changes})
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, got.Version, "one version for all")
 	assert.Len(t, r.listed(p, "stage", "velum"), 20)
@@ -244,14 +244,14 @@ func TestSelectionsHaveTheNearestRightThing(t *testing.T) {
 	require.NoError(t, err)
 	changes, err := p.Added(t.Context(), wanted, amd64)
 	require.NoError(t, err)
-	_, err = p.Change(t.Context(), publish.Request{Channel: "stage", Do: catalog.ActionAdd, Changes: changes})
+	_, err = change(t.Context(), p, request{Channel: "stage", Do: catalog.ActionAdd, Changes: changes})
 	require.NoError(t, err)
 	stage, err := p.Read(t.Context(), "stage")
 	require.NoError(t, err)
 	prod, err := p.Read(t.Context(), "prod")
 	require.NoError(t, err)
 	count := func(s publish.Selection) int {
-		got, err := p.Select(t.Context(), stage, prod, s)
+		got, err := selected(t.Context(), p, stage, prod, s)
 		require.NoError(t, err)
 		return len(got.Changes)
 	}
@@ -263,7 +263,7 @@ func TestSelectionsHaveTheNearestRightThing(t *testing.T) {
 		"etcd":                      "lists 2 such images, did you mean " + r.host + "/caasp/v4/etcd or " + r.host + "/other/etcd?",
 		"velum:4.0.0-rev1-build1.7": "channel stage does not list it, did you mean 4.0.0-rev1-build1.0 or 4.0.0-rev1-build1.2?",
 	} {
-		_, err := p.Select(t.Context(), stage, prod, publish.Selection{Images: []string{word}})
+		_, err := selected(t.Context(), p, stage, prod, publish.Selection{Images: []string{word}})
 		assert.Equal(t, publish.KindImage, kindOf(err), "%v", err)
 		if !strings.Contains(word, ":") {
 			assert.ErrorContains(t, err, want)
@@ -271,25 +271,25 @@ func TestSelectionsHaveTheNearestRightThing(t *testing.T) {
 			assert.ErrorContains(t, err, "did you mean 4.0.0-rev1-build1.")
 		}
 	}
-	_, err = p.Select(t.Context(), stage, prod, publish.Selection{Set: "caasp-9"})
+	_, err = selected(t.Context(), p, stage, prod, publish.Selection{Set: "caasp-9"})
 	require.ErrorContains(t, err, "has no such set, did you mean caasp-")
 	_, err = p.Read(t.Context(), "stages")
 	require.ErrorContains(t, err, "has no such channel, did you mean stage?")
 
 	// A set of which a part was withdrawn is promoted no more.
-	gone, err := p.Withdrawn(t.Context(), stage, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1", Instead: []string{"4.0.0-rev1-build1.2"}})
+	gone, err := withdrawn(t.Context(), p, stage, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1", Instead: []string{"4.0.0-rev1-build1.2"}})
 	require.NoError(t, err)
-	_, err = p.Change(t.Context(), publish.Request{Channel: "stage", Do: catalog.ActionWithdraw, Changes: gone})
+	_, err = change(t.Context(), p, request{Channel: "stage", Do: catalog.ActionWithdraw, Changes: gone})
 	require.NoError(t, err)
 	stage, err = p.Read(t.Context(), "stage")
 	require.NoError(t, err)
-	_, err = p.Select(t.Context(), stage, prod, publish.Selection{Set: "caasp-1"})
+	_, err = selected(t.Context(), p, stage, prod, publish.Selection{Set: "caasp-1"})
 	assert.Equal(t, publish.KindWithdrawn, kindOf(err), "%v", err)
-	_, err = p.Select(t.Context(), stage, prod, publish.Selection{Images: []string{"velum:4.0.0-rev1-build1.1"}})
+	_, err = selected(t.Context(), p, stage, prod, publish.Selection{Images: []string{"velum:4.0.0-rev1-build1.1"}})
 	assert.Equal(t, publish.KindWithdrawn, kindOf(err), "%v", err)
-	_, err = p.Withdrawn(t.Context(), stage, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.2"}, Reason: "x", Instead: []string{"4.0.0-rev1-build1.1"}})
+	_, err = withdrawn(t.Context(), p, stage, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.2"}, Reason: "x", Instead: []string{"4.0.0-rev1-build1.1"}})
 	assert.Equal(t, publish.KindWithdrawn, kindOf(err), "%v", err)
-	again, err := p.Withdrawn(t.Context(), stage, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1", Instead: []string{"4.0.0-rev1-build1.2"}})
+	again, err := withdrawn(t.Context(), p, stage, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1", Instead: []string{"4.0.0-rev1-build1.2"}})
 	require.NoError(t, err)
 	assert.Empty(t, again)
 }

@@ -115,11 +115,11 @@ func (p *Publisher) putSignature(ctx context.Context, tag string, payload []byte
 	if err != nil {
 		return err
 	}
-	layer, err := p.client.PutBlob(ctx, p.repository, payload)
+	layer, err := p.registry.PutBlob(ctx, p.repository, payload)
 	if err != nil {
 		return err
 	}
-	configRef, err := p.client.PutBlob(ctx, p.repository, config)
+	configRef, err := p.registry.PutBlob(ctx, p.repository, config)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (p *Publisher) putSignature(ctx context.Context, tag string, payload []byte
 	if err != nil {
 		return err
 	}
-	return p.client.PutManifest(ctx, p.repository, tag, body)
+	return p.registry.PutManifest(ctx, p.repository, tag, body)
 }
 
 // errNoSignature: a file holds no signature.

@@ -24,12 +24,12 @@ func TestRotationOfAKey(t *testing.T) {
 			for _, key := range keys {
 				o.Keys = append(o.Keys, parsedKey(t, key))
 			}
-			o.Trusted = trusted
+			o.All = trusted
 		})
 	}
 	refresh := func(p *publish.Publisher) {
 		t.Helper()
-		_, err := p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionRefresh})
+		_, err := change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionRefresh})
 		require.NoError(t, err)
 	}
 	reads := func(trusted []byte) error {
@@ -55,7 +55,7 @@ func TestSeveralSignatures(t *testing.T) {
 	}
 	with := func(require int, keys ...int) *publish.Publisher {
 		return r.publisher(func(o *publish.Options) {
-			o.Trusted, o.Require = public[:], require
+			o.All, o.Require = public[:], require
 			for _, n := range keys {
 				o.Keys = append(o.Keys, parsedKey(t, private[n]))
 			}
@@ -70,11 +70,11 @@ func TestSeveralSignatures(t *testing.T) {
 	}
 	_, err := with(3).Read(t.Context(), "prod")
 	require.ErrorContains(t, err, "not signed by enough keys: 2, want 3")
-	_, err = with(2, 1, 2).Change(t.Context(), publish.Request{Channel: "stage", Do: catalog.ActionRefresh})
+	_, err = change(t.Context(), with(2, 1, 2), request{Channel: "stage", Do: catalog.ActionRefresh})
 	assert.Equal(t, publish.KindUnsigned, kindOf(err), "nothing is built upon it: %v", err)
 
 	out := filepath.Join(t.TempDir(), "out")
-	_, err = with(2).Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionRefresh, Out: out})
+	_, err = change(t.Context(), with(2), request{Channel: "prod", Do: catalog.ActionRefresh, Out: out})
 	require.NoError(t, err)
 	sign := func(n int) []byte { return signed(t, private[n], filepath.Join(out, publish.PayloadFile)) }
 	_, err = with(2).PublishDir(t.Context(), out, [][]byte{sign(0), sign(0)}, false)

@@ -3,21 +3,20 @@
 package publish
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
 )
 
 // Log returns the log of a channel, the oldest entry first. It has every op since the channel was made, also those that
 // were pruned, as far as there is space for them.
-func (p *Publisher) Log(ctx context.Context, v Version) ([]catalog.Entry, error) {
+func (p *reader) Log(ctx context.Context, v Version) ([]catalog.Entry, error) {
 	parts := make([][]catalog.Entry, len(v.Log))
-	err := each(ctx, v.Log, func(ctx context.Context, n int, ref catalog.BlobRef) error {
+	err := each(ctx, p.jobs, v.Log, func(ctx context.Context, n int, ref catalog.BlobRef) error {
 		p.step("reading part %d of %d of the log", n+1, len(parts))
 		part, err := p.logPart(ctx, ref)
 		if err == nil {
@@ -34,28 +33,35 @@ func (p *Publisher) Log(ctx context.Context, v Version) ([]catalog.Entry, error)
 	return all, err
 }
 
-// standing returns since when each release of a log is listed without being withdrawn, by member.
+// standing returns since when each release of a log is listed without being withdrawn, by member: since the version that
+// was the first to say so. The time that an op names is its publisher's, which may be any.
 func standing(log []catalog.Entry) map[string]time.Time {
 	log = slices.Clone(log)
-	slices.SortFunc(log, func(a, b catalog.Entry) int { return strings.Compare(a.Tag, b.Tag) })
+	slices.SortStableFunc(log, func(a, b catalog.Entry) int { return a.Mark().Compare(b.Mark()) })
 	since, withdrawn := map[string]time.Time{}, map[string]bool{}
 	for _, e := range log {
+		at := e.At
+		if e.Published.After(at) || e.At.After(e.Published.Add(ops.Ahead)) && !e.Published.IsZero() {
+			at = e.Published
+		}
 		for _, c := range e.Changes {
 			member := c.Member()
 			_, listed := since[member]
+			isOffered := e.Do == catalog.ActionAdd && !withdrawn[member] ||
+				e.Do == catalog.ActionPromote && (e.Again || e.Turn == 0 || !withdrawn[member])
 			switch {
 			case e.Do == catalog.ActionWithdraw:
 				withdrawn[member] = true
 				delete(since, member)
-			case !listed && (e.Do == catalog.ActionPromote || !withdrawn[member]):
-				since[member], withdrawn[member] = e.At, false
+			case !listed && isOffered:
+				since[member], withdrawn[member] = at, false
 			}
 		}
 	}
 	return since
 }
 
-func (p *Publisher) logPart(ctx context.Context, ref catalog.BlobRef) (catalog.Log, error) {
+func (p *reader) logPart(ctx context.Context, ref catalog.BlobRef) (catalog.Log, error) {
 	data, err := p.blob(ctx, ref.Digest, ref.Size)
 	if err != nil {
 		return nil, fmt.Errorf("log: %w", err)
@@ -63,20 +69,13 @@ func (p *Publisher) logPart(ctx context.Context, ref catalog.BlobRef) (catalog.L
 	return catalog.UnpackLog(data, ref)
 }
 
-// logged returns the log of a draft's base with an entry for each op behind it.
-func (p *Publisher) logged(
-	ctx context.Context, d *draft, version uint64, ops []catalog.Op,
-) ([]catalog.BlobRef, error) {
-	entries := make([]catalog.Entry, 0, len(ops))
-	for _, op := range ops {
-		entries = append(entries, catalog.NewEntry(op, version))
-	}
-	slices.SortFunc(entries, func(a, b catalog.Entry) int { return cmp.Compare(a.Tag, b.Tag) })
-	parts, err := catalog.NewLog(entries...)
+// logged returns a log with the entries of a draft behind it.
+func (p *reader) logged(ctx context.Context, d *draft, before []catalog.BlobRef) ([]catalog.BlobRef, error) {
+	parts, err := catalog.NewLog(d.entries...)
 	if err != nil || len(parts) == 0 {
-		return d.base.Log, err
+		return before, err
 	}
-	log := slices.Clone(d.base.Log)
+	log := slices.Clone(before)
 	if log, parts[0], err = p.rejoin(ctx, log, parts[0]); err != nil {
 		return nil, err
 	}
@@ -95,7 +94,7 @@ func (p *Publisher) logged(
 const rejoined = 4
 
 // rejoin takes small parts off the end of a log, and puts them before a new part.
-func (p *Publisher) rejoin(
+func (p *reader) rejoin(
 	ctx context.Context, log []catalog.BlobRef, part catalog.Log,
 ) ([]catalog.BlobRef, catalog.Log, error) {
 	for len(log) > 0 {

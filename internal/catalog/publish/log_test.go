@@ -36,9 +36,9 @@ func TestLogSurvivesPrune(t *testing.T) {
 	p = as("bert", noon.Add(-48*time.Hour))
 	v, err := p.Read(t.Context(), "prod")
 	require.NoError(t, err)
-	gone, err := p.Withdrawn(t.Context(), v, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1"})
+	gone, err := withdrawn(t.Context(), p, v, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1"})
 	require.NoError(t, err)
-	_, err = p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionWithdraw, Changes: gone, Reason: "bsc#1"})
+	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionWithdraw, Changes: gone, Reason: "bsc#1"})
 	require.NoError(t, err)
 	p = as("cron", noon)
 	deleted, err := p.Prune(t.Context(), "prod", publish.Pruning{Keep: 1})
@@ -99,7 +99,7 @@ func TestLogHasFewParts(t *testing.T) {
 	r.begin(p, "prod")
 	const ops = 120
 	for n := range ops {
-		_, err := p.Change(t.Context(), publish.Request{
+		_, err := change(t.Context(), p, request{
 			Channel: "prod", Do: catalog.ActionRefresh, Reason: fmt.Sprintf("number %d of many %x", n, n*n*n*7919),
 		})
 		require.NoError(t, err)
@@ -126,82 +126,29 @@ func TestFreeze(t *testing.T) {
 	r.push("velum", "two", "4.0.0-rev1-build1.2")
 	_, err := r.add(p, "prod", "velum:4.0.0-rev1-build1.1")
 	require.NoError(t, err)
-	_, err = p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionFreeze, Until: noon.Add(time.Hour), Reason: "holidays"})
+	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionFreeze, Until: noon.Add(time.Hour), Reason: "holidays"})
 	require.NoError(t, err)
 	_, err = r.add(p, "prod", "velum:4.0.0-rev1-build1.2")
 	assert.Equal(t, publish.KindFrozen, kindOf(err), "%v", err)
 	require.ErrorContains(t, err, "frozen until 2026-11-22T13:00:00Z")
 	v, err := p.Read(t.Context(), "prod")
 	require.NoError(t, err)
-	gone, err := p.Withdrawn(t.Context(), v, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1"})
+	gone, err := withdrawn(t.Context(), p, v, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1"})
 	require.NoError(t, err)
-	_, err = p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionWithdraw, Changes: gone})
+	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionWithdraw, Changes: gone})
 	require.NoError(t, err, "a withdrawal does not wait for the end of the holidays")
 	_, err = r.add(r.publisher(at(noon.Add(2*time.Hour))), "prod", "velum:4.0.0-rev1-build1.2")
 	require.NoError(t, err)
-	_, err = p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionFreeze})
+	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionFreeze})
 	require.NoError(t, err)
 	v, err = p.Read(t.Context(), "prod")
 	require.NoError(t, err)
 	assert.Zero(t, v.Frozen)
 	was := v.Version
-	got, err := p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionFreeze})
+	got, err := change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionFreeze})
 	require.NoError(t, err)
 	assert.False(t, got.Changed, "it is not frozen")
 	assert.Equal(t, was, got.Version)
-}
-
-// What came since the version before is withdrawn, with what to run instead; what was withdrawn since comes back.
-func TestRevert(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	p := r.publisher(nil)
-	r.begin(p, "prod")
-	r.push("velum", "one", "4.0.0-rev1-build1.1")
-	r.push("velum", "two", "4.0.0-rev1-build1.2")
-	r.push("etcd", "one", "3.4-rev1-build1.1")
-	_, err := r.add(p, "prod", "velum:4.0.0-rev1-build1.1", "etcd:3.4-rev1-build1.1")
-	require.NoError(t, err)
-	v, err := p.Read(t.Context(), "prod")
-	require.NoError(t, err)
-	first := v
-	gone, err := p.Withdrawn(t.Context(), v, publish.Withdrawal{Images: []string{"etcd:3.4-rev1-build1.1"}, Reason: "bsc#1"})
-	require.NoError(t, err)
-	_, err = p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionWithdraw, Changes: gone})
-	require.NoError(t, err)
-	_, err = r.add(p, "prod", "velum:4.0.0-rev1-build1.2")
-	require.NoError(t, err)
-	_, err = p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionRefresh})
-	require.NoError(t, err)
-
-	v, err = p.Read(t.Context(), "prod")
-	require.NoError(t, err)
-	before, err := p.Before(t.Context(), v)
-	require.NoError(t, err)
-	assert.EqualValues(t, 3, before.Version, "the refresh changed no release")
-	earlier, err := p.ReadVersion(t.Context(), "prod", first.Version)
-	require.NoError(t, err)
-	request, err := p.Reverted(t.Context(), v, earlier, "")
-	require.NoError(t, err)
-	got, err := p.Change(t.Context(), request)
-	require.NoError(t, err)
-	assert.EqualValues(t, 6, got.Version, "one version")
-	assert.Equal(t, []string{"-4.0.0-rev1-build1.2", "4.0.0-rev1-build1.1"}, r.listed(p, "prod", "velum"))
-	assert.Equal(t, []string{"3.4-rev1-build1.1"}, r.listed(p, "prod", "etcd"))
-	v, err = p.Read(t.Context(), "prod")
-	require.NoError(t, err)
-	pages, err := p.Pages(t.Context(), v)
-	require.NoError(t, err)
-	w := pages[r.host+"/velum"].Releases[0].Withdrawn
-	assert.Equal(t, "4.0.0-rev1-build1.1", w.To)
-	assert.Equal(t, "reverted to version 2", w.Reason)
-	request, err = p.Reverted(t.Context(), v, earlier, "")
-	require.NoError(t, err)
-	got, err = p.Change(t.Context(), request)
-	require.NoError(t, err)
-	assert.False(t, got.Changed, "once more")
-	_, err = p.ReadVersion(t.Context(), "prod", 99)
-	assert.Equal(t, publish.KindImage, kindOf(err), "%v", err)
 }
 
 // promote --soaked takes the newest release that stage has offered long enough, and a set only as a whole.
@@ -220,7 +167,7 @@ func TestSoaked(t *testing.T) {
 		}
 		changes, err := day(n).Added(t.Context(), wanted, amd64)
 		require.NoError(t, err)
-		_, err = day(n).Change(t.Context(), publish.Request{Channel: "stage", Do: catalog.ActionAdd, Changes: changes})
+		_, err = change(t.Context(), day(n), request{Channel: "stage", Do: catalog.ActionAdd, Changes: changes})
 		require.NoError(t, err)
 	}
 	for image, tags := range map[string]int{"velum": 3, "etcd": 1, "salt": 1, "pause": 1} {
@@ -232,7 +179,7 @@ func TestSoaked(t *testing.T) {
 	add(1, "a", "etcd:"+build(0))
 	add(3, "", "velum:"+build(2), "pause:"+build(0))
 	add(3, "a", "salt:"+build(0))
-	soaked := func(n int, s publish.Selection) (publish.Selected, error) {
+	soaked := func(n int, s publish.Selection) (selection, error) {
 		t.Helper()
 		p := day(n)
 		stage, err := p.Read(t.Context(), "stage")
@@ -240,7 +187,7 @@ func TestSoaked(t *testing.T) {
 		prod, err := p.Read(t.Context(), "prod")
 		require.NoError(t, err)
 		s.Soaked = 48 * time.Hour
-		return p.Select(t.Context(), stage, prod, s)
+		return selected(t.Context(), p, stage, prod, s)
 	}
 	got, err := soaked(4, publish.Selection{All: true})
 	require.NoError(t, err)
@@ -262,13 +209,13 @@ func TestSoaked(t *testing.T) {
 	p := day(6)
 	v, err := p.Read(t.Context(), "stage")
 	require.NoError(t, err)
-	gone, err := p.Withdrawn(t.Context(), v, publish.Withdrawal{Images: []string{"velum:" + build(2)}, Reason: "bsc#1"})
+	gone, err := withdrawn(t.Context(), p, v, publish.Withdrawal{Images: []string{"velum:" + build(2)}, Reason: "bsc#1"})
 	require.NoError(t, err)
-	_, err = p.Change(t.Context(), publish.Request{Channel: "stage", Do: catalog.ActionWithdraw, Changes: gone})
+	_, err = change(t.Context(), p, request{Channel: "stage", Do: catalog.ActionWithdraw, Changes: gone})
 	require.NoError(t, err)
 	again := gone[0]
 	again.Release.Withdrawn = nil
-	_, err = p.Change(t.Context(), publish.Request{
+	_, err = change(t.Context(), p, request{
 		Channel: "stage", Do: catalog.ActionPromote, Changes: []catalog.Change{again}, Withdrawn: true,
 	})
 	require.NoError(t, err)
@@ -290,19 +237,14 @@ func TestSteeredRollout(t *testing.T) {
 	for n := range changes {
 		changes[n].Release.Set, changes[n].Release.Rollout = "a", &catalog.Rollout{From: noon, Hours: 40}
 	}
-	_, err = p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionPromote, Changes: changes})
+	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionPromote, Changes: changes})
 	require.NoError(t, err)
 	steer := func(hours int, s publish.Steer) catalog.Rollout {
 		t.Helper()
 		p := r.publisher(at(noon.Add(time.Duration(hours) * time.Hour)))
+		_, err := p.Change(t.Context(), "prod", publish.Roll(publish.Selection{Images: []string{"velum"}}, s), publish.How{})
+		require.NoError(t, err)
 		v, err := p.Read(t.Context(), "prod")
-		require.NoError(t, err)
-		all, err := p.Rolling(t.Context(), v, publish.Selection{Images: []string{"velum"}})
-		require.NoError(t, err)
-		require.Len(t, all, 2, "all of the set")
-		_, err = p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionPromote, Changes: p.Steered(all, s)})
-		require.NoError(t, err)
-		v, err = p.Read(t.Context(), "prod")
 		require.NoError(t, err)
 		pages, err := p.Pages(t.Context(), v)
 		require.NoError(t, err)
@@ -322,8 +264,6 @@ func TestSteeredRollout(t *testing.T) {
 	assert.Equal(t, catalog.Rollout{From: noon.Add(30 * time.Hour), Hours: 80}, resumed)
 	assert.Equal(t, 50, resumed.Share(noon.Add(70*time.Hour)))
 	assert.Equal(t, catalog.Rollout{}, steer(60, publish.Steer{Now: true}))
-	v, err := p.Read(t.Context(), "prod")
-	require.NoError(t, err)
-	_, err = p.Rolling(t.Context(), v, publish.Selection{Images: []string{"velum"}})
+	_, err = p.Change(t.Context(), "prod", publish.Roll(publish.Selection{Images: []string{"velum"}}, publish.Steer{Pause: true}), publish.How{})
 	assert.Equal(t, publish.KindImage, kindOf(err), "%v", err)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -62,7 +63,7 @@ func versionName(v Version) string { return fmt.Sprintf("%s@%d", v.Channel, v.Ve
 func diffPages(image, from string, a catalog.Page, to string, b catalog.Page) []Difference {
 	var out []Difference
 	d := Difference{Image: image}
-	top, there := newest(a), newest(b)
+	top, there := ops.Newest(a), ops.Newest(b)
 	var first, second digest.Digest
 	if top != nil {
 		d.From, first = top.Tag, top.Digest
@@ -71,20 +72,20 @@ func diffPages(image, from string, a catalog.Page, to string, b catalog.Page) []
 		d.To, second = there.Tag, there.Digest
 	}
 	// What a promotion would skip is named below.
-	isSkipped := top != nil && withdrawnAs(b, top.Tag, top.Digest) != nil
+	isSkipped := top != nil && ops.WithdrawnAs(b, top.Tag, top.Digest) != nil
 	if (d.From != d.To || first != second) && !isSkipped {
 		d.Change = changeOf(d.To, d.From)
 		out = append(out, d)
 	}
 	for _, r := range b.Releases {
-		if is := withdrawnAs(a, r.Tag, r.Digest); r.Withdrawn == nil && is != nil {
+		if is := ops.WithdrawnAs(a, r.Tag, r.Digest); r.Withdrawn == nil && is != nil {
 			out = append(out, Difference{
 				Image: image, From: is.Tag, To: r.Tag, Change: "withdrawn", WithdrawnFrom: from, Note: is.Withdrawn.Reason,
 			})
 		}
 	}
 	for _, r := range a.Releases {
-		if is := withdrawnAs(b, r.Tag, r.Digest); r.Withdrawn == nil && is != nil {
+		if is := ops.WithdrawnAs(b, r.Tag, r.Digest); r.Withdrawn == nil && is != nil {
 			out = append(out, Difference{
 				Image: image, From: r.Tag, To: is.Tag, Change: "withdrawn", WithdrawnFrom: to, Note: is.Withdrawn.Reason,
 			})
@@ -116,7 +117,7 @@ func OnlyTags(v Version, page catalog.Page, named []string) (catalog.Page, error
 		return page, nil
 	}
 	for _, tag := range named {
-		if find(page, tag) == nil {
+		if ops.Find(page, tag) == nil {
 			return catalog.Page{}, notListed(v, page, catalog.Member(page.Image, tag))
 		}
 	}
@@ -124,32 +125,4 @@ func OnlyTags(v Version, page catalog.Page, named []string) (catalog.Page, error
 		return !slices.Contains(named, r.Tag)
 	})
 	return page, nil
-}
-
-// Waits lists the ops of a channel that wait, each with the reason. An op that another publisher
-// folds in this moment is among them.
-func (p *Publisher) Waits(ctx context.Context, v Version) ([]Waiting, error) {
-	merged, err := p.mergedOps(ctx, v)
-	if err != nil {
-		return nil, err
-	}
-	list, err := p.client.Tags(ctx, p.repository)
-	if err != nil {
-		return nil, err
-	}
-	state := catalog.State{Merged: merged}
-	var pending []string
-	for _, tag := range list {
-		if of, ok := catalog.OpChannel(tag); ok && of == v.Channel && !state.IsMerged(tag) {
-			pending = append(pending, tag)
-		}
-	}
-	ops, waiting, err := p.readOps(ctx, pending)
-	if waiting == nil {
-		waiting = []Waiting{}
-	}
-	for _, op := range ops {
-		waiting = append(waiting, Waiting{Op: op.Tag, Why: "the next publisher publishes it"})
-	}
-	return waiting, err
 }

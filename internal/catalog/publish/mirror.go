@@ -54,7 +54,7 @@ func (p *Publisher) Copies(ctx context.Context, v Version, m Mirrored) ([]Copy, 
 		return nil, err
 	}
 	signatures := make([][]Copy, len(images))
-	err = each(ctx, images, func(ctx context.Context, n int, c Copy) error {
+	err = each(ctx, p.jobs, images, func(ctx context.Context, n int, c Copy) error {
 		if c.Kind != kindImage || unsigned[c.Repository] {
 			return nil
 		}
@@ -122,14 +122,14 @@ const fewReleases = 3
 // has served.
 func (p *Publisher) withoutSignatures(ctx context.Context, ofImage [][]Copy) (map[string]bool, error) {
 	unsigned := make([]bool, len(ofImage))
-	err := each(ctx, ofImage, func(ctx context.Context, n int, copies []Copy) error {
+	err := each(ctx, p.jobs, ofImage, func(ctx context.Context, n int, copies []Copy) error {
 		releases := slices.DeleteFunc(slices.Clone(copies), func(c Copy) bool { return c.Kind != kindImage })
 		if len(releases) <= fewReleases {
 			return nil
 		}
 		newest, oldest := releases[0], releases[len(releases)-1]
 		p.step("looking for signatures in %s", newest.Repository)
-		list, err := p.client.Tags(ctx, newest.Repository)
+		list, err := p.registry.Tags(ctx, newest.Repository)
 		if err != nil {
 			return ctx.Err() // the releases are asked instead
 		}
@@ -157,7 +157,7 @@ func (p *Publisher) withoutSignatures(ctx context.Context, ofImage [][]Copy) (ma
 // signatureOf returns the signature of a digest, if it has one under its tag.
 func (p *Publisher) signatureOf(ctx context.Context, repository string, of digest.Digest) ([]Copy, error) {
 	tag := catalog.SignatureTag(of)
-	d, err := p.client.Head(ctx, repository, tag)
+	d, err := p.registry.Head(ctx, repository, tag)
 	switch {
 	case errors.Is(err, release.ErrNotFound):
 		return nil, nil

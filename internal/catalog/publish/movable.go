@@ -43,15 +43,6 @@ func isProbe(channel string, d digest.Digest) bool {
 	return false
 }
 
-// head returns the digest of a tag; empty: there is none, or it is a probe.
-func (p *Publisher) head(ctx context.Context, tag string) (digest.Digest, error) {
-	is, err := p.client.Head(ctx, p.repository, tag)
-	if errors.Is(err, release.ErrNotFound) || isProbe(tag, is) {
-		return "", nil
-	}
-	return is, err
-}
-
 // checkMovable refuses to make a channel whose tag would not move, before anything of the channel is written. Only the
 // tag itself tells: registries make tags immutable by pattern. It deletes what it has written. It ends where another
 // publisher makes the channel. A registry has no write that spares what another one has just written: between the last
@@ -59,7 +50,7 @@ func (p *Publisher) head(ctx context.Context, tag string) (digest.Digest, error)
 func (p *Publisher) checkMovable(ctx context.Context, channel string) error {
 	p.step("checking that the tag %s can move", channel)
 	all := probes(channel)
-	is, err := p.client.Head(ctx, p.repository, channel)
+	is, err := p.registry.Head(ctx, p.repository, channel)
 	if errors.Is(err, release.ErrNotFound) {
 		is, err = p.probe(ctx, channel, all[0])
 	}
@@ -74,7 +65,7 @@ func (p *Publisher) checkMovable(ctx context.Context, channel string) error {
 	moved := p.moveTag(ctx, channel, all[1])
 	var left error
 	for _, body := range all {
-		left = errors.Join(left, p.client.Remove(ctx, p.repository, digest.FromBytes(body)))
+		left = errors.Join(left, p.registry.Remove(ctx, p.repository, digest.FromBytes(body)))
 	}
 	if e, ok := errors.AsType[*Error](moved); ok && left != nil {
 		e.Text += "; delete the tag, which was made to find out"
@@ -85,7 +76,7 @@ func (p *Publisher) checkMovable(ctx context.Context, channel string) error {
 // probe has the tag of a channel name a manifest, and returns what it names then; empty: another publisher makes the
 // channel, whose tag is to be left alone.
 func (p *Publisher) probe(ctx context.Context, channel string, body []byte) (digest.Digest, error) {
-	tags, err := p.client.Tags(ctx, p.repository)
+	tags, err := p.registry.Tags(ctx, p.repository)
 	isOfChannel := func(tag string) bool {
 		of, isOp := catalog.OpChannel(tag)
 		if !isOp {
@@ -96,10 +87,10 @@ func (p *Publisher) probe(ctx context.Context, channel string, body []byte) (dig
 	if err != nil || slices.ContainsFunc(tags, isOfChannel) {
 		return "", err
 	}
-	if err := p.client.PutManifest(ctx, p.repository, channel, body); err != nil {
+	if err := p.registry.PutManifest(ctx, p.repository, channel, body); err != nil {
 		return "", err
 	}
-	is, err := p.client.Head(ctx, p.repository, channel)
+	is, err := p.registry.Head(ctx, p.repository, channel)
 	if errors.Is(err, release.ErrNotFound) {
 		return "", nil // another publisher tries the tag, too, and has deleted it
 	}
@@ -109,7 +100,7 @@ func (p *Publisher) probe(ctx context.Context, channel string, body []byte) (dig
 // moveTag has the tag of a channel name a manifest. Its error has KindImmutable if the registry allows pushes, but not
 // of this tag: with 412 (Harbor), 400 (ECR), 403, 405 or 409.
 func (p *Publisher) moveTag(ctx context.Context, channel string, body []byte) error {
-	err := p.client.PutManifest(ctx, p.repository, channel, body)
+	err := p.registry.PutManifest(ctx, p.repository, channel, body)
 	if slices.Contains([]int{
 		http.StatusPreconditionFailed, http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed,
 		http.StatusConflict,

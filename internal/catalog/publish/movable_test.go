@@ -79,7 +79,7 @@ func TestInitRefusesATagThatDoesNotMove(t *testing.T) {
 					o.Store.Transport, o.Keys = &rules, []*publish.Key{parsedKey(t, private)}
 				}
 				init := func(out string) error {
-					_, err := r.publisher(with).Change(t.Context(), publish.Request{
+					_, err := change(t.Context(), r.publisher(with), request{
 						Channel: "stage", Do: catalog.ActionRefresh, New: true, Out: out,
 					})
 					return err
@@ -87,7 +87,7 @@ func TestInitRefusesATagThatDoesNotMove(t *testing.T) {
 				dir := filepath.Join(t.TempDir(), "out")
 				require.NoError(t, init(dir), "--out writes nothing into the registry")
 				elsewhere := func() error {
-					p := r.publisher(func(o *publish.Options) { with(o); o.Keys, o.Trusted = nil, [][]byte{public} })
+					p := r.publisher(func(o *publish.Options) { with(o); o.Keys, o.All = nil, [][]byte{public} })
 					_, err := p.PublishDir(t.Context(), dir, [][]byte{signed(t, private, filepath.Join(dir, publish.PayloadFile))}, false)
 					return err
 				}

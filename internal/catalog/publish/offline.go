@@ -9,12 +9,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -30,39 +33,36 @@ const (
 type catalogOf struct {
 	Repository string `json:"repository"`
 	Name       string `json:"name"`
+	// Head is what the channel's tag named, if that is not the version before.
+	Head digest.Digest `json:"head,omitempty"`
 }
 
-// writeOut writes the next version into a directory. It stores nothing in the registry.
-func (p *Publisher) writeOut(ctx context.Context, r Request, ops []catalog.Op, outcomes []Outcome) (Result, error) {
-	d, err := p.prepare(ctx, r.Channel, r.New, ops...)
-	if err != nil || d.isEmpty() || r.DryRun {
-		return d.planned(outcomes, !d.isEmpty()), err
-	}
+// writeOut writes the next version into a directory, and returns its digest. It stores nothing in the registry.
+func (p *Publisher) writeOut(d draft, dir string) (digest.Digest, error) {
 	body, sum, err := d.manifest.Encode()
 	if err != nil {
-		return Result{}, err
+		return "", err
 	}
 	payload, err := payloadOf(p.name, sum)
 	if err != nil {
-		return Result{}, err
+		return "", err
 	}
-	of, err := json.Marshal(catalogOf{Repository: p.repository, Name: p.name})
+	about := catalogOf{Repository: p.repository, Name: p.name}
+	if d.view.head != d.view.Digest {
+		about.Head = d.view.head
+	}
+	of, err := json.Marshal(about)
 	if err != nil {
-		return Result{}, err
+		return "", err
 	}
-	if entries, err := os.ReadDir(r.Out); err == nil && len(entries) > 0 {
-		return Result{}, refuse(KindInput, r.Out, "the directory is not empty")
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		return "", refuse(KindInput, dir, "the directory is not empty")
 	}
 	files := map[string][]byte{PayloadFile: payload, manifestFile: body, catalogFile: of}
 	for d, data := range d.blobs {
 		files[filepath.Join(blobsDir, d.Encoded())] = data
 	}
-	if err := writeDir(r.Out, files); err != nil {
-		return Result{}, err
-	}
-	out := d.planned(outcomes, true)
-	out.Digest = sum
-	return out, nil
+	return sum, writeDir(dir, files)
 }
 
 // writeDir makes a directory with files: all of them, or no directory.
@@ -85,151 +85,285 @@ func writeDir(dir string, files map[string][]byte) error {
 	return nil
 }
 
-// PublishDir publishes the version that a directory holds, with a signature that was made
-// elsewhere over its payload: base64 or bytes. Callers can repeat it after a failure.
+// signedDir is a version that a directory holds.
+type signedDir struct {
+	catalog.Manifest
+
+	dir           string
+	digest, head  digest.Digest // head: what the channel's tag must name
+	body, payload []byte
+	blobs         map[digest.Digest][]byte
+}
+
+// PublishDir publishes the version that a directory holds, with signatures that were made elsewhere over its payload:
+// base64 or bytes. Callers can repeat it after a failure. The result names everything that the version changes, and so
+// does a dry run, which needs neither signatures nor keys.
 func (p *Publisher) PublishDir(ctx context.Context, dir string, sigs [][]byte, dryRun bool) (Result, error) {
-	if p.verifier == nil {
+	d, err := p.readDir(ctx, dir)
+	if err != nil {
+		return Result{}, err
+	}
+	k, err := p.keysOf(d.Channel)
+	if err != nil {
+		return Result{}, err
+	}
+	if !k.areThere() && !dryRun {
 		return Result{}, refuse(KindInput, dir, "no public key was given to check the signature")
 	}
-	d, body, payload, err := p.readDir(dir)
-	if err != nil {
-		return Result{}, err
-	}
-	encoded, err := p.checkSignatures(ctx, dir, payload, sigs)
-	if err != nil {
-		return Result{}, err
-	}
-	channel, sum := d.manifest.Channel, digest.FromBytes(body)
-	is, err := p.head(ctx, channel)
-	switch {
-	case err != nil:
-		return Result{}, err
-	case is == sum:
-		d.base = Version{Manifest: d.manifest, Digest: sum}
-		return d.published(nil, false), nil
-	case is != d.manifest.Previous:
-		return Result{}, refuse(KindRaced, dir, "made for version %d of %s, which has changed since: %s",
-			d.manifest.Version-1, channel, is)
-	}
-	if err := p.checkLatest(ctx, d.manifest, sum); err != nil {
-		return Result{}, err
-	}
-	if dryRun {
-		return d.planned(nil, true), nil
-	}
-	if is == "" {
-		if err := p.checkMovable(ctx, channel); err != nil {
+	var encoded []string
+	if len(sigs) > 0 || !dryRun {
+		if encoded, err = checkSignatures(ctx, k, dir, d.payload, sigs); err != nil {
 			return Result{}, err
 		}
 	}
-	if err := p.publishSigned(ctx, d, body, payload, encoded...); err != nil {
+	got := Result{Channel: d.Channel, Version: d.Version}
+	is, err := p.head(ctx, d.Channel)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case is == d.digest:
+		return got.at(Version{Manifest: d.Manifest, Digest: d.digest}), nil
+	case is != d.head:
+		return Result{}, refuse(KindRaced, dir, "made for version %d of %s, which has changed since: %s",
+			d.Version-1, d.Channel, is)
+	}
+	if err := p.explain(ctx, &got, d, k); err != nil {
 		return Result{}, err
 	}
-	if is, err = p.client.Head(ctx, p.repository, channel); err == nil && is != sum {
-		err = refuse(KindRaced, channel, "another publisher has published at the same time, as %s", is)
+	if err := p.checkLatest(ctx, d, k); err != nil {
+		return Result{}, err
 	}
-	d.base = Version{Manifest: d.manifest, Digest: sum}
+	got.Changed = true
+	got.setTimes(d.Manifest)
+	if dryRun {
+		return got.whole(), nil
+	}
+	if is == "" {
+		if err := p.checkMovable(ctx, d.Channel); err != nil {
+			return Result{}, err
+		}
+	}
+	if err := p.publishSigned(ctx, d, encoded...); err != nil {
+		return Result{}, err
+	}
+	if is, err = p.registry.Head(ctx, p.repository, d.Channel); err == nil && is != d.digest {
+		err = refuse(KindRaced, d.Channel, "another publisher has published at the same time, as %s", is)
+	}
+	v := Version{Manifest: d.Manifest, Digest: d.digest}
 	if err == nil {
-		err = p.seen.note(ctx, p.name, channel, d.base, true)
+		err = p.state.note(ctx, p.name, d.Channel, v, true)
 	}
-	return d.published(nil, true), err
+	return got.at(v), err
+}
+
+// explain names what a version changes: each release, as the pages of it and of the version before tell, and each op that
+// its log has. It refuses a version that changes what none of its ops names, or that takes a withdrawal out of its page.
+func (p *Publisher) explain(ctx context.Context, got *Result, d signedDir, k keys) error {
+	base := Version{}
+	if d.Previous != "" {
+		var err error
+		if base, err = p.read(ctx, d.Previous.String(), d.Channel, k); err != nil {
+			return err
+		}
+	}
+	for sum, data := range d.blobs { // what the registry does not have yet
+		p.cache.addBlob(sum, data)
+	}
+	next := Version{Manifest: d.Manifest, Digest: d.digest}
+	log, err := p.Log(ctx, next)
+	if err != nil {
+		return err
+	}
+	named := map[string]bool{}
+	for _, e := range log {
+		if e.Version != d.Version {
+			continue
+		}
+		got.Others = append(got.Others, othersOf([]catalog.Entry{e}, nil)...)
+		for _, c := range e.Changes {
+			named[c.Member()] = true
+		}
+	}
+	var changed []string
+	for _, ref := range d.Pages {
+		if was, listed := base.Page(ref.Image); !listed || was != ref {
+			changed = append(changed, ref.Image)
+		}
+	}
+	changed = append([]string{}, changed...)
+	before, err := p.Pages(ctx, base, changed...)
+	if err != nil {
+		return err
+	}
+	after, err := p.Pages(ctx, next, changed...)
+	if err != nil {
+		return err
+	}
+	for _, image := range changed {
+		for _, o := range changesOf(image, before[image], after[image]) {
+			if member := catalog.Member(o.Image, o.Tag); !named[member] && o.Note != dropped {
+				return refuse(KindInput, d.dir, "its page changes %s, which none of its ops names", member)
+			}
+			got.Outcomes = append(got.Outcomes, o)
+		}
+	}
+	return nil
+}
+
+const dropped = "older than the releases that the page keeps"
+
+// changesOf returns what differs between two pages of an image.
+func changesOf(image string, before, after catalog.Page) []Outcome {
+	var out []Outcome
+	for _, is := range after.Releases {
+		o := Outcome{Image: image, Tag: is.Tag, Digest: is.Digest, Changed: true, Withdrawn: is.Withdrawn != nil}
+		was := ops.Find(before, is.Tag)
+		isOffered := was != nil && was.Withdrawn == nil && is.Withdrawn == nil
+		if was != nil {
+			lost := *was
+			if lost.Members != nil && is.Members == nil { // a page keeps members of the newest releases only
+				lost.Members = nil
+			}
+			if ops.IsSame(lost, is) {
+				continue
+			}
+		}
+		switch {
+		case is.Withdrawn != nil:
+			o.Note = "withdrawn: " + is.Withdrawn.Reason
+		case was != nil && was.Withdrawn != nil:
+			o.Note = "offered again; it was withdrawn: " + was.Withdrawn.Reason
+		case isOffered:
+			o.Steered, o.Note = true, ops.RolloutNote(was.Rollout, is.Rollout)
+		case is.Rollout != nil:
+			o.Note = ops.RolloutNote(nil, is.Rollout)
+		}
+		out = append(out, o)
+	}
+	for _, was := range before.Releases {
+		if ops.Find(after, was.Tag) == nil {
+			o := Outcome{Image: image, Tag: was.Tag, Digest: was.Digest, Note: dropped}
+			if was.Withdrawn != nil {
+				o.Note = "not listed any more, and it was withdrawn: " + was.Withdrawn.Reason
+			}
+			out = append(out, o)
+		}
+	}
+	return out
 }
 
 // checkSignatures returns signatures of a payload in base64. Each is valid, and as many keys as must have made them.
-func (p *Publisher) checkSignatures(ctx context.Context, dir string, payload []byte, sigs [][]byte) ([]string, error) {
+func checkSignatures(ctx context.Context, k keys, dir string, payload []byte, sigs [][]byte) ([]string, error) {
 	var out []string
-	keys := map[string]bool{}
+	made := map[string]bool{}
 	for _, sig := range sigs {
 		encoded, err := parseSignature(sig)
 		if err != nil {
 			return nil, &Error{Kind: KindInput, Object: dir, Text: "not a signature", Err: err}
 		}
-		key, err := p.verifier.VerifyBytes(ctx, payload, encoded)
+		if !k.areThere() {
+			return nil, refuse(KindInput, dir, "no public key was given to check the signature")
+		}
+		key, err := k.one.VerifyBytes(ctx, payload, encoded)
 		if err != nil {
 			return nil, &Error{Kind: KindUnsigned, Object: dir, Text: "the signature is not valid", Err: err}
 		}
-		if !keys[key] {
+		if !made[key] {
 			out = append(out, encoded)
 		}
-		keys[key] = true
+		made[key] = true
 	}
-	if len(keys) < max(p.require, 1) {
-		return nil, refuse(KindUnsigned, dir, "too few keys signed it: %d, want %d", len(keys), p.require)
+	if len(made) < k.require {
+		return nil, refuse(KindUnsigned, dir, "too few keys signed it: %d, want %d", len(made), k.require)
 	}
 	return out, nil
 }
 
-// checkLatest refuses to publish a version beside or below another one that was signed: the registry
-// shows an older channel, or another publisher's publication did not end.
-func (p *Publisher) checkLatest(ctx context.Context, m catalog.Manifest, sum digest.Digest) error {
-	if err := p.seen.note(ctx, p.name, m.Channel, Version{Manifest: m}, false); err != nil {
+// checkLatest refuses to publish a version beside or below another one that was signed: the registry shows an older
+// channel, or another publisher's publication did not end.
+func (p *Publisher) checkLatest(ctx context.Context, d signedDir, k keys) error {
+	if err := p.state.note(ctx, p.name, d.Channel, Version{Manifest: d.Manifest}, false); err != nil {
 		return err
 	}
-	tags, err := p.client.Tags(ctx, p.repository)
+	tags, err := p.registry.Tags(ctx, p.repository)
 	if err != nil {
 		return err
 	}
-	later, err := p.laterVersions(ctx, m.Version-1, m.Channel, tags)
+	at := &View{p: p, keys: k}
+	at.Channel = d.Channel
+	later, err := at.laterVersions(ctx, laterTags(d.Version-1, d.Channel, tags))
 	if err != nil {
 		return err
 	}
 	for _, v := range later {
-		if v.Digest != sum {
-			return refuse(KindOlder, m.Channel, "version %d was signed and published before, and the channel is at version %d",
-				v.Version, m.Version-1)
+		if v.Digest != d.digest {
+			return refuse(KindOlder, d.Channel, "version %d was signed and published before, and the channel is at version %d",
+				v.Version, d.Version-1)
 		}
 	}
 	return nil
 }
 
 // publishSigned stores a version whose signature was made elsewhere.
-func (p *Publisher) publishSigned(ctx context.Context, d draft, body, payload []byte, sigs ...string) error {
-	if err := p.putBlobs(ctx, d.blobs); err != nil {
+func (p *Publisher) publishSigned(ctx context.Context, d signedDir, sigs ...string) error {
+	err := each(ctx, p.jobs, slices.Sorted(maps.Keys(d.blobs)), func(ctx context.Context, _ int, sum digest.Digest) error {
+		_, err := p.registry.PutBlob(ctx, p.repository, d.blobs[sum])
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	tag := catalog.VersionTag(d.manifest.Channel, d.manifest.Version)
-	if err := p.client.PutManifest(ctx, p.repository, tag, body); err != nil {
+	if err := p.registry.PutManifest(ctx, p.repository, catalog.VersionTag(d.Channel, d.Version), d.body); err != nil {
 		return err
 	}
-	if err := p.putSignature(ctx, catalog.SignatureTag(digest.FromBytes(body)), payload, sigs...); err != nil {
+	if err := p.putSignature(ctx, catalog.SignatureTag(d.digest), d.payload, sigs...); err != nil {
 		return err
 	}
-	return p.moveTag(ctx, d.manifest.Channel, body)
+	return p.moveTag(ctx, d.Channel, d.body)
 }
 
 // readDir reads a directory of writeOut.
-func (p *Publisher) readDir(dir string) (d draft, body, payload []byte, err error) {
-	if body, err = readFile(dir, manifestFile, catalog.MaxManifest); err != nil {
-		return d, nil, nil, err
-	}
-	if d.manifest, err = catalog.DecodeManifest(body); err != nil {
-		return d, nil, nil, fmt.Errorf("%s: %w", filepath.Join(dir, manifestFile), err)
-	}
-	if payload, err = readFile(dir, PayloadFile, maxSmall); err != nil {
-		return d, nil, nil, err
-	}
-	want, err := payloadOf(p.name, digest.FromBytes(body))
+func (p *Publisher) readDir(ctx context.Context, dir string) (d signedDir, err error) {
+	d.dir, d.blobs = dir, map[digest.Digest][]byte{}
+	about, err := readAbout(dir)
 	if err != nil {
-		return d, nil, nil, err
+		return d, err
 	}
-	if string(want) != string(payload) {
-		return d, nil, nil, refuse(KindInput, dir, "%s is not of its manifest, or not of %s", PayloadFile, p.name)
+	if d.body, err = readFile(dir, manifestFile, catalog.MaxManifest); err != nil {
+		return d, err
 	}
 	entries, err := os.ReadDir(filepath.Join(dir, blobsDir))
 	if err != nil {
-		return d, nil, nil, err
+		return d, err
 	}
-	d.blobs = map[digest.Digest][]byte{}
 	for _, entry := range entries {
-		data, err := readFile(dir, filepath.Join(blobsDir, entry.Name()), catalog.MaxManifest*2)
+		name := filepath.Join(blobsDir, entry.Name())
+		data, err := readFile(dir, name, catalog.MaxManifest*2)
 		if err != nil {
-			return d, nil, nil, err
+			return d, err
 		}
-		if sum := d.add(data); sum.Encoded() != entry.Name() {
-			return d, nil, nil, refuse(KindInput, filepath.Join(dir, blobsDir, entry.Name()), "has digest %s", sum)
+		sum := digest.FromBytes(data)
+		if sum.Encoded() != entry.Name() {
+			return d, refuse(KindInput, filepath.Join(dir, name), "has digest %s", sum)
 		}
+		d.blobs[sum] = data
+		p.cache.addBlob(sum, data) // its shards
 	}
-	return d, body, payload, nil
+	if d.Manifest, err = p.decode(ctx, d.body); err != nil {
+		return d, fmt.Errorf("%s: %w", filepath.Join(dir, manifestFile), err)
+	}
+	d.digest, d.head = digest.FromBytes(d.body), d.Previous
+	if about.Head != "" {
+		d.head = about.Head
+	}
+	if d.payload, err = readFile(dir, PayloadFile, maxSmall); err != nil {
+		return d, err
+	}
+	want, err := payloadOf(p.name, d.digest)
+	if err == nil && string(want) != string(d.payload) {
+		err = refuse(KindInput, dir, "%s is not of its manifest, or not of %s", PayloadFile, p.name)
+	}
+	return d, err
 }
 
 // maxSmall bounds small files, in bytes.
@@ -237,18 +371,22 @@ const maxSmall = 64 << 10
 
 // CatalogOf returns the catalog that a directory was written for.
 func CatalogOf(dir string) (repository, name string, err error) {
+	of, err := readAbout(dir)
+	return of.Repository, of.Name, err
+}
+
+func readAbout(dir string) (of catalogOf, err error) {
 	data, err := readFile(dir, catalogFile, maxSmall)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", "", &Error{Kind: KindInput, Object: dir, Text: "not a directory that --out wrote", Err: err}
+		return of, &Error{Kind: KindInput, Object: dir, Text: "not a directory that --out wrote", Err: err}
 	}
 	if err != nil {
-		return "", "", err
+		return of, err
 	}
-	var of catalogOf
 	if err := json.Unmarshal(data, &of); err != nil {
-		return "", "", &Error{Kind: KindInput, Object: dir, Text: catalogFile, Err: outside.Error(err)}
+		return of, &Error{Kind: KindInput, Object: dir, Text: catalogFile, Err: outside.Error(err)}
 	}
-	return of.Repository, of.Name, nil
+	return of, nil
 }
 
 func readFile(dir, name string, limit int64) ([]byte, error) {

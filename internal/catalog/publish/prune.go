@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
 )
 
 // settleTime is how long something stays after the channel has got on without it: a publisher that
@@ -23,6 +24,8 @@ type Pruning struct {
 	Keep   int           // so many of the newest versions stay; at least one does
 	Older  time.Duration // what was replaced within this time stays; at least 24 hours
 	DryRun bool
+	// Foreign deletes also the ops that never count, because the channel's keys have not signed them.
+	Foreign bool
 }
 
 // Pruned lists the deleted tags of a channel, and why the others stay.
@@ -45,15 +48,19 @@ func (p *Publisher) Prune(ctx context.Context, channel string, o Pruning) (Prune
 		return Pruned{}, err
 	}
 	if !o.DryRun {
-		if err := p.checkMayWrite(ctx, v); err != nil {
+		if err := p.checkMayWrite(ctx, &View{Version: v}); err != nil {
 			return Pruned{}, err
 		}
 	}
-	tags, err := p.client.Tags(ctx, p.repository)
+	tags, err := p.registry.Tags(ctx, p.repository)
 	if err != nil {
 		return Pruned{}, err
 	}
-	old, out, err := p.old(ctx, v, tags, o)
+	foreign, err := p.foreign(ctx, channel, o)
+	if err != nil {
+		return Pruned{}, err
+	}
+	old, out, err := p.old(ctx, v, tags, foreign, o)
 	if err != nil {
 		return Pruned{}, err
 	}
@@ -63,7 +70,7 @@ func (p *Publisher) Prune(ctx context.Context, channel string, o Pruning) (Prune
 	}
 	var mu sync.Mutex
 	out.Deleted = []string{}
-	err = each(ctx, old, func(ctx context.Context, _ int, tag string) error {
+	err = each(ctx, p.jobs, old, func(ctx context.Context, _ int, tag string) error {
 		p.step("deleting %s", tag)
 		deleted, err := p.deleteTag(ctx, v, tag, listed, o.DryRun)
 		mu.Lock()
@@ -76,8 +83,31 @@ func (p *Publisher) Prune(ctx context.Context, channel string, o Pruning) (Prune
 	return out, err
 }
 
+// foreign returns the ops of a channel that never count.
+func (p *Publisher) foreign(ctx context.Context, channel string, o Pruning) (map[string]bool, error) {
+	out := map[string]bool{}
+	if !o.Foreign {
+		return out, nil
+	}
+	v, err := p.View(ctx, channel)
+	if err != nil {
+		return nil, err
+	}
+	if !v.keys.areThere() {
+		return nil, refuse(KindInput, channel, "no key was given to tell which ops are foreign")
+	}
+	for _, w := range v.Waiting {
+		if _, isValid := p.cache.op(channel + " " + w.Op); !isValid {
+			out[w.Op] = true
+		}
+	}
+	return out, nil
+}
+
 // old returns the tags that may be deleted, and why the others of the channel stay.
-func (p *Publisher) old(ctx context.Context, v Version, tags []string, o Pruning) ([]string, Pruned, error) {
+func (p *Publisher) old(
+	ctx context.Context, v Version, tags []string, foreign map[string]bool, o Pruning,
+) ([]string, Pruned, error) {
 	span := max(o.Older, settleTime)
 	settled, below, err := p.settled(ctx, v, span)
 	if err != nil {
@@ -87,15 +117,15 @@ func (p *Publisher) old(ctx context.Context, v Version, tags []string, o Pruning
 	if err != nil {
 		return nil, Pruned{}, err
 	}
-	newest, recent, ops := 0, 0, 0
+	newest, recent, stored := 0, 0, 0
 	for _, tag := range tags {
 		of, version, isVersion := catalog.ParseVersionTag(tag)
 		opOf, isOp := catalog.OpChannel(tag)
 		switch {
-		case settled[tag]:
+		case settled[tag], foreign[tag]:
 			old = append(old, tag)
 		case isOp && opOf == v.Channel:
-			ops++
+			stored++
 		case !isVersion || of != v.Channel:
 		case version > v.Version || v.Version-version < uint64(max(o.Keep, 1)):
 			newest++
@@ -110,7 +140,7 @@ func (p *Publisher) old(ctx context.Context, v Version, tags []string, o Pruning
 	for _, kept := range []KeptTags{
 		{newest, "the newest versions"},
 		{recent, fmt.Sprintf("versions that were replaced within the last %s", span)},
-		{ops, fmt.Sprintf("ops that the channel does not have for %s yet", span)},
+		{stored, fmt.Sprintf("ops that the channel does not have for %s yet", span)},
 	} {
 		if kept.Count > 0 {
 			out.Kept = append(out.Kept, kept)
@@ -123,12 +153,12 @@ func (p *Publisher) old(ctx context.Context, v Version, tags []string, o Pruning
 func (p *Publisher) orphans(ctx context.Context, tags []string) ([]string, error) {
 	var mu sync.Mutex
 	var out []string
-	err := each(ctx, tags, func(ctx context.Context, _ int, tag string) error {
+	err := each(ctx, p.jobs, tags, func(ctx context.Context, _ int, tag string) error {
 		d, is := catalog.SignedDigest(tag)
 		if !is {
 			return nil
 		}
-		_, err := p.client.Head(ctx, p.repository, d.String())
+		_, err := p.registry.Head(ctx, p.repository, d.String())
 		if errors.Is(err, release.ErrNotFound) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -144,7 +174,7 @@ func (p *Publisher) orphans(ctx context.Context, tags []string) ([]string, error
 // older ones are not needed. If that version cannot be read, there are none.
 func (p *Publisher) settled(
 	ctx context.Context, v Version, span time.Duration,
-) (ops map[string]bool, below uint64, err error) {
+) (kept map[string]bool, below uint64, err error) {
 	before := p.now().Add(-span)
 	var then Version
 	_, err = p.back(ctx, v, func(each Version) (bool, error) {
@@ -165,18 +195,20 @@ func (p *Publisher) settled(
 	if err != nil {
 		return nil, 0, err
 	}
-	ops, state := map[string]bool{}, catalog.State{Merged: has}
+	kept = map[string]bool{}
+	state := ops.State{Merged: has}
 	for _, op := range had {
-		ops[op] = state.IsMerged(op)
+		kept[op] = state.IsMerged(op)
 	}
-	return ops, then.Version, nil
+	return kept, then.Version, nil
 }
 
-// deleteTag deletes the manifest of a tag and its signature, unless the channel's tag names it, too.
+// deleteTag deletes the manifest of a tag, and then its signature, unless the channel's tag names it, too: a version is never
+// there without its signature, and a signature alone is found later.
 func (p *Publisher) deleteTag(
 	ctx context.Context, v Version, tag string, listed map[string]bool, dryRun bool,
 ) ([]string, error) {
-	d, err := p.client.Head(ctx, p.repository, tag)
+	d, err := p.registry.Head(ctx, p.repository, tag)
 	switch {
 	case errors.Is(err, release.ErrNotFound):
 		return nil, nil
@@ -192,10 +224,10 @@ func (p *Publisher) deleteTag(
 	if dryRun {
 		return gone, nil
 	}
-	for _, each := range slices.Backward(gone) {
-		d, err := p.client.Head(ctx, p.repository, each)
+	for _, each := range gone {
+		d, err := p.registry.Head(ctx, p.repository, each)
 		if err == nil {
-			err = p.client.Remove(ctx, p.repository, d)
+			err = p.registry.Remove(ctx, p.repository, d)
 		}
 		if err != nil && !errors.Is(err, release.ErrNotFound) {
 			return nil, err

@@ -36,7 +36,7 @@ func TestNoAddIsLostBesidePruners(t *testing.T) {
 		_, err := r.add(early, "stage", "old:"+tag)
 		require.NoError(t, err)
 	}
-	_, err := r.publisher(at(noon.Add(-25*time.Hour))).Change(t.Context(), publish.Request{Channel: "stage"})
+	_, err := change(t.Context(), r.publisher(at(noon.Add(-25*time.Hour))), request{Channel: "stage"})
 	require.NoError(t, err)
 	for n := range publishers {
 		for m := range adds {
@@ -141,7 +141,7 @@ func TestOpThatWasJustFoldedStays(t *testing.T) {
 	}), "stage", "velum:4.0.0-rev1-build1.1")
 	require.ErrorIs(t, err, errKilled)
 	p := r.publisher(nil)
-	_, err = p.Change(t.Context(), publish.Request{Channel: "stage"})
+	_, err = change(t.Context(), p, request{Channel: "stage"})
 	require.NoError(t, err)
 	require.Len(t, r.listed(p, "stage", "velum"), 1)
 	gone, err := p.Prune(t.Context(), "stage", publish.Pruning{Keep: 1})
@@ -162,11 +162,11 @@ func TestNothingIsPrunedWhereThePastIsMissing(t *testing.T) {
 		if n == 0 {
 			r.begin(p, "stage")
 		} else {
-			_, err := p.Change(t.Context(), publish.Request{Channel: "stage", Do: catalog.ActionRefresh})
+			_, err := change(t.Context(), p, request{Channel: "stage", Do: catalog.ActionRefresh})
 			require.NoError(t, err)
 		}
 	}
-	_, err := r.publisher(nil).Change(t.Context(), publish.Request{Channel: "stage", Do: catalog.ActionRefresh})
+	_, err := change(t.Context(), r.publisher(nil), request{Channel: "stage", Do: catalog.ActionRefresh})
 	require.NoError(t, err)
 	would, err := r.publisher(nil).Prune(t.Context(), "stage", publish.Pruning{Keep: 1, DryRun: true})
 	require.NoError(t, err)
@@ -187,7 +187,7 @@ func TestOpThatWasFoldedAndDeletedIsDone(t *testing.T) {
 	got, err := r.add(r.publisher(func(o *publish.Options) {
 		o.Store.Transport = around{op: sync.OnceFunc(func() {
 			other := r.publisher(nil)
-			_, err := other.Change(t.Context(), publish.Request{Channel: "stage"})
+			_, err := change(t.Context(), other, request{Channel: "stage"})
 			require.NoError(t, err)
 			r.removeOps("stage")
 			_, err = r.add(other, "stage", "velum:4.0.0-rev1-build1.2")
@@ -241,7 +241,7 @@ func TestPruneByAge(t *testing.T) {
 	}
 	r.begin(on(0), "stage")
 	for day := 1; day < days; day++ {
-		_, err := on(day).Change(t.Context(), publish.Request{Channel: "stage", Do: catalog.ActionRefresh})
+		_, err := change(t.Context(), on(day), request{Channel: "stage", Do: catalog.ActionRefresh})
 		require.NoError(t, err)
 	}
 	r.remove("stage-v00000002")

@@ -52,21 +52,21 @@ func TestStageFollowsBuildsAndProdPromotions(t *testing.T) {
 	require.NoError(t, err)
 	prod, err := p.Read(t.Context(), "prod")
 	require.NoError(t, err)
-	selected, err := p.Select(t.Context(), stage, prod, publish.Selection{Images: []string{"velum:4.0.0-rev1-build1.1"}})
+	chosen, err := selected(t.Context(), p, stage, prod, publish.Selection{Images: []string{"velum:4.0.0-rev1-build1.1"}})
 	require.NoError(t, err)
-	changes, err := p.Promoted(t.Context(), selected.Changes, &catalog.Rollout{From: noon, Hours: 48})
-	require.NoError(t, err)
-	promote := publish.Request{Channel: "prod", Do: catalog.ActionPromote, Changes: changes}
+	changes := chosen.Changes
+	changes[0].Release.Rollout = &catalog.Rollout{From: noon, Hours: 48}
+	promote := request{Channel: "prod", Do: catalog.ActionPromote, Changes: changes}
 	dry := promote
 	dry.DryRun = true
-	got, err = p.Change(t.Context(), dry)
+	got, err = change(t.Context(), p, dry)
 	require.NoError(t, err)
 	assert.True(t, got.Changed)
 	assert.Empty(t, r.listed(p, "prod", "velum"))
-	_, err = p.Change(t.Context(), promote)
+	_, err = change(t.Context(), p, promote)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"4.0.0-rev1-build1.1"}, r.listed(p, "prod", "velum"))
-	got, err = p.Change(t.Context(), promote)
+	got, err = change(t.Context(), p, promote)
 	require.NoError(t, err)
 	assert.False(t, got.Changed, "the same promotion again")
 
@@ -78,16 +78,16 @@ func TestStageFollowsBuildsAndProdPromotions(t *testing.T) {
 		Image: r.host + "/velum", From: "4.0.0-rev1-build1.2", To: "4.0.0-rev1-build1.1", Change: "rebuild",
 	}}, diff)
 
-	gone, err := p.Withdrawn(t.Context(), prod, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1"})
+	gone, err := withdrawn(t.Context(), p, prod, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1"})
 	require.NoError(t, err)
-	_, err = p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionWithdraw, Changes: gone})
+	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionWithdraw, Changes: gone})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"-4.0.0-rev1-build1.1"}, r.listed(p, "prod", "velum"))
 	// The clock stands still, and what was asked for later counts nevertheless.
 	changes[0].Release.Rollout = nil
-	_, err = p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionPromote, Changes: changes})
+	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionPromote, Changes: changes})
 	require.Equal(t, publish.KindAgain, kindOf(err), "%v", err)
-	_, err = p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionPromote, Changes: changes, Withdrawn: true})
+	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionPromote, Changes: changes, Withdrawn: true})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"4.0.0-rev1-build1.1"}, r.listed(p, "prod", "velum"))
 
@@ -111,7 +111,7 @@ func TestRefreshSetsWhenAChannelExpires(t *testing.T) {
 	r := newRig(t)
 	p := r.publisher(nil)
 	r.begin(p, "prod")
-	_, err := p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionRefresh, Expires: noon.Add(24 * time.Hour)})
+	_, err := change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionRefresh, Expires: noon.Add(24 * time.Hour)})
 	require.NoError(t, err)
 	r.push("velum", "one", "4.0.0-rev1-build1.1")
 	got, err := r.add(p, "prod", "velum:4.0.0-rev1-build1.1")
@@ -143,7 +143,7 @@ func TestNoAddIsLostAmongPublishers(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	p := r.publisher(nil)
+	p := r.publisher(func(o *publish.Options) { o.Now = nil })
 	assert.Len(t, r.listed(p, "stage", "velum"), publishers*adds)
 	findings, err := p.Verify(t.Context(), "stage", false)
 	require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestKilledAtEveryRequest(t *testing.T) {
 					require.ErrorIs(t, err, errKilled)
 				}
 				before := r.listed(next, "stage", "velum") // it can be read at any time
-				got, err := next.Change(t.Context(), publish.Request{Channel: "stage"})
+				got, err := change(t.Context(), next, request{Channel: "stage"})
 				require.NoError(t, err)
 				assert.Empty(t, got.Waiting)
 				wasAsked := at > 1 || after // the first request stores the op

@@ -8,6 +8,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
 )
 
 // Outcome is the result of one change.
@@ -24,6 +25,37 @@ type Outcome struct {
 	Steered bool `json:"-"`
 }
 
+// Other is an op that is in the version, and that the request did not ask for.
+type Other struct {
+	Op       string         `json:"op"`
+	Do       catalog.Action `json:"do"`
+	By       string         `json:"by,omitempty"`
+	Run      string         `json:"run,omitempty"` // URL of the CI job
+	At       time.Time      `json:"at"`
+	Reason   string         `json:"reason,omitempty"`
+	Keys     []string       `json:"keys,omitempty"` // fingerprints of those that signed it
+	Releases []string       `json:"releases,omitempty"`
+}
+
+// othersOf are those of a log's entries that are not of these ops.
+func othersOf(log []catalog.Entry, own map[string]bool) []Other {
+	out := []Other{}
+	for _, e := range log {
+		if own[e.Tag] {
+			continue
+		}
+		o := Other{Op: e.Tag, Do: e.Do, By: e.By, Run: e.Run, At: e.At, Reason: e.Reason, Keys: e.Keys}
+		if len(o.Keys) == 0 && e.Key != "" {
+			o.Keys = []string{e.Key}
+		}
+		for _, c := range e.Changes {
+			o.Releases = append(o.Releases, c.Member())
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
 // Result is the result of a request.
 type Result struct {
 	Channel  string        `json:"channel"`
@@ -33,26 +65,30 @@ type Result struct {
 	Frozen   *time.Time    `json:"frozen,omitempty"` // until then
 	Changed  bool          `json:"changed"`
 	Outcomes []Outcome     `json:"releases"`
-	Waiting  []Waiting     `json:"waiting"`
+	// Others are what others asked for, and what came into the channel with this request, or while it was made.
+	Others  []Other   `json:"others"`
+	Waiting []Waiting `json:"waiting"`
 }
 
-// published describes the channel as it is.
-func (d draft) published(outcomes []Outcome, changed bool) Result {
-	out := newResult(d, outcomes, changed)
-	out.Version, out.Digest = d.base.Version, d.base.Digest
-	out.setTimes(d.base.Manifest)
-	return out
+// at returns the result for a version of the channel.
+func (r Result) at(v Version) Result {
+	r.Version, r.Digest = v.Version, v.Digest
+	r.setTimes(v.Manifest)
+	return r.whole()
 }
 
-// planned describes the version that would come.
-func (d draft) planned(outcomes []Outcome, changed bool) Result {
-	if d.isEmpty() {
-		return d.published(outcomes, changed)
+// whole returns the result with lists for programs.
+func (r Result) whole() Result {
+	if r.Waiting == nil {
+		r.Waiting = []Waiting{}
 	}
-	out := newResult(d, outcomes, changed)
-	out.Version = d.manifest.Version
-	out.setTimes(d.manifest)
-	return out
+	if r.Outcomes == nil {
+		r.Outcomes = []Outcome{}
+	}
+	if r.Others == nil {
+		r.Others = []Other{}
+	}
+	return r
 }
 
 func (r *Result) setTimes(m catalog.Manifest) {
@@ -64,13 +100,13 @@ func (r *Result) setTimes(m catalog.Manifest) {
 	}
 }
 
-func newResult(d draft, outcomes []Outcome, changed bool) Result {
-	out := Result{Channel: d.manifest.Channel, Changed: changed, Outcomes: outcomes, Waiting: d.waiting}
-	if out.Waiting == nil {
-		out.Waiting = []Waiting{}
-	}
-	if out.Outcomes == nil {
-		out.Outcomes = []Outcome{}
+// outcomesOf returns the outcomes of notes.
+func outcomesOf(notes []ops.Note) []Outcome {
+	out := make([]Outcome, 0, len(notes))
+	for _, n := range notes {
+		out = append(out, Outcome{
+			Image: n.Image, Tag: n.Tag, Digest: n.Digest, Changed: n.Changed, Withdrawn: n.Withdrawn, Note: n.Note, Steered: n.Steered,
+		})
 	}
 	return out
 }

@@ -4,6 +4,7 @@ package publish_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -35,6 +36,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/catalog/store"
 )
@@ -163,13 +165,13 @@ func (r *rig) add(p *publish.Publisher, channel string, images ...string) (publi
 	if err != nil {
 		return publish.Result{}, err
 	}
-	return p.Change(r.t.Context(), publish.Request{Channel: channel, Do: catalog.ActionAdd, Changes: changes})
+	return change(r.t.Context(), p, request{Channel: channel, Do: catalog.ActionAdd, Changes: changes})
 }
 
 func (r *rig) begin(p *publish.Publisher, channels ...string) {
 	r.t.Helper()
 	for _, channel := range channels {
-		_, err := p.Change(r.t.Context(), publish.Request{Channel: channel, Do: catalog.ActionRefresh, New: true})
+		_, err := change(r.t.Context(), p, request{Channel: channel, Do: catalog.ActionRefresh, New: true})
 		require.NoError(r.t, err)
 	}
 }
@@ -315,4 +317,64 @@ func (bare) RoundTrip(r *http.Request) (*http.Response, error) {
 		resp.Header.Del("Docker-Content-Digest")
 	}
 	return resp, err
+}
+
+// request is a change of a channel.
+type request struct {
+	Channel        string
+	Do             catalog.Action // empty: only publish what waits
+	Changes        []catalog.Change
+	Expires, Until time.Time
+	Reason, Out    string
+	New, DryRun    bool
+	Withdrawn      bool // promote offers what was withdrawn
+}
+
+func change(ctx context.Context, p *publish.Publisher, r request) (publish.Result, error) {
+	do := publish.Settle
+	switch r.Do {
+	case catalog.ActionRefresh:
+		do = publish.Refresh(r.Expires)
+	case catalog.ActionFreeze:
+		do = publish.Freeze(r.Until)
+	case catalog.ActionAdd, catalog.ActionPromote, catalog.ActionWithdraw:
+		do = publish.Ask(ops.Want{Do: r.Do, Changes: r.Changes, Again: r.Withdrawn})
+	}
+	return p.Change(ctx, r.Channel, do, publish.How{New: r.New, DryRun: r.DryRun, Out: r.Out, Reason: r.Reason})
+}
+
+// selection is what a verb has drafted.
+type selection struct {
+	Changes []catalog.Change
+	Skipped []publish.Outcome
+}
+
+func drafted(ctx context.Context, p *publish.Publisher, channel string, do publish.Verb) (out selection, err error) {
+	v, err := p.View(ctx, channel)
+	if err != nil {
+		return out, err
+	}
+	d, err := do(ctx, v)
+	for _, op := range d.Ops {
+		out.Changes = append(out.Changes, op.Changes...)
+	}
+	for _, o := range d.Outcomes {
+		if o.Skipped {
+			out.Skipped = append(out.Skipped, o)
+		}
+	}
+	return out, err
+}
+
+func withdrawn(ctx context.Context, p *publish.Publisher, v publish.Version, w publish.Withdrawal) ([]catalog.Change, error) {
+	got, err := drafted(ctx, p, v.Channel, publish.Withdraw(w))
+	return got.Changes, err
+}
+
+func selected(ctx context.Context, p *publish.Publisher, from, to publish.Version, s publish.Selection) (selection, error) {
+	offer, err := p.Offer(ctx, from.Channel)
+	if err != nil {
+		return selection{}, err
+	}
+	return drafted(ctx, p, to.Channel, publish.Promote(offer, publish.Promotion{Selection: s}))
 }

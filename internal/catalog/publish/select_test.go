@@ -30,25 +30,15 @@ func (r *rig) addSet(p *publish.Publisher, channel, set string, images ...string
 	}
 	changes, err := p.Added(r.t.Context(), wanted, amd64)
 	require.NoError(r.t, err)
-	return p.Change(r.t.Context(), publish.Request{Channel: channel, Do: catalog.ActionAdd, Changes: changes})
+	return change(r.t.Context(), p, request{Channel: channel, Do: catalog.ActionAdd, Changes: changes})
 }
 
 // promote promotes from stage to prod.
 func (r *rig) promote(p *publish.Publisher, s publish.Selection, rollout *catalog.Rollout) (publish.Result, error) {
 	r.t.Helper()
-	stage, err := p.Read(r.t.Context(), "stage")
+	stage, err := p.Offer(r.t.Context(), "stage")
 	require.NoError(r.t, err)
-	prod, err := p.Read(r.t.Context(), "prod")
-	require.NoError(r.t, err)
-	selected, err := p.Select(r.t.Context(), stage, prod, s)
-	if err != nil {
-		return publish.Result{}, err
-	}
-	changes, err := p.Promoted(r.t.Context(), selected.Changes, rollout)
-	require.NoError(r.t, err)
-	return p.Change(r.t.Context(), publish.Request{
-		Channel: "prod", Do: catalog.ActionPromote, Changes: changes, Withdrawn: s.Withdrawn, Skipped: selected.Skipped,
-	})
+	return p.Change(r.t.Context(), "prod", publish.Promote(stage, publish.Promotion{Selection: s, Rollout: rollout}), publish.How{})
 }
 
 func (r *rig) withdraw(p *publish.Publisher, channel string, w publish.Withdrawal) error {
@@ -56,13 +46,7 @@ func (r *rig) withdraw(p *publish.Publisher, channel string, w publish.Withdrawa
 	if w.Reason == "" {
 		w.Reason = "bsc#1"
 	}
-	v, err := p.Read(r.t.Context(), channel)
-	require.NoError(r.t, err)
-	changes, err := p.Withdrawn(r.t.Context(), v, w)
-	if err != nil {
-		return err
-	}
-	_, err = p.Change(r.t.Context(), publish.Request{Channel: channel, Do: catalog.ActionWithdraw, Changes: changes})
+	_, err := p.Change(r.t.Context(), channel, publish.Withdraw(w), publish.How{})
 	return err
 }
 
@@ -183,7 +167,7 @@ func TestAWithdrawnDigestIsNotPromotedUnderAnotherTag(t *testing.T) {
 	require.NoError(t, err)
 	gone := *r.release(p, "stage", "velum:"+build(1))
 	gone.Withdrawn = &catalog.Withdrawal{At: noon, Reason: "bsc#1"}
-	_, err = p.Change(t.Context(), publish.Request{
+	_, err = change(t.Context(), p, request{
 		Channel: "stage", Do: catalog.ActionWithdraw, Changes: []catalog.Change{{Image: r.host + "/velum", Release: gone}},
 	})
 	require.NoError(t, err)
@@ -201,14 +185,14 @@ func TestASetThatIsTooLargeIsRefusedAsAWhole(t *testing.T) {
 	r := newRig(t)
 	p := r.publisher(nil)
 	r.begin(p, "stage")
-	change := publish.Request{Channel: "stage", Do: catalog.ActionAdd}
+	many := request{Channel: "stage", Do: catalog.ActionAdd}
 	for n := range 600 {
-		change.Changes = append(change.Changes, catalog.Change{Image: r.host + "/velum", Release: catalog.Release{
+		many.Changes = append(many.Changes, catalog.Change{Image: r.host + "/velum", Release: catalog.Release{
 			Tag: build(n), Digest: digest.FromString(build(n)), Set: "caasp-1",
 		}})
 	}
 	before := r.tags()
-	_, err := p.Change(t.Context(), change)
+	_, err := change(t.Context(), p, many)
 	assert.Equal(t, publish.KindInput, kindOf(err), "%v", err)
 	require.ErrorContains(t, err, "set caasp-1: members: more than 512 of them")
 	assert.Equal(t, before, r.tags())
@@ -226,10 +210,14 @@ func TestAWithdrawalThatWaitsCounts(t *testing.T) {
 	}
 	killed := r.publisher(func(o *publish.Options) { o.Store.Transport = &killed{at: 2} })
 	require.ErrorIs(t, r.withdraw(killed, "prod", publish.Withdrawal{Images: []string{"velum:" + build(1)}}), errKilled)
-	_, err := r.promote(p, publish.Selection{All: true}, &catalog.Rollout{From: noon, Hours: 1})
+	_, err := r.promote(p, publish.Selection{Images: []string{"velum:" + build(1)}}, nil)
 	assert.Equal(t, publish.KindAgain, kindOf(err), "%v", err)
-	_, err = p.Change(t.Context(), publish.Request{Channel: "prod"})
+	_, err = r.addSet(p, "stage", "", "etcd:"+build(1))
 	require.NoError(t, err)
+	got, err := r.promote(p, publish.Selection{All: true}, &catalog.Rollout{From: noon, Hours: 1})
+	require.NoError(t, err, "it is skipped, and completed")
+	assert.Equal(t, catalog.ActionWithdraw, got.Others[0].Do)
+	assert.Equal(t, []string{build(1)}, r.listed(p, "prod", "etcd"))
 	assert.Equal(t, []string{"-" + build(1)}, r.listed(p, "prod", "velum"))
 }
 
@@ -507,13 +495,13 @@ func TestWhatFellOffItsPageIsWithdrawnAndPromoted(t *testing.T) {
 	require.NoError(t, err)
 	stage, err := later.Read(t.Context(), "stage")
 	require.NoError(t, err)
-	selected, err := later.Select(t.Context(), stage, test, publish.Selection{Images: []string{images[1]}})
+	chosen, err := selected(t.Context(), later, stage, test, publish.Selection{Images: []string{images[1]}})
 	require.NoError(t, err)
-	require.Len(t, selected.Changes, 1)
-	_, err = later.Change(t.Context(), publish.Request{Channel: "test", Do: catalog.ActionPromote, Changes: selected.Changes})
+	require.Len(t, chosen.Changes, 1)
+	_, err = change(t.Context(), later, request{Channel: "test", Do: catalog.ActionPromote, Changes: chosen.Changes})
 	require.NoError(t, err)
 	assert.NotNil(t, r.release(later, "test", images[1]))
-	_, err = later.Select(t.Context(), stage, test, publish.Selection{Images: []string{"velum:" + build(77) + "@" + d}})
+	_, err = selected(t.Context(), later, stage, test, publish.Selection{Images: []string{"velum:" + build(77) + "@" + d}})
 	assert.Equal(t, publish.KindImage, kindOf(err), "stage never listed it: %v", err)
 }
 

@@ -102,7 +102,7 @@ func TestSignedChannelsTakeSignedOpsOnly(t *testing.T) {
 	require.NoError(t, err)
 	r.put(op("05").Tag, body)
 
-	got, err := p.Change(t.Context(), publish.Request{Channel: "prod"})
+	got, err := change(t.Context(), p, request{Channel: "prod"})
 	require.NoError(t, err)
 	assert.False(t, got.Changed)
 	assert.Len(t, got.Waiting, 5)
@@ -119,20 +119,20 @@ func TestSignedChannelsTakeSignedOpsOnly(t *testing.T) {
 	assert.Contains(t, r.tags(), op("01").Tag, "what waits is left")
 
 	// Who reads with the public key sees the same, and a channel that was pushed past the key is refused.
-	reader := r.publisher(func(o *publish.Options) { o.Trusted = [][]byte{public} })
+	reader := r.publisher(func(o *publish.Options) { o.All = [][]byte{public} })
 	_, err = reader.Read(t.Context(), "prod")
 	require.NoError(t, err)
 	bare := r.publisher(func(o *publish.Options) { o.Repository = r.host + "/bare" })
 	r.begin(bare, "prod")
 	reader = r.publisher(func(o *publish.Options) {
-		o.Repository, o.Trusted = r.host+"/bare", [][]byte{public}
+		o.Repository, o.All = r.host+"/bare", [][]byte{public}
 	})
 	_, err = reader.Read(t.Context(), "prod")
 	assert.Equal(t, publish.KindUnsigned, kindOf(err), "%v", err)
 	adopt := r.publisher(func(o *publish.Options) {
 		o.Repository, o.Keys, o.AcceptUnsigned = r.host+"/bare", []*publish.Key{parsedKey(t, private)}, true
 	})
-	_, err = adopt.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionRefresh})
+	_, err = change(t.Context(), adopt, request{Channel: "prod", Do: catalog.ActionRefresh})
 	require.NoError(t, err)
 	_, err = reader.Read(t.Context(), "prod")
 	require.NoError(t, err)
@@ -159,7 +159,7 @@ func TestOpOfAnotherCatalogIsNotFolded(t *testing.T) {
 	op := v.Merged[0]
 	r.put(op, r.manifestOf("tests", op))
 	for range 2 {
-		got, err := catalog.Change(t.Context(), publish.Request{Channel: "prod"})
+		got, err := change(t.Context(), catalog, request{Channel: "prod"})
 		require.NoError(t, err)
 		assert.Equal(t, []publish.Waiting{{Op: op, Why: "it is for " + r.host + "/tests"}}, got.Waiting)
 		assert.Empty(t, r.listed(catalog, "prod", "velum"))
@@ -183,19 +183,19 @@ func TestSignedElsewhere(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	private, public := newKey(t)
-	trust := func(o *publish.Options) { o.Trusted = [][]byte{public} }
+	trust := func(o *publish.Options) { o.All = [][]byte{public} }
 	p := r.publisher(trust)
 	sign := func(dir string) []byte { return signed(t, private, filepath.Join(dir, publish.PayloadFile)) }
 	beside := t.TempDir()
 	first, mine := filepath.Join(beside, "out"), filepath.Join(beside, "out.new", "mine")
 	require.NoError(t, os.Mkdir(filepath.Dir(mine), 0o700))
 	require.NoError(t, os.WriteFile(mine, nil, 0o600))
-	got, err := p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionRefresh, New: true, Out: first})
+	got, err := change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionRefresh, New: true, Out: first})
 	require.NoError(t, err)
 	assert.FileExists(t, mine)
 	file := filepath.Join(beside, "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	_, err = p.Change(t.Context(), publish.Request{Channel: "prod", Do: catalog.ActionRefresh, New: true, Out: file})
+	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionRefresh, New: true, Out: file})
 	require.ErrorContains(t, err, "not a directory")
 	entries, err := os.ReadDir(beside)
 	require.NoError(t, err)
@@ -221,14 +221,14 @@ func TestSignedElsewhere(t *testing.T) {
 	d := r.push("velum", "one", "4.0.0-rev1-build1.1")
 	changes, err := p.Added(t.Context(), []publish.Wanted{r.image("velum:4.0.0-rev1-build1.1@" + d)}, amd64)
 	require.NoError(t, err)
-	add := publish.Request{Channel: "prod", Do: catalog.ActionAdd, Changes: changes, Out: filepath.Join(t.TempDir(), "out")}
-	_, err = p.Change(t.Context(), add)
+	add := request{Channel: "prod", Do: catalog.ActionAdd, Changes: changes, Out: filepath.Join(t.TempDir(), "out")}
+	_, err = change(t.Context(), p, add)
 	require.NoError(t, err)
-	_, err = p.Change(t.Context(), add)
+	_, err = change(t.Context(), p, add)
 	assert.Equal(t, publish.KindInput, kindOf(err), "not over what is there")
 	other := add
 	other.Out = filepath.Join(t.TempDir(), "other")
-	_, err = p.Change(t.Context(), other)
+	_, err = change(t.Context(), p, other)
 	require.NoError(t, err)
 	_, err = p.PublishDir(t.Context(), add.Out, [][]byte{sign(add.Out)}, false)
 	require.NoError(t, err)
@@ -254,7 +254,7 @@ func TestMirroredCatalogKeepsItsName(t *testing.T) {
 		o.Keys = []*publish.Key{parsedKey(t, private)}
 	})
 	r.begin(p, "prod")
-	_, err := r.publisher(func(o *publish.Options) { o.Trusted = [][]byte{public} }).Read(t.Context(), "prod")
+	_, err := r.publisher(func(o *publish.Options) { o.All = [][]byte{public} }).Read(t.Context(), "prod")
 	assert.Equal(t, publish.KindUnsigned, kindOf(err), "%v", err)
 	_, err = r.publisher(nil).Read(t.Context(), "prod")
 	require.ErrorContains(t, err, "it was published as channel prod of registry.example.com/catalog")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
 )
 
 // Finding is a problem of a catalog.
@@ -40,13 +41,25 @@ func (p *Publisher) Verify(ctx context.Context, channel string, images bool) ([]
 	if !v.Expires.IsZero() && v.Expires.Before(p.now().Add(soon)) {
 		c.report(channel, "expires at %s", v.Expires.Format(time.RFC3339))
 	}
+	if v.Created.After(p.now().Add(ops.Ahead)) {
+		c.report(channel, "created at %s, which is more than a day ahead: nodes refuse it; `refresh` publishes another version",
+			v.Created.Format(time.RFC3339))
+	}
 	if err := p.verifyTags(ctx, c, v); err != nil {
 		return nil, err
 	}
-	if _, err := p.listed(ctx, v, channel); isKind(err, KindOlder) {
+	view, err := p.View(ctx, channel)
+	if isFinding(err) {
 		c.report(channel, "%v", err)
-	} else if err != nil && !isFinding(err) {
+	} else if err != nil {
 		return nil, err
+	} else {
+		for _, op := range view.Pending {
+			c.report(op.Tag, "not published yet: the next publisher publishes it")
+		}
+		for _, w := range view.Waiting {
+			c.report(w.Op, "not published yet: %s", w.Why)
+		}
 	}
 	if err := p.verifyPages(ctx, c, v, images); err != nil {
 		return nil, err
@@ -55,16 +68,6 @@ func (p *Publisher) Verify(ctx context.Context, channel string, images bool) ([]
 		c.report("log", "%v", err)
 	} else if err != nil {
 		return nil, err
-	}
-	waiting, err := p.Waits(ctx, v)
-	if err != nil {
-		if !isFinding(err) {
-			return nil, err
-		}
-		c.report(channel, "%v", err)
-	}
-	for _, w := range waiting {
-		c.report(w.Op, "not published yet: %s", w.Why)
 	}
 	slices.SortFunc(c.findings, func(a, b Finding) int { return strings.Compare(a.Object, b.Object) })
 	return c.findings, nil
@@ -93,7 +96,7 @@ func isFinding(err error) bool {
 // verifyTags compares the version tags with the channel.
 func (p *Publisher) verifyTags(ctx context.Context, c *check, v Version) error {
 	tag := catalog.VersionTag(v.Channel, v.Version)
-	switch d, err := p.client.Head(ctx, p.repository, tag); {
+	switch d, err := p.registry.Head(ctx, p.repository, tag); {
 	case errors.Is(err, release.ErrNotFound):
 		c.report(tag, "the version has no tag of its own")
 	case err != nil:
@@ -101,21 +104,23 @@ func (p *Publisher) verifyTags(ctx context.Context, c *check, v Version) error {
 	case d != v.Digest:
 		c.report(tag, "names %s, and the channel %s", d, v.Digest)
 	}
-	tags, err := p.client.Tags(ctx, p.repository)
+	tags, err := p.registry.Tags(ctx, p.repository)
 	if err != nil {
 		return err
 	}
-	for _, tag := range tags {
-		if of, version, ok := catalog.ParseVersionTag(tag); ok && of == v.Channel && version > v.Version {
-			c.report(tag, "above the channel's version %d: its publisher was stopped", v.Version)
+	for n, tag := range laterTags(v.Version, v.Channel, tags) {
+		if n == maxLater {
+			c.report(v.Channel, "more than %d version tags are above version %d", maxLater, v.Version)
+			break
 		}
+		c.report(tag, "above the channel's version %d: its publisher was stopped, or it is no version", v.Version)
 	}
 	return nil
 }
 
 // verifyPages reads all pages.
 func (p *Publisher) verifyPages(ctx context.Context, c *check, v Version, images bool) error {
-	return each(ctx, v.Pages, func(ctx context.Context, n int, ref catalog.PageRef) error {
+	return each(ctx, p.jobs, v.Pages, func(ctx context.Context, n int, ref catalog.PageRef) error {
 		p.step("checking page %d of %d", n+1, len(v.Pages))
 		pages, err := p.Pages(ctx, v, ref.Image)
 		if err != nil {
@@ -126,13 +131,13 @@ func (p *Publisher) verifyPages(ctx context.Context, c *check, v Version, images
 			return nil
 		}
 		for _, r := range pages[ref.Image].Releases {
-			if w := r.Withdrawn; w != nil && w.To != "" && find(pages[ref.Image], w.To) == nil {
+			if w := r.Withdrawn; w != nil && w.To != "" && ops.Find(pages[ref.Image], w.To) == nil {
 				c.report(ref.Image+":"+r.Tag, "withdrawn for %s, which is not listed", w.To)
 			}
 			if !images || r.Withdrawn != nil {
 				continue
 			}
-			_, err := p.client.Head(ctx, ref.Image, r.Digest.String())
+			_, err := p.registry.Head(ctx, ref.Image, r.Digest.String())
 			if errors.Is(err, release.ErrNotFound) {
 				c.report(ref.Image+":"+r.Tag, "its registry has no %s", r.Digest)
 			} else if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
 )
 
 // Withdrawal selects releases of a channel that nodes must not run any more, and says why.
@@ -21,48 +22,43 @@ type Withdrawal struct {
 	Instead []string
 }
 
-// Withdrawn returns the changes that withdraw releases: each with all tags that the channel lists for
-// its digest. A release that fell off its page is found in earlier versions; one that was never
-// listed is taken with its digest only.
-func (p *Publisher) Withdrawn(ctx context.Context, v Version, w Withdrawal) ([]catalog.Change, error) {
-	pages, err := p.Pages(ctx, v, Selection{Images: w.Images, Set: w.Set}.pages(v)...)
-	if err != nil {
-		return nil, err
-	}
-	var selected []catalog.Change
-	if w.Set != "" {
-		selected, err = p.withdrawnSet(ctx, v, pages, w.Set)
-	} else {
-		selected, err = p.withdrawnImages(ctx, v, pages, w.Images)
-	}
-	if err != nil {
-		return nil, err
-	}
-	selected = withSameDigest(selected, pages)
-	instead, err := p.instead(v, pages, selected, w.Instead)
-	if err != nil {
-		return nil, err
-	}
-	var out []catalog.Change
-	for _, c := range selected {
-		is, to := c.Release.Withdrawn, instead[c.Image]
-		if is != nil && (w.Set != "" || is.Reason == w.Reason && is.To == to) {
-			continue
+// Withdraw marks releases as withdrawn: each with all tags that the channel lists for its digest. A release that fell off
+// its page is found in earlier versions; one that was never listed is taken with its digest only.
+func Withdraw(w Withdrawal) Verb {
+	return func(ctx context.Context, v *View) (Draft, error) {
+		selected, err := v.withdrawn(ctx, w)
+		if err != nil {
+			return Draft{}, err
 		}
-		c.Release.Op = ""
-		c.Release.Withdrawn = &catalog.Withdrawal{At: p.now().UTC(), Reason: w.Reason, To: to}
-		out = append(out, c)
+		pages, err := v.Pages(ctx, imagesOf(catalog.Op{Changes: selected})...)
+		if err != nil {
+			return Draft{}, err
+		}
+		selected = withSameDigest(selected, pages)
+		instead, err := v.instead(pages, selected, w.Instead)
+		if err != nil {
+			return Draft{}, err
+		}
+		var changes []catalog.Change
+		for _, c := range selected {
+			is, to := c.Release.Withdrawn, instead[c.Image]
+			if is != nil && (w.Set != "" || is.Reason == w.Reason && is.To == to) {
+				continue
+			}
+			c.Release.Withdrawn = &catalog.Withdrawal{At: v.p.now().UTC(), Reason: w.Reason, To: to}
+			changes = append(changes, c)
+		}
+		return v.ask(ctx, ops.Want{Do: catalog.ActionWithdraw, Changes: changes})
 	}
-	return out, nil
 }
 
-// withdrawnImages returns the releases that words mean.
-func (p *Publisher) withdrawnImages(
-	ctx context.Context, v Version, pages map[string]catalog.Page, words []string,
-) ([]catalog.Change, error) {
-	var out []catalog.Change
-	err := eachWord(words, func(word string) error {
-		c, hasTag, err := p.find(ctx, v, pages, word, true)
+// withdrawn returns the releases that are meant.
+func (v *View) withdrawn(ctx context.Context, w Withdrawal) (out []catalog.Change, err error) {
+	if w.Set != "" {
+		return v.withdrawnSet(ctx, w.Set)
+	}
+	err = eachWord(w.Images, func(word string) error {
+		c, hasTag, err := v.find(ctx, word, true)
 		if err == nil && !hasTag {
 			e := refuse(KindInput, word, "the tag is missing: want IMAGE:TAG")
 			e.Near = []string{word + ":" + c.Release.Tag}
@@ -76,21 +72,19 @@ func (p *Publisher) withdrawnImages(
 	return out, err
 }
 
-// withdrawnSet returns all releases of a set. Those that no version lists are taken as their registries
-// have them.
-func (p *Publisher) withdrawnSet(
-	ctx context.Context, v Version, pages map[string]catalog.Page, name string,
-) ([]catalog.Change, error) {
-	whole, err := p.setOf(ctx, v, pages, name)
+// withdrawnSet returns all releases of a set. Those that no version lists are taken as their registries have them.
+func (v *View) withdrawnSet(ctx context.Context, name string) ([]catalog.Change, error) {
+	all, err := v.setsOf(ctx, name)
 	if err != nil {
 		return nil, err
 	}
+	whole := all[name]
 	if len(whole.members) == 0 {
-		return nil, noSet(v, pages, name)
+		return nil, v.noSet(ctx, name)
 	}
 	for _, member := range whole.missing() {
 		image, tag := catalog.SplitMember(member)
-		d, err := p.client.Head(ctx, image, tag)
+		d, err := v.p.registry.Head(ctx, image, tag)
 		if errors.Is(err, release.ErrNotFound) {
 			return nil, refuse(KindSet, name, "%s of this set is not listed by %s any more, and its registry does not have it",
 				member, v.Channel)
@@ -105,12 +99,15 @@ func (p *Publisher) withdrawnSet(
 
 // withSameDigest adds the other tags that pages list for the digests of releases.
 func withSameDigest(selected []catalog.Change, pages map[string]catalog.Page) []catalog.Change {
-	out := slices.Clone(selected)
+	out, known := slices.Clone(selected), map[string]bool{}
+	for _, c := range selected {
+		known[c.Member()] = true
+	}
 	for _, c := range selected {
 		for _, r := range pages[c.Image].Releases {
 			other := catalog.Change{Image: c.Image, Release: r}
-			isKnown := slices.ContainsFunc(out, func(o catalog.Change) bool { return o.Member() == other.Member() })
-			if r.Digest == c.Release.Digest && !isKnown {
+			if r.Digest == c.Release.Digest && !known[other.Member()] {
+				known[other.Member()] = true
 				out = append(out, other)
 			}
 		}
@@ -119,8 +116,8 @@ func withSameDigest(selected []catalog.Change, pages map[string]catalog.Page) []
 }
 
 // instead returns the replacements by image. Each is offered, and stays so.
-func (p *Publisher) instead(
-	v Version, pages map[string]catalog.Page, selected []catalog.Change, words []string,
+func (v *View) instead(
+	pages map[string]catalog.Page, selected []catalog.Change, words []string,
 ) (map[string]string, error) {
 	out, images := map[string]string{}, map[string]bool{}
 	for _, c := range selected {
@@ -131,7 +128,7 @@ func (p *Publisher) instead(
 		switch {
 		case tag != "" && !strings.Contains(tag, "/"):
 			var err error
-			if image, err = FindImage(v, image); err != nil {
+			if image, err = v.image(image); err != nil {
 				return nil, err
 			}
 		case len(images) != 1:
@@ -139,7 +136,7 @@ func (p *Publisher) instead(
 		default:
 			image, tag = selected[0].Image, word
 		}
-		member, is := catalog.Member(image, tag), find(pages[image], tag)
+		member, is := catalog.Member(image, tag), ops.Find(pages[image], tag)
 		isGone := slices.ContainsFunc(selected, func(c catalog.Change) bool { return c.Member() == member })
 		switch {
 		case !images[image]:
@@ -149,7 +146,7 @@ func (p *Publisher) instead(
 		case isGone:
 			return nil, refuse(KindInput, member, "a withdrawn release cannot replace itself")
 		case is == nil:
-			return nil, notListed(v, pages[image], member)
+			return nil, notListed(v.Version, pages[image], member)
 		case is.Withdrawn != nil:
 			return nil, refuse(KindWithdrawn, member, "withdrawn itself: %s", is.Withdrawn.Reason)
 		}

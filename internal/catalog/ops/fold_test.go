@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package catalog_test
+package ops_test
 
 import (
 	"fmt"
@@ -11,36 +11,16 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
 )
-
-func TestFoldIsIdempotentAndIndependentOfOrder(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		ops := drawOps(t)
-		want, _ := catalog.Fold(catalog.State{}, ops...)
-		again, results := catalog.Fold(want, ops...)
-		require.Equal(t, want, again)
-		for _, r := range results {
-			require.False(t, r.Changed)
-		}
-		got := catalog.State{}
-		for _, op := range rapid.Permutation(ops).Draw(t, "order") {
-			got, _ = catalog.Fold(got, op)
-		}
-		require.Equal(t, want, got)
-		for _, op := range ops {
-			require.True(t, got.IsMerged(op.Tag))
-		}
-	})
-}
 
 func TestFoldNeverReplacesADigest(t *testing.T) {
 	t.Parallel()
 	other := build(1)
 	other.Digest = build(2).Digest
-	s, _ := catalog.Fold(catalog.State{}, catalog.Op{Tag: opTag(1), Channel: "prod", Do: catalog.ActionAdd, Changes: []catalog.Change{{Image: velum, Release: build(1)}}})
+	s, _ := ops.Fold(ops.State{}, catalog.Op{Tag: opTag(1), Channel: "prod", Do: catalog.ActionAdd, Changes: []catalog.Change{{Image: velum, Release: build(1)}}})
 	for _, do := range []catalog.Action{catalog.ActionAdd, catalog.ActionPromote, catalog.ActionWithdraw} {
-		after, results := catalog.Fold(s, catalog.Op{Tag: opTag(2), Channel: "prod", Do: do, Changes: []catalog.Change{{Image: velum, Release: other}}})
+		after, results := ops.Fold(s, catalog.Op{Tag: opTag(2), Channel: "prod", Do: do, Changes: []catalog.Change{{Image: velum, Release: other}}})
 		require.Len(t, results, 1)
 		require.NotNil(t, results[0].Err)
 		assert.Equal(t, catalog.KindConflict, results[0].Err.Kind)
@@ -48,16 +28,17 @@ func TestFoldNeverReplacesADigest(t *testing.T) {
 	}
 }
 
-func TestPromoteAfterWithdrawOffersTheReleaseAgain(t *testing.T) {
+func TestOnlyAPromotionThatSaysSoOffersAgain(t *testing.T) {
 	t.Parallel()
 	gone := build(1)
 	gone.Withdrawn = &catalog.Withdrawal{At: noon, Reason: "bsc#1"}
 	withdraw := catalog.Op{Tag: opTag(2), Do: catalog.ActionWithdraw, Changes: []catalog.Change{{Image: velum, Release: gone}}}
 	add := catalog.Op{Tag: opTag(3), Do: catalog.ActionAdd, Changes: []catalog.Change{{Image: velum, Release: build(1)}}}
 	promote := catalog.Op{Tag: opTag(4), Do: catalog.ActionPromote, Changes: []catalog.Change{{Image: velum, Release: build(1)}}}
-	s, _ := catalog.Fold(catalog.State{}, withdraw, add)
-	assert.NotNil(t, s.Pages[velum].Releases[0].Withdrawn, "an add does not take a withdrawal back")
-	s, _ = catalog.Fold(s, promote)
+	s, _ := ops.Fold(ops.State{}, withdraw, add, promote)
+	assert.NotNil(t, s.Pages[velum].Releases[0].Withdrawn, "neither an add nor a promotion takes a withdrawal back")
+	promote.Tag, promote.Again = opTag(5), true
+	s, _ = ops.Fold(s, promote)
 	assert.Nil(t, s.Pages[velum].Releases[0].Withdrawn)
 }
 
@@ -73,7 +54,7 @@ func TestAddRecordsTheSetOfWhatIsListed(t *testing.T) {
 		}
 	}
 	for title, c := range map[string]struct {
-		ops     []catalog.Op
+		all     []catalog.Op
 		set     string
 		members []string
 	}{
@@ -86,7 +67,7 @@ func TestAddRecordsTheSetOfWhatIsListed(t *testing.T) {
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
-			s, _ := catalog.Fold(catalog.State{}, c.ops...)
+			s, _ := ops.Fold(ops.State{}, c.all...)
 			assert.Equal(t, c.set, s.Pages[velum].Releases[0].Set)
 			assert.Equal(t, c.members, s.Pages[velum].Releases[0].Members)
 		})
@@ -101,7 +82,7 @@ func TestPageKeepsTheNewestAndAllWithdrawnReleases(t *testing.T) {
 	}
 	gone := build(3)
 	gone.Withdrawn = &catalog.Withdrawal{At: noon, Reason: "bsc#1"}
-	s, _ := catalog.Fold(catalog.State{}, op, catalog.Op{Tag: opTag(2), Do: catalog.ActionWithdraw, Changes: []catalog.Change{{Image: velum, Release: gone}}})
+	s, _ := ops.Fold(ops.State{}, op, catalog.Op{Tag: opTag(2), Do: catalog.ActionWithdraw, Changes: []catalog.Change{{Image: velum, Release: gone}}})
 	releases := s.Pages[velum].Releases
 	require.Len(t, releases, catalog.Kept+1)
 	assert.Equal(t, build(99).Tag, releases[0].Tag)
@@ -112,16 +93,16 @@ func TestPageKeepsTheNewestAndAllWithdrawnReleases(t *testing.T) {
 // not lost, however many later ones were folded before.
 func TestOldOpIsFoldedAfterManyLaterOnes(t *testing.T) {
 	t.Parallel()
-	var s catalog.State
+	var s ops.State
 	for n := range 500 {
-		s, _ = catalog.Fold(s, catalog.Op{Tag: fmt.Sprintf("op-prod-20261122T120000Z-%012x", n), Do: catalog.ActionRefresh})
+		s, _ = ops.Fold(s, catalog.Op{Tag: fmt.Sprintf("op-prod-20261122T120000Z-%012x", n), Do: catalog.ActionRefresh})
 	}
 	late := catalog.Op{
 		Tag: "op-prod-20261121T120000Z-000000000000", Do: catalog.ActionAdd,
 		Changes: []catalog.Change{{Image: velum, Release: build(1)}},
 	}
 	assert.False(t, s.IsMerged(late.Tag))
-	s, _ = catalog.Fold(s, late)
+	s, _ = ops.Fold(s, late)
 	assert.True(t, s.IsMerged(late.Tag))
 	assert.Len(t, s.Pages[velum].Releases, 1)
 }
@@ -135,7 +116,7 @@ func TestPageKeepsTheNewestOfEachShortTag(t *testing.T) {
 		old.Tag = fmt.Sprintf("2.6.2-rev1-build1.%d", n)
 		op.Changes = append(op.Changes, catalog.Change{Image: velum, Release: build(n)}, catalog.Change{Image: velum, Release: old})
 	}
-	s, _ := catalog.Fold(catalog.State{}, op)
+	s, _ := ops.Fold(ops.State{}, op)
 	releases := s.Pages[velum].Releases
 	require.Len(t, releases, catalog.Kept+1)
 	assert.Equal(t, "2.6.2-rev1-build1.99", releases[catalog.Kept].Tag)
@@ -145,17 +126,17 @@ func TestPageKeepsTheNewestOfEachShortTag(t *testing.T) {
 func TestPagesAreTrimmedInAnyOrder(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		var ops []catalog.Op
+		var all []catalog.Op
 		for n := range rapid.IntRange(1, 80).Draw(t, "adds") {
 			r := build(n)
 			r.Tag = fmt.Sprintf("%d.0-rev1-build1.%d", rapid.IntRange(1, 4).Draw(t, "version"), n)
-			ops = append(ops, catalog.Op{Tag: opTag(n), Do: catalog.ActionAdd, Changes: []catalog.Change{{Image: velum, Release: r}}})
+			all = append(all, catalog.Op{Tag: opTag(n), Do: catalog.ActionAdd, Changes: []catalog.Change{{Image: velum, Release: r}}})
 		}
-		want, _ := catalog.Fold(catalog.State{}, ops...)
-		got := catalog.State{}
-		for rest := rapid.Permutation(ops).Draw(t, "order"); len(rest) > 0; {
+		want, _ := ops.Fold(ops.State{}, all...)
+		got := ops.State{}
+		for rest := rapid.Permutation(all).Draw(t, "order"); len(rest) > 0; {
 			n := rapid.IntRange(1, len(rest)).Draw(t, "at once")
-			got, _ = catalog.Fold(got, rest[:n]...)
+			got, _ = ops.Fold(got, rest[:n]...)
 			rest = rest[n:]
 		}
 		require.Equal(t, want, got)

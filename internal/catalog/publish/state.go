@@ -18,15 +18,15 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// maxSeen bounds the file of versions, in bytes.
-const maxSeen = 1 << 20
+const (
+	maxState = 1 << 20 // bytes of the file of versions
+	// lockTime is how long another process may have the file.
+	lockTime = 30 * time.Second
+)
 
-// seenPatience is how long a run waits for another one, which has the file for milliseconds.
-const seenPatience = time.Minute
-
-// seenFile remembers the highest version of each channel that was read, so that a registry cannot
-// hide it later. The zero value remembers nothing.
-type seenFile struct{ path string }
+// stateFile remembers the highest version of each channel that was read, so that a registry cannot hide it later. The zero
+// value remembers nothing.
+type stateFile struct{ path string }
 
 // seen is the content of the file: catalog, channel, version.
 type seen struct {
@@ -38,13 +38,14 @@ type seenVersion struct {
 	Digest  digest.Digest `json:"digest"`
 }
 
-// note refuses a version below the highest one, and notes a higher one if that counts. No other
-// process changes the file at the same time.
-func (f seenFile) note(ctx context.Context, name, channel string, v Version, counts bool) error {
+// note refuses a version below the highest one, and notes a higher one if that counts: with keys, one that they signed.
+// No other process changes the file at the same time.
+func (f stateFile) note(ctx context.Context, name, channel string, v Version, counts bool) error {
 	if f.path == "" {
 		return nil
 	}
-	unlock, err := nodefile.Lock(ctx, filepath.Join(filepath.Dir(f.path), "."+filepath.Base(f.path)+".lock"), seenPatience)
+	lock := filepath.Join(filepath.Dir(f.path), "."+filepath.Base(f.path)+".lock")
+	unlock, err := nodefile.Lock(ctx, lock, lockTime)
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
@@ -71,8 +72,8 @@ func (f seenFile) note(ctx context.Context, name, channel string, v Version, cou
 }
 
 // load reads the file; one that is not there is empty.
-func (f seenFile) load() (seen, error) {
-	data, err := readFile(filepath.Dir(f.path), filepath.Base(f.path), maxSeen)
+func (f stateFile) load() (seen, error) {
+	data, err := readFile(filepath.Dir(f.path), filepath.Base(f.path), maxState)
 	if errors.Is(err, fs.ErrNotExist) {
 		return seen{}, nil
 	}
@@ -89,7 +90,7 @@ func (f seenFile) load() (seen, error) {
 }
 
 // save writes the file as a whole, for the same users.
-func (f seenFile) save(all seen) error {
+func (f stateFile) save(all seen) error {
 	text, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
 		return err
@@ -115,10 +116,4 @@ func (f seenFile) save(all seen) error {
 		return fmt.Errorf("state: %w", err)
 	}
 	return nil
-}
-
-// remember notes a version that was read, and refuses one that is older than a version that was read before.
-// With keys, only versions that they signed raise the number.
-func (p *Publisher) remember(ctx context.Context, v Version) error {
-	return p.seen.note(ctx, p.name, v.Channel, v, p.verifier == nil || v.SignedBy != "")
 }

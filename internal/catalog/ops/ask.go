@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ops
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+)
+
+// Want is a change of a channel that somebody wants.
+type Want struct {
+	Do      catalog.Action
+	Changes []catalog.Change
+	Again   bool // of promote: offer also what is withdrawn
+	// Former are, by set, members of sets that are added to and that no page tells.
+	Former map[string][]string
+}
+
+// Refused is why a want cannot be met.
+type Refused struct {
+	Change catalog.Change
+	Why    string
+	Again  bool // promote with Again would offer it
+}
+
+func (r *Refused) Error() string { return r.Change.Member() + ": " + r.Why }
+
+// Note says something about a release.
+type Note struct {
+	Image, Tag string
+	Digest     digest.Digest
+	Note       string
+
+	Changed bool // the channel lists it differently
+	// Withdrawn: the channel does not offer it any more. Steered: it offered it before, and only the set or the rollout
+	// changed.
+	Withdrawn, Steered bool
+}
+
+// Asked is what a channel must be asked for to have what somebody wants.
+type Asked struct {
+	Ops   []catalog.Op // with neither tag nor turn
+	Notes []Note       // one for each release
+}
+
+// Ask compares a want with the content of its channel, which has the pages of its images; of an add to sets, all pages.
+// An error that is no *Refused is a *catalog.Error of conflicts.
+func Ask(s State, channel string, w Want) (Asked, error) {
+	a := asking{do: w.Do, sets: map[string]map[string]bool{}, state: s}
+	for _, c := range w.Changes {
+		left, err := take(s, channel, w, c)
+		if err != nil {
+			return Asked{}, err
+		}
+		if left != "" {
+			a.left = append(a.left, noteOf(c, left))
+			continue
+		}
+		a.changes = append(a.changes, c)
+	}
+	if w.Again {
+		a.offerAgain()
+	}
+	a.gatherSets(w.Former)
+	if w.Do == catalog.ActionAdd && slices.ContainsFunc(a.changes, a.movesSet) {
+		a.promoteListed()
+	}
+	for n := range a.changes {
+		a.changes[n].Release.Members = nil // the op has them once
+		a.changes[n].Release.Op, a.changes[n].Release.Turn, a.changes[n].Release.Again = "", 0, nil
+	}
+	op := catalog.Op{Do: a.do, Again: w.Again, Changes: a.changes, Sets: a.members()}
+	op.Tag, op.Turn = "~", Next(s.Times)
+	next, folded := Fold(s, op)
+	effective, notes, err := sift(a.do, a.changes, s, next, folded)
+	if err != nil {
+		return Asked{}, err
+	}
+	op.Tag, op.Turn = "", 0
+	return Asked{divide(op, effective), slices.Concat(notes, a.left)}, nil
+}
+
+// asking is the state of Ask.
+type asking struct {
+	do      catalog.Action
+	state   State
+	changes []catalog.Change
+	sets    map[string]map[string]bool // the members of the sets of changes
+	left    []Note                     // changes with nothing to do
+}
+
+func noteOf(c catalog.Change, text string) Note {
+	return Note{Image: c.Image, Tag: c.Release.Tag, Digest: c.Release.Digest, Note: text}
+}
+
+// take returns why there is nothing to do for a change; "": there is. It refuses to offer a withdrawn release.
+func take(s State, channel string, w Want, c catalog.Change) (left string, err error) {
+	page := s.Pages[c.Image]
+	why := WithdrawnFrom(channel, page, c.Release)
+	switch {
+	case why == "":
+	case w.Do == catalog.ActionPromote && !w.Again:
+		return "", &Refused{c, why, true}
+	case w.Do == catalog.ActionAdd && c.Release.Set != "":
+		return "", &Refused{c, why + ": it cannot be in a set", false}
+	case w.Do == catalog.ActionAdd && Find(page, c.Release.Tag) == nil:
+		return why, nil // another tag of a digest that is withdrawn
+	}
+	return "", nil
+}
+
+// WithdrawnFrom says that a channel has withdrawn a release, under any tag, or another one under its tag; "": it has not.
+func WithdrawnFrom(channel string, page catalog.Page, r catalog.Release) string {
+	is := WithdrawnAs(page, r.Tag, r.Digest)
+	if is == nil {
+		return ""
+	}
+	as := ""
+	if is.Tag != r.Tag {
+		as = " as " + is.Tag
+	} else if is.Digest != r.Digest {
+		as = " as " + string(is.Digest)
+	}
+	return fmt.Sprintf("withdrawn from %s%s: %s", channel, as, is.Withdrawn.Reason)
+}
+
+// offerAgain adds the other withdrawn tags of the digests that are offered again, because nodes compare digests.
+func (a *asking) offerAgain() {
+	known := map[string]bool{}
+	for _, c := range a.changes {
+		known[c.Member()] = true
+	}
+	for _, c := range slices.Clone(a.changes) {
+		for _, r := range a.state.Pages[c.Image].Releases {
+			other := catalog.Change{Image: c.Image, Release: r}
+			if r.Digest == c.Release.Digest && r.Withdrawn != nil && !known[other.Member()] {
+				other.Release.Withdrawn, known[other.Member()] = nil, true
+				a.changes = append(a.changes, other)
+			}
+		}
+	}
+}
+
+// gatherSets gathers the members of the sets: those that changes name or are, and for an add those that the channel
+// lists, and the former ones.
+func (a *asking) gatherSets(former map[string][]string) {
+	if a.do == catalog.ActionWithdraw {
+		return
+	}
+	last := map[string][]string{} // releases of a set share the list of its members
+	take := func(image string, r catalog.Release) {
+		set := a.sets[r.Set]
+		set[catalog.Member(image, r.Tag)] = true
+		if isShared(last[r.Set], r.Members) {
+			return
+		}
+		for _, member := range r.Members {
+			set[member] = true
+		}
+		last[r.Set] = r.Members
+	}
+	for _, c := range a.changes {
+		if set := c.Release.Set; set != "" && (a.do == catalog.ActionAdd || len(c.Release.Members) > 0) {
+			if a.sets[set] == nil {
+				a.sets[set] = map[string]bool{}
+				for _, member := range former[set] {
+					a.sets[set][member] = true
+				}
+			}
+			take(c.Image, c.Release)
+		}
+	}
+	if a.do != catalog.ActionAdd || len(a.sets) == 0 {
+		return
+	}
+	for image, page := range a.state.Pages {
+		for _, r := range page.Releases {
+			if a.sets[r.Set] != nil {
+				take(image, r)
+			}
+		}
+	}
+}
+
+// isShared reports whether two lists are one.
+func isShared(a, b []string) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// members returns the members of the sets, sorted.
+func (a *asking) members() map[string][]string {
+	out := map[string][]string{}
+	for set, members := range a.sets {
+		list := make([]string, 0, len(members))
+		for member := range members {
+			list = append(list, member)
+		}
+		slices.Sort(list)
+		out[set] = list
+	}
+	return out
+}
+
+// movesSet reports whether an add gives a set to a listed release for which an op of add does nothing.
+func (a *asking) movesSet(c catalog.Change) bool {
+	is := Find(a.state.Pages[c.Image], c.Release.Tag)
+	return is != nil && is.Digest == c.Release.Digest && is.Withdrawn == nil && c.Release.Set != "" &&
+		(is.Op != "" || is.Set != "" && is.Set != c.Release.Set)
+}
+
+// promoteListed turns an add into a promote that changes only the sets of listed releases.
+func (a *asking) promoteListed() {
+	a.do = catalog.ActionPromote
+	var changes []catalog.Change
+	for _, c := range a.changes {
+		is := Find(a.state.Pages[c.Image], c.Release.Tag)
+		switch {
+		case is == nil || is.Digest != c.Release.Digest:
+		case is.Withdrawn != nil:
+			a.left = append(a.left, noteOf(c, "withdrawn: "+is.Withdrawn.Reason))
+			continue
+		case c.Release.Set == "":
+			a.left = append(a.left, noteOf(c, "listed already"))
+			continue
+		default:
+			set := c.Release.Set
+			c.Release = *is
+			c.Release.Set = set
+		}
+		changes = append(changes, c)
+	}
+	a.changes = changes
+}
+
+// sift returns the changes that have an effect, and a note for each. The error names all conflicts.
+func sift(
+	do catalog.Action, changes []catalog.Change, before, after State, folded []Outcome,
+) ([]catalog.Change, []Note, error) {
+	var effective []catalog.Change
+	var notes []Note
+	var conflicts []string
+	was, is := indexOf(before.Pages, changes), indexOf(after.Pages, changes)
+	for n, f := range folded {
+		c := changes[n]
+		note := noteOf(c, "")
+		was, is := was[c.Member()], is[c.Member()]
+		note.Withdrawn = is != nil && is.Withdrawn != nil
+		switch {
+		case f.Err != nil:
+			conflicts = append(conflicts, f.Err.Error())
+		case is == nil:
+			note.Note = "older than the releases that the page keeps"
+		case f.Changed && was != nil && IsSame(*was, *is):
+			note.Note = "listed with the same set and rollout already"
+		case f.Changed:
+			effective = append(effective, c)
+			note.Changed = true
+			note.say(do, after.Pages[c.Image], was, is)
+		case was != nil && was.Withdrawn != nil:
+			note.Note = "withdrawn: " + was.Withdrawn.Reason
+		case do == catalog.ActionAdd && is.Set != c.Release.Set:
+			note.Note = "listed already, in " + SetName(is.Set)
+		default:
+			note.Note = "listed already"
+		}
+		notes = append(notes, note)
+	}
+	if len(conflicts) > 0 {
+		return nil, nil, catalog.NewError(catalog.KindConflict, "%s", strings.Join(conflicts, "; "))
+	}
+	return effective, notes, nil
+}
+
+// indexOf returns the releases of pages that changes are about, by member.
+func indexOf(pages map[string]catalog.Page, changes []catalog.Change) map[string]*catalog.Release {
+	out, seen := map[string]*catalog.Release{}, map[string]bool{}
+	for _, c := range changes {
+		if seen[c.Image] {
+			continue
+		}
+		seen[c.Image] = true
+		for n, r := range pages[c.Image].Releases {
+			out[catalog.Member(c.Image, r.Tag)] = &pages[c.Image].Releases[n]
+		}
+	}
+	return out
+}
+
+// say says what became of a release that has changed.
+func (n *Note) say(do catalog.Action, page catalog.Page, was, is *catalog.Release) {
+	if do == catalog.ActionPromote {
+		// Nodes have a newer release to choose.
+		if top := Newest(page); top != nil && top.Tag != is.Tag {
+			n.Note = "older than " + top.Tag + ", which the channel offers too"
+		}
+		if was != nil && was.Withdrawn == nil && is.Withdrawn == nil {
+			set := ""
+			if was.Set != is.Set {
+				set = "now in " + SetName(is.Set)
+			}
+			n.Steered, n.Note = true, joinNotes(set, RolloutNote(was.Rollout, is.Rollout), n.Note)
+		}
+	}
+	if do == catalog.ActionAdd && was != nil {
+		n.Note = "listed already, in " + SetName(was.Set) + ", and now in " + SetName(is.Set)
+	}
+	if n.Withdrawn {
+		n.Note = "withdrawn: " + is.Withdrawn.Reason
+	}
+}
+
+// divide divides the changes of an op into ops as large as they may be. A set is never divided.
+func divide(op catalog.Op, changes []catalog.Change) []catalog.Op {
+	changes = slices.Clone(changes)
+	slices.SortStableFunc(changes, func(x, y catalog.Change) int { return strings.Compare(x.Release.Set, y.Release.Set) })
+	var out []catalog.Op
+	for len(changes) > 0 {
+		end := firstSet(changes)
+		for end < len(changes) {
+			more := firstSet(changes[end:])
+			if end+more > catalog.MaxChanges {
+				break
+			}
+			end += more
+		}
+		one := op
+		one.Changes, one.Sets = changes[:end], map[string][]string{}
+		for _, c := range one.Changes {
+			if members, is := op.Sets[c.Release.Set]; is {
+				one.Sets[c.Release.Set] = members
+			}
+		}
+		out, changes = append(out, one), changes[end:]
+	}
+	return out
+}
+
+// firstSet returns how many of the first changes are of one set; those of no set are each for itself.
+func firstSet(changes []catalog.Change) int {
+	set := changes[0].Release.Set
+	if set == "" {
+		return 1
+	}
+	end := slices.IndexFunc(changes, func(c catalog.Change) bool { return c.Release.Set != set })
+	if end < 0 {
+		return len(changes)
+	}
+	return end
+}

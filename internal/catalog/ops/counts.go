@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ops
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubic-project/image-update-agent/internal/catalog"
+)
+
+const (
+	// Ahead is how far the clock of who asked for an op may be ahead.
+	Ahead = 24 * time.Hour
+	// furthest is how far the turn of an op may be above those that are known: else one op would use up all turns.
+	furthest = 1 << 20
+)
+
+// Refusal returns why an op does not count in a channel now; "": it counts. A freeze refuses what was asked for by
+// somebody who knew it, or could have: an op of the same turn was asked for at the same time.
+func Refusal(t catalog.Times, op catalog.Op, now time.Time) string {
+	switch {
+	case op.At().After(now.Add(Ahead)):
+		return fmt.Sprintf("asked for at %s, more than a day ahead", op.At().Format(time.RFC3339))
+	case op.Turn > t.Turn+furthest:
+		return fmt.Sprintf("its turn is %d, and the channel's last one %d", op.Turn, t.Turn)
+	case Brings(op) && IsFrozen(t, now) && op.Turn > t.Freeze.Turn:
+		return "the channel is frozen until " + t.Frozen.Format(time.RFC3339)
+	}
+	return ""
+}
+
+// Brings reports whether an op needs a channel that is not frozen.
+func Brings(op catalog.Op) bool {
+	return (op.Do == catalog.ActionAdd || op.Do == catalog.ActionPromote) && !op.Calm
+}
+
+// IsFrozen reports whether a channel is frozen now.
+func IsFrozen(t catalog.Times, now time.Time) bool { return now.Before(t.Frozen) }
+
+// Next returns the turn of the next op of a channel that knows these pending ones.
+func Next(t catalog.Times, pending ...catalog.Op) uint64 {
+	last := t.Turn
+	for _, op := range pending {
+		last = max(last, op.Turn)
+	}
+	return last + 1
+}
+
+// Loss is a change of an op that a channel does not have.
+type Loss struct {
+	Change catalog.Change
+	Why    string
+	By     string // the op that is in its place; empty: it is not known
+	Final  bool   // asking again does not help: it was withdrawn, or another digest is listed
+}
+
+// Lost returns what of an op does not hold in a channel that has folded it: ops that nobody knew when it was asked for
+// came after it. What its page has dropped is not lost.
+func Lost(s State, op catalog.Op) []Loss {
+	var out []Loss
+	switch {
+	case op.Do == catalog.ActionRefresh && s.Refreshed.Op != op.Tag && !s.Expires.Equal(op.Expires):
+		out = append(out, Loss{Why: "another publisher has set when the channel expires", By: s.Refreshed.Op})
+	case op.Do == catalog.ActionFreeze && s.Freeze.Op != op.Tag && !s.Frozen.Equal(op.Until):
+		out = append(out, Loss{Why: "another publisher has frozen or unfrozen the channel", By: s.Freeze.Op})
+	}
+	for _, c := range op.Changes {
+		is := Find(s.Pages[c.Image], c.Release.Tag)
+		if is == nil {
+			continue
+		}
+		l := lost(*is, op, c)
+		if l.Why != "" {
+			l.Change = c
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// lost returns why a release is not as an op asked for it.
+func lost(is catalog.Release, op catalog.Op, c catalog.Change) Loss {
+	switch {
+	case is.Digest != c.Release.Digest:
+		return Loss{Why: "listed with digest " + string(is.Digest), By: is.Op, Final: true}
+	case op.Do == catalog.ActionWithdraw:
+		if is.Withdrawn == nil {
+			return Loss{Why: "another publisher offers it again", By: markOf(is.Again).Op}
+		}
+	case is.Withdrawn != nil:
+		return Loss{Why: "withdrawn meanwhile: " + is.Withdrawn.Reason, By: withdrawnBy(is).Op, Final: true}
+	case op.Do == catalog.ActionAdd:
+		if c.Release.Set != "" && is.Set != c.Release.Set && is.Op == "" {
+			return Loss{Why: "another publisher has put it into " + SetName(is.Set) + " at the same time", Final: true}
+		}
+	case is.Op != op.Tag && (is.Set != c.Release.Set || !IsSameRollout(is.Rollout, c.Release.Rollout)):
+		return Loss{Why: "changed meanwhile: " + joinNotes(SetName(is.Set), RolloutNote(nil, is.Rollout)), By: is.Op}
+	}
+	return Loss{}
+}
+
+// SetName names a set for people.
+func SetName(set string) string {
+	if set == "" {
+		return "no set"
+	}
+	return fmt.Sprintf("set %q", set)
+}
+
+// RolloutNote says what became of a rollout; "": nothing.
+func RolloutNote(was, is *catalog.Rollout) string {
+	switch {
+	case IsSameRollout(was, is):
+		return ""
+	case is == nil:
+		return "rollout ended: all nodes may apply it"
+	case is.Paused == nil:
+		return fmt.Sprintf("rollout over %d hours", is.Hours)
+	case was != nil && was.Hours != is.Hours:
+		return fmt.Sprintf("rollout over %d hours, paused", is.Hours)
+	}
+	return "rollout paused"
+}
+
+// joinNotes joins the notes that are not empty.
+func joinNotes(notes ...string) string {
+	return strings.Join(slices.DeleteFunc(notes, func(note string) bool { return note == "" }), "; ")
+}
