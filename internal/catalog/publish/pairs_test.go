@@ -391,7 +391,7 @@ func (x *pairs) beside(t *testing.T, a, b verb, n int, kills bool) bool {
 func TestEveryPairOfVerbsAtEveryRequest(t *testing.T) {
 	t.Parallel()
 	x := newPairs(t)
-	step := 11 // every request of each verb is among those of its pairs
+	step := 17 // every request of each verb is among those of its pairs
 	if os.Getenv("IUA_ROUNDS") != "" {
 		step = 1
 	}

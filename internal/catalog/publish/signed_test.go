@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"os"
 	"path/filepath"
@@ -16,6 +17,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -274,4 +277,53 @@ func signed(t *testing.T, private []byte, file string) []byte {
 	sig, err := key.(crypto.Signer).Sign(nil, sum[:], crypto.SHA256)
 	require.NoError(t, err)
 	return sig
+}
+
+// signedBytes signs bytes as openssl does, in base64.
+func signedBytes(t *testing.T, private, data []byte) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "data")
+	require.NoError(t, os.WriteFile(file, data, 0o600))
+	return base64.StdEncoding.EncodeToString(signed(t, private, file))
+}
+
+// withLayer returns a manifest of signatures with another payload and signature.
+func withLayer(t *testing.T, manifest []byte, layer catalog.BlobRef, signature string) []byte {
+	t.Helper()
+	var m ocispec.Manifest
+	require.NoError(t, json.Unmarshal(manifest, &m))
+	m.Layers = m.Layers[:1]
+	m.Layers[0].Digest, m.Layers[0].Size = layer.Digest, layer.Size
+	m.Layers[0].Annotations["dev.cosignproject.cosign/signature"] = signature
+	out, err := json.Marshal(m)
+	require.NoError(t, err)
+	return out
+}
+
+// hideInDir adds a release to a page of a directory of --out, and signs nothing of it in the log.
+func hideInDir(t *testing.T, dir string, hidden catalog.Change) {
+	t.Helper()
+	file := filepath.Join(dir, "manifest.json")
+	body, err := os.ReadFile(file)
+	require.NoError(t, err)
+	m, err := catalog.DecodeManifest(body)
+	require.NoError(t, err)
+	page, err := catalog.Page{Image: hidden.Image, Releases: []catalog.Release{hidden.Release}}.Encode()
+	require.NoError(t, err)
+	sum := digest.FromBytes(page)
+	m.SetPage(catalog.PageRef{Image: hidden.Image, Digest: sum, Size: int64(len(page))})
+	body, d, err := m.Encode()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, body, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "blobs", sum.Encoded()), page, 0o600))
+	payload, err := json.Marshal(map[string]any{
+		"critical": map[string]any{
+			"identity": map[string]string{"docker-reference": m.Name},
+			"image":    map[string]string{"docker-manifest-digest": d.String()},
+			"type":     "cosign container image signature",
+		},
+		"optional": nil,
+	})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, publish.PayloadFile), payload, 0o600))
 }

@@ -235,14 +235,16 @@ func (v *View) readBase(ctx context.Context, channel string) (err error) {
 	if p.replaced == nil {
 		p.replaced = &v.head
 	}
-	if *p.replaced != v.head {
+	isReplaced := *p.replaced != v.head
+	if !isReplaced {
+		v.Version, err = p.readVersion(ctx, channel, p.base, v.keys)
+	}
+	if err == nil && len(p.keys) > 0 { // what was signed with keys that are trusted only for the base does not count
+		v.keys, err = newKeys(p.trust.Require, p.trust.Accept, p.signing()...)
+	}
+	if err == nil && isReplaced {
 		v.Version, err = p.newest(ctx, channel, v.keys)
 		v.head = v.Digest
-		return err
-	}
-	v.Version, err = p.readVersion(ctx, channel, p.base, v.keys)
-	if err == nil && len(p.keys) > 0 { // ops of keys that are trusted only for the base do not count
-		v.keys, err = newKeys(p.trust.Require, p.trust.Accept, p.signing()...)
 	}
 	return err
 }
@@ -296,6 +298,9 @@ func (v *View) readOps(ctx context.Context) error {
 
 // readOp reads an op by its tag; isLasting: the same is read next time.
 func (v *View) readOp(ctx context.Context, tag string) (op cachedOp, isLasting bool, err error) {
+	if why := ops.Refusal(catalog.Times{}, catalog.Op{Tag: tag}, v.p.now()); why != "" {
+		return cachedOp{why: why}, false, nil // without a request
+	}
 	_, body, err := v.p.registry.Manifest(ctx, v.p.repository, tag)
 	switch {
 	case errors.Is(err, release.ErrNotFound):
@@ -303,7 +308,10 @@ func (v *View) readOp(ctx context.Context, tag string) (op cachedOp, isLasting b
 	case err != nil:
 		return cachedOp{}, false, err
 	}
-	if op.op, err = v.keys.op(ctx, tag, v.p.name, body); err != nil {
+	if op.op, err = v.keys.op(ctx, tag, v.p.name, body); err == nil && v.p.base != 0 && len(v.p.keys) == 0 {
+		err = errLeftOut
+	}
+	if err != nil {
 		return cachedOp{why: err.Error()}, false, nil //nolint:nilerr // one bad op stops no other
 	}
 	return op, v.p.base == 0, nil
@@ -416,6 +424,9 @@ func (v *View) checkBehind(ctx context.Context, tags []string) error {
 	}
 	return nil
 }
+
+// errLeftOut: a base was chosen, and no key says which later ops count.
+var errLeftOut = errors.New("left out: it is not in the version that was chosen to build upon")
 
 // errMoved: the channel names another version than a moment before.
 var errMoved = errors.New("it has another version now")
