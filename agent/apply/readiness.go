@@ -52,8 +52,8 @@ type Verdict struct {
 	Unchecked []string
 }
 
-// judge adds to an observation what is known about the probes of the containers: first of those that ran before, then of
-// the others. Its error is from the runtime, when it did not return the pod's address.
+// judge adds to an observation what is known about the probes of the containers: of those that ran before, then of the
+// others. Its error is from the runtime, when it did not return the pod's address.
 func (x *Executor) judge(ctx context.Context, o *podObservation, p plan.Apply, containers []node.Container) error {
 	if x.Readiness == nil || len(p.Probes) == 0 {
 		return nil

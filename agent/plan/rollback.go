@@ -192,7 +192,8 @@ func (f *facts) verify(v follow.PodView, p PodPlan) (Step, bool) {
 		expect = append(expect, expectation(i.runningImage(), img.Kind, img.Container, containers))
 	}
 	failure := f.rec.Failed[v.File]
-	if !unverified || f.isUnchecked(v.File, Apply{Expect: expect}) || isFailureOf(failure, Apply{Expect: expect}) && !f.ranLongEnough(p, containers) {
+	is := Apply{Expect: expect}
+	if !unverified || f.isUnchecked(v.File, is) || isFailureOf(failure, is) && !f.ranLongEnough(p, containers) {
 		return Step{}, false
 	}
 	s := Step{Do: StepVerify, File: v.File, Was: *v.Disk, Apply: newApply(v.Was, v.Pod, f.pods, f.names)}

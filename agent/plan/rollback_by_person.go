@@ -106,9 +106,10 @@ func (f *facts) byPerson(v follow.PodView, p PodPlan, which Which) (*record.Over
 		return nil, err
 	}
 	o.Reason, o.ByHand, o.From = record.ByHand, true, digest.FromBytes(v.Disk.Data)
+	broken := f.notRunningBefore(v, p)
 	for _, i := range p.Images {
-		name := i.Want.Image.Container
-		if o.Images[node.PlaceOf(i.Want.Image)].Digest == i.Running.Digest && slices.Contains(f.notRunningBefore(v, p), name) {
+		name, stays := i.Want.Image.Container, o.Images[node.PlaceOf(i.Want.Image)].Digest == i.Running.Digest
+		if stays && slices.Contains(broken, name) {
 			o.Broken = append(o.Broken, name)
 		}
 	}

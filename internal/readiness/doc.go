@@ -15,7 +15,7 @@
 //   - Unchecked: a container whose probe could not be run, with the reason. It counts
 //     neither as ready nor as unready.
 //
-// kubelet does not tell whether a liveness probe fails, it ends the container. So this probe is also run beside kubelet,
+// kubelet does not tell whether a liveness probe fails, it ends the container. So this probe also runs beside kubelet,
 // unless the container has outlived the time after which kubelet ends it.
 //
 // Promises: only GET requests and empty connections are sent, never through a proxy, and connections are not kept. The

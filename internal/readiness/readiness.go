@@ -219,7 +219,8 @@ func (j judge) isAlive(ctx context.Context, p manifests.Probe, v *apply.Verdict,
 	}
 }
 
-// result are the results of a probe, as kubelet counts them (doProbe in k8s.io/kubernetes/pkg/kubelet/prober/worker.go).
+// result are the results of a probe, as kubelet counts them (doProbe in
+// k8s.io/kubernetes/pkg/kubelet/prober/worker.go).
 type result struct {
 	at      time.Time // of the last run
 	last    error     // of the last run; nil: it succeeded
@@ -239,8 +240,8 @@ func (r *result) why() string {
 // execPause is the shortest time between two runs of an exec probe that has not succeeded yet: it costs a process.
 const execPause = 2 * time.Second
 
-// run runs a probe if it is due. Until it succeeds, it runs more often than kubelet would: nothing is concluded from the
-// number of failures then.
+// run runs a probe if it is due. Until it succeeds, it runs more often than kubelet would: then nothing is concluded
+// from the number of failures.
 func (j judge) run(ctx context.Context, p manifests.Probe) *result {
 	r := j.memory.runs[p.Type]
 	if r == nil {

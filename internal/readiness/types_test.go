@@ -204,7 +204,7 @@ func TestProbesAreCounted(t *testing.T) {
 						if want, is := c.want[second]; is {
 							assert.Equal(t, want, v.Unready+v.Failing, second)
 						}
-						time.Sleep(500 * time.Millisecond)
+						time.Sleep(500 * time.Millisecond) //nolint:forbidigo // the bubble's time
 					}
 				}
 			})
