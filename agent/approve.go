@@ -39,6 +39,7 @@ type requests struct {
 }
 
 func (r requests) apply(ctx context.Context, req ApplyRequest) ([]status.Outcome, cycleResult, error) {
+	r.agent.tryAgain()
 	deny := func(string) {}
 	if req.Retry {
 		var err error

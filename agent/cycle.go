@@ -82,8 +82,8 @@ func (a *Agent) cycle(ctx context.Context, loop shared, p purpose) (cycleResult,
 	if len(a.records.Record.Approved) == 0 { // otherwise the plan says which pods are approved
 		c.keepTable(ctx, inv, nil)
 	}
-	if p.poll == source.PollAll && a.Pacer != nil {
-		a.Pacer.TryAgain() // a person waits, and may know that the registry is back
+	if p.poll == source.PollAll {
+		a.tryAgain()
 	}
 	offers, err := c.ask(ctx, inv)
 	if err != nil { // a person's request interrupted the poll
@@ -110,6 +110,13 @@ func (a *Agent) cycle(ctx context.Context, loop shared, p purpose) (cycleResult,
 		}
 	}
 	return c.report(final, inv, offers, plan)
+}
+
+// tryAgain has the hosts asked that wait: a person waits, and may know that the registry is back.
+func (a *Agent) tryAgain() {
+	if a.Pacer != nil {
+		a.Pacer.TryAgain()
+	}
 }
 
 // isRunnableNext reports whether a new step still runs in this cycle: the offer of a rolled back pod is staged, and

@@ -20,6 +20,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -116,8 +117,28 @@ func TestRunningDeniedReleaseIsTheHeadline(t *testing.T) {
 	})
 }
 
-// A check request asks the registry again, whatever it answered before.
-func TestCheckRetriesHostsInBackOff(t *testing.T) {
+// A host that is not asked is not said to be asked.
+func TestACheckReportsWhatItAsks(t *testing.T) {
+	t.Parallel()
+	w, _ := running(t)
+	asking := 0
+	w.agent.Progress = func(p status.Progress) {
+		if p.Phase == status.PhaseAsking || p.Ended == status.PhaseAsking {
+			asking++
+		}
+	}
+	w.cycle(source.PollAll)
+	assert.Equal(t, 2, asking, "begun and done")
+	w.Registry.Down(&release.SourceError{Repository: velum, Host: "r", Unasked: true, Err: errors.New("asked to wait")})
+	w.cycle(source.PollAll)
+	assert.Equal(t, 2, asking)
+	w.Registry.Down(refuses(503, w.Clock.Now().Add(time.Hour)))
+	w.cycle(source.PollAll)
+	assert.Equal(t, 4, asking)
+}
+
+// A person's request asks the registry again, whatever it answered before.
+func TestPeopleRetryHostsThatWait(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
 	p := &pacer{}
@@ -126,6 +147,9 @@ func TestCheckRetriesHostsInBackOff(t *testing.T) {
 	assert.Zero(t, p.tries, "a poll leaves them alone")
 	w.check()
 	assert.Equal(t, 1, p.tries)
+	_, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()})
+	require.NoError(t, err)
+	assert.Equal(t, 2, p.tries)
 }
 
 // During the apply of one pod, the others still wait.

@@ -210,8 +210,11 @@ func (r *Registry) Describe(ctx context.Context, repository string, d digest.Dig
 func (r *Registry) asked(ctx context.Context, count func(*Counts), what, name, repository string) error {
 	r.mu.Lock()
 	count(&r.counts)
-	hear := r.OnAsk
+	hear, held := r.OnAsk, r.down
 	r.mu.Unlock()
+	if se, ok := errors.AsType[*release.SourceError](held); !ok || !se.Unasked {
+		release.Asking(ctx)
+	}
 	if hear != nil {
 		hear(what, name)
 	}

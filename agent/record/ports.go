@@ -16,7 +16,7 @@ type Pacer interface {
 	Pace() Pace
 	// Resume restores a recorded state. Existing later waits stay.
 	Resume(p Pace)
-	// TryAgain allows one request to each host that waits because it did not answer. Waits that a host asked for stay.
+	// TryAgain allows one request to each host that waits because it did not answer, or that asked to wait.
 	TryAgain()
 }
 

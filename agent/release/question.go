@@ -2,6 +2,8 @@
 
 package release
 
+import "context"
+
 // Question is the source's input for one followed image.
 type Question struct {
 	Repository string
@@ -35,3 +37,18 @@ const KubeadmSuffix = " (kubeadm)"
 
 // AsWrittenSuffix marks the questions of pod manifests that the agent does not render.
 const AsWrittenSuffix = " (as written)"
+
+type askingKey struct{}
+
+// WithAsking returns a context whose source calls asking before it sends a request: one that must wait for its host
+// does not ask.
+func WithAsking(ctx context.Context, asking func()) context.Context {
+	return context.WithValue(ctx, askingKey{}, asking)
+}
+
+// Asking tells who wants to know that a request is sent.
+func Asking(ctx context.Context) {
+	if asking, ok := ctx.Value(askingKey{}).(func()); ok {
+		asking()
+	}
+}

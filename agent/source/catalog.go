@@ -14,7 +14,6 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -28,12 +27,11 @@ func (r *Round) refreshCatalog(ctx context.Context, qs []release.Question) {
 	if r.catalogAsked || !a.isCatalogDue(r.listing, r.poll) {
 		return
 	}
-	asking := status.Progress{Reference: r.listing.Catalog, Phase: status.PhaseAsking}
-	a.Progress.Report(asking)
-	end := a.Progress.Heartbeat()
-	listing, err := a.Catalog.Refresh(ctx, repositoriesOf(qs))
-	end()
-	a.Progress.End(asking, err)
+	asking, end := a.reportAsking(ctx, r.listing.Catalog)
+	stop := a.Progress.Heartbeat()
+	listing, err := a.Catalog.Refresh(asking, repositoriesOf(qs))
+	stop()
+	end(err)
 	if err != nil && ctx.Err() != nil {
 		return
 	}

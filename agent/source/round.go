@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -119,10 +121,9 @@ func (r *Round) askRepository(ctx context.Context, qs []release.Question) {
 
 // ask answers a question. An interrupted answer counts neither as answer nor as failure.
 func (r *Round) ask(ctx context.Context, q release.Question) {
-	asking := status.Progress{Reference: q.String(), Phase: status.PhaseAsking}
-	isAsked := !r.listing.IsListed(q.Repository) // otherwise the catalog was asked
-	if isAsked {
-		r.asker.Progress.Report(asking)
+	end := func(error) {}
+	if !r.listing.IsListed(q.Repository) { // otherwise the catalog was asked
+		ctx, end = r.asker.reportAsking(ctx, q.String())
 	}
 	l := lookup{Round: r, question: q, rule: r.asker.Policy.RuleForQuestion(q)}
 	var offer Offer
@@ -130,9 +131,7 @@ func (r *Round) ask(ctx context.Context, q release.Question) {
 	if err == nil {
 		offer, err = l.answer(ctx)
 	}
-	if isAsked {
-		r.asker.Progress.End(asking, cmp.Or(ctx.Err(), err))
-	}
+	end(cmp.Or(ctx.Err(), err))
 	if ctx.Err() != nil {
 		r.interrupted[q.Repository] = true
 		delete(r.results, q)
@@ -140,6 +139,19 @@ func (r *Round) ask(ctx context.Context, q release.Question) {
 	}
 	delete(r.interrupted, q.Repository)
 	r.results[q] = result{offer: offer, err: err, by: l.by, confirmed: true}
+}
+
+// reportAsking reports that a source is asked when it sends a request: it may know the answer, its host may wait, and the
+// budget may be used up. The caller calls end with the result.
+func (a *Asker) reportAsking(ctx context.Context, reference string) (asking context.Context, end func(error)) {
+	p := status.Progress{Reference: reference, Phase: status.PhaseAsking}
+	var asked atomic.Bool
+	report := sync.OnceFunc(func() { asked.Store(true); a.Progress.Report(p) })
+	return release.WithAsking(ctx, report), func(err error) {
+		if asked.Load() {
+			a.Progress.End(p, err)
+		}
+	}
 }
 
 // interruptedLast moves questions whose answer was interrupted to the end: a source that hangs must not delay the

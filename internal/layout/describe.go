@@ -21,6 +21,7 @@ func (l *Layout) Describe(ctx context.Context, repository string, d digest.Diges
 	if err := ctx.Err(); err != nil {
 		return release.Build{}, l.failed(repository, err)
 	}
+	release.Asking(ctx)
 	at, desc, err := l.find(repository, d)
 	if err != nil {
 		return release.Build{}, l.failed(repository, err)

@@ -82,6 +82,7 @@ func (l *Layout) Resolve(ctx context.Context, ref release.Reference) (release.Re
 	if err := ctx.Err(); err != nil {
 		return release.Resolved{}, l.failed(ref.Repository, err)
 	}
+	release.Asking(ctx)
 	if tags.Classify(ref.Tag) == tags.ClassInvalid {
 		return release.Resolved{}, fmt.Errorf("layout: %q: %w", ref, tags.ErrInvalid)
 	}
@@ -108,6 +109,7 @@ func (l *Layout) Tags(ctx context.Context, repository string) ([]string, error) 
 	if err := ctx.Err(); err != nil {
 		return nil, l.failed(repository, err)
 	}
+	release.Asking(ctx)
 	list := l.tags[repository]
 	if len(list) == 0 {
 		return nil, l.failed(repository, release.ErrNotFound)

@@ -172,6 +172,28 @@ func TestWaitSurvivesARestart(t *testing.T) {
 	assert.Equal(t, until, source.RetryAt)
 	assert.Len(t, f.log(), 1)
 
+	// A person's request asks once, and who waits for it hears that.
+	asked := 0
+	poll := func() error {
+		ctx := release.WithAsking(t.Context(), func() { asked++ })
+		_, err := after.Resolve(ctx, release.Reference{Repository: f.repository(), Tag: "1"})
+		return err
+	}
+	assert.True(t, sourceError(t, poll()).Unasked)
+	assert.Zero(t, asked)
+	f.answer(busy(http.StatusServiceUnavailable, "1"))
+	after.TryAgain()
+	assert.False(t, sourceError(t, poll()).Unasked)
+	for way, ask := range f.ways(t, after) {
+		assert.True(t, sourceError(t, ask()).Unasked, way)
+	}
+	assert.Len(t, f.log(), 2)
+	f.answer(nil)
+	after.TryAgain()
+	require.NoError(t, poll(), "it is back: nobody waits for the rest of its time")
+	require.NoError(t, f.poll(t, after))
+	assert.Equal(t, 2, asked)
+
 	c.advance(time.Second)
 	assert.Zero(t, after.Pace(), "what is over is not kept")
 	require.NoError(t, f.poll(t, after))

@@ -86,7 +86,7 @@ func (r *Registry) Pace() record.Pace { return r.client.Pace() }
 // Resume restores a saved state. Later waits and requests stay.
 func (r *Registry) Resume(kept record.Pace) { r.client.Resume(kept) }
 
-// TryAgain allows one request to each host that waits because it did not answer.
+// TryAgain allows one request to each host that waits because it did not answer, or that asked to wait.
 func (r *Registry) TryAgain() { r.client.TryAgain() }
 
 // The required capabilities of a host. A host that resolves must also be able to pull, as in containerd.

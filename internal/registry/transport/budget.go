@@ -18,15 +18,15 @@ func (c *Client) Pace() record.Pace { return c.pace.kept() }
 // Resume restores a saved state. Later waits and requests stay.
 func (c *Client) Resume(kept record.Pace) { c.pace.resume(kept) }
 
-// TryAgain serves a check request: each host in back-off because it did not answer may be asked once. The next failure
-// starts the back-off again. Waits that a host asked for stay.
+// TryAgain serves a person's request: each host in back-off because it did not answer, or asked to wait, may be asked
+// once. The next such answer starts the wait again.
 func (c *Client) TryAgain() { c.pace.tryAgain() }
 
 func (p *pace) tryAgain() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.hosts {
-		s.open = time.Time{}
+		s.open, s.wait = time.Time{}, record.Wait{}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
@@ -92,6 +93,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		leave()
 		return nil, errors.Join(h, closeBody(req))
 	}
+	release.Asking(req.Context())
 	ctx, cancel := context.WithCancelCause(req.Context())
 	resp, err := t.send(ctx, req, to, cancel)
 	if err != nil {
