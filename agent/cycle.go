@@ -84,6 +84,7 @@ func (a *Agent) cycle(ctx context.Context, loop shared, p purpose) (cycleResult,
 	}
 	if p.poll == source.PollAll {
 		a.tryAgain()
+		a.records.Record.PassFailures()
 	}
 	offers, err := c.ask(ctx, inv)
 	if err != nil { // a person's request interrupted the poll

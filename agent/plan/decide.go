@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -145,6 +146,7 @@ func (f *facts) withhold(p *PodPlan) bool {
 		if i.Want.Ask.Repository != "" && i.Offer.IsUnresolved() {
 			p.Holds = append(p.Holds, status.Hold{
 				Name: status.HoldUnresolved, Image: i.Want.Ask.Repository, Reason: fmt.Sprintf("%s: %v", i.Want.Ask, i.Offer.Err),
+				NotAsked: errors.Is(i.Offer.Err, release.ErrNotAsked),
 			})
 		}
 	}

@@ -59,6 +59,16 @@ func (r *Record) Allow(file string, releases []string) {
 	}
 }
 
+// PassFailures notes that a person checks the node after the agent's own failures: only a new apply shows whether their
+// cause is gone. A pod that did not come up stays failed.
+func (r *Record) PassFailures() {
+	for file, f := range r.Failed {
+		if f.Past = f.Running == ""; f.Past {
+			r.Failed.Set(file, f)
+		}
+	}
+}
+
 // Denials are removed denialAge after their release was last named, and beyond maxDenials
 // in a repository.
 const (

@@ -253,6 +253,8 @@ type Failure struct {
 	Offer   string    `json:"offer"`          // PodPlan.ID
 	Running string    `json:"runs,omitempty"` // running releases, if the health check was without an apply
 	Reason  string    `json:"reason"`
+	// Past: a person has checked since. It is no failure of now, and still no release that mode auto applies.
+	Past bool `json:"past,omitempty"`
 }
 
 // Candidate is a tag above the followed one. Each plan applies the rules to it.

@@ -120,7 +120,7 @@ func (r *Report) notUp(pl plan.Plan, reported map[string]error) []status.Reason 
 	skip := map[string]bool{}
 	for _, p := range pl.Pods {
 		skip[p.File] = reported[p.File] != nil
-		if f, ok := r.Record.Failed[p.File]; ok && (f.Offer == p.ID || f.Running != "") && !skip[p.File] {
+		if f, ok := r.Record.Failed[p.File]; ok && !f.Past && (f.Offer == p.ID || f.Running != "") && !skip[p.File] {
 			skip[p.File] = true
 			kind := status.KindStep
 			if f.Running != "" {

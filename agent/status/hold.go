@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"path"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -56,9 +57,9 @@ func HoldKinds() []HoldKind { return slices.Concat(holdsOfAll(), holdsOfAuto()) 
 func holdsOfAll() []HoldKind { //nolint:funlen // a table
 	return []HoldKind{
 		{
-			HoldUnresolved, leads("The source does not answer for the image."),
+			HoldUnresolved, unresolved,
 			"the agent has no answer for an image of the pod, so it offers nothing for the pod", false,
-			always("check why the registry does not answer: image-update-agent doctor"),
+			ask,
 		},
 		{
 			HoldBusy, busy,
@@ -231,6 +232,20 @@ func notBusy(h Hold) string {
 	return "wait until that operation ends; or, if it left its grain behind: salt-call --local grains.delkey " + h.Grain
 }
 
+func unresolved(h Hold) (string, bool) {
+	if h.NotAsked {
+		return "The source has not been asked yet.", false
+	}
+	return "The source does not answer for the image.", false
+}
+
+func ask(h Hold) string {
+	if h.NotAsked {
+		return "wait for the first check; or check now: image-update-agent check"
+	}
+	return "check why the registry does not answer: image-update-agent doctor"
+}
+
 func resume(h Hold) string {
 	if h.By == ByConfiguration {
 		return "remove its `hold` from the configuration and run systemctl reload image-update-agent"
@@ -272,6 +287,8 @@ type Hold struct {
 	Note string `json:"note,omitempty"`
 	// By is who set HoldRequested: ByPerson or ByConfiguration.
 	By string `json:"by,omitempty" dbus:"by"`
+	// NotAsked: nothing was asked yet for the image of HoldUnresolved.
+	NotAsked bool `json:"notAsked,omitempty"`
 	// Grain is the grain of HoldBusy; empty if the grains could not be read.
 	Grain string `json:"grain,omitempty"`
 }
@@ -282,7 +299,7 @@ func (h Hold) IsUnmanaged() bool { return h.Name == HoldUnmanaged || h.Name == H
 // Explained returns the hold with the data of its row in the table. A remedy from a newer or older daemon stays.
 func (h Hold) Explained() Hold {
 	for _, kind := range HoldKinds() {
-		if kind.Name == h.Name && h.Remedy == "" {
+		if kind.Name == h.Name && h.Remedy == "" && h.Summary == "" {
 			h.OnlyAuto, h.Remedy = h.OnlyAuto || kind.OnlyAuto, kind.Remedy(h)
 			summary, isAll := kind.Summary(h)
 			if h.Summary = summary; !isAll {
@@ -293,14 +310,26 @@ func (h Hold) Explained() Hold {
 	return h
 }
 
-// Explained returns holds with the data of the table, in one list; never nil.
+// Explained returns the holds of one object with the data of the table, in one list; never nil. Where a person may not
+// apply either, no remedy says so.
 func Explained(lists ...[]Hold) []Hold {
 	out := []Hold{}
 	for _, h := range slices.Concat(lists...) {
 		out = append(out, h.Explained())
 	}
+	if slices.ContainsFunc(out, Hold.BindsPeople) {
+		for n := range out {
+			parts := slices.DeleteFunc(strings.Split(out[n].Remedy, "; "), func(part string) bool {
+				return strings.Contains(part, "image-update-agent apply")
+			})
+			out[n].Remedy = strings.Join(parts, "; ")
+		}
+	}
 	return out
 }
+
+// BindsPeople reports whether a person may not apply either.
+func (h Hold) BindsPeople() bool { return !h.Explained().OnlyAuto }
 
 // AsReason returns the reason for the node's state, for a pod manifest or an image.
 func (h Hold) AsReason(file, image string) Reason {

@@ -81,6 +81,18 @@ func (d *Dir) Aside(name string) (File, error) {
 	return file, handle.Close()
 }
 
+// AllAside returns the names of the files that are set aside, sorted.
+func (d *Dir) AllAside() ([]string, error) {
+	names, err := d.names(func(hidden string) bool { return SetAsideName(hidden) != "" })
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", d.root.Name(), err)
+	}
+	for n, hidden := range names {
+		names[n] = SetAsideName(hidden)
+	}
+	return names, nil
+}
+
 // PutBack restores all files in the directory that were set aside and returns their names, sorted. If the name exists
 // again, it is not touched: if it is a regular file, the copy is superfluous and removed; otherwise (a directory, a
 // symlink) the copy may be the only one, so it is kept and an error is returned, as for a dot-name that is not a safe

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -43,6 +44,26 @@ func (f *Files) PutBack(ctx context.Context) (names []string, err error) {
 	defer func() { _ = dir.Close() }()
 	names, err = dir.PutBack()
 	return names, wrap(err)
+}
+
+// Aside returns the names of the files that are set aside and have no new file in their place, sorted: their pods are
+// gone.
+func (f *Files) Aside(ctx context.Context) ([]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	dir, err := nodefile.OpenDir(f.dirs.PodManifests)
+	if err != nil {
+		return nil, wrap(err)
+	}
+	defer func() { _ = dir.Close() }()
+	aside, err := dir.AllAside()
+	if err != nil {
+		return nil, wrap(err)
+	}
+	present, err := dir.List()
+	gone := slices.DeleteFunc(aside, func(name string) bool { return slices.Contains(present, name) })
+	return gone, wrap(err)
 }
 
 // goneIsConflict converts errGone to release.ErrConflict.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
@@ -85,7 +87,7 @@ func (p *page) firstAdvice() string {
 	s := p.s
 	switch {
 	case p.away:
-		return "start the daemon (systemctl start image-update-agent): without it, nothing is checked, staged or applied"
+		return p.startAdvice()
 	case s.State == status.StateApplying && s.HasReason(status.KindDown):
 		return "wait: kubelet is starting the container and may have to pull its image; see journalctl -u kubelet"
 	case s.State == status.StateFailed && s.HasReason(status.KindDown):
@@ -97,7 +99,7 @@ func (p *page) firstAdvice() string {
 	case s.State == status.StateHeld:
 		return p.heldAdvice()
 	case s.State == status.StateStale && s.HasReason(status.KindCatalog):
-		return "the publisher must refresh the catalog (image-catalog refresh); you can still apply by hand"
+		return "the publisher must refresh the catalog (image-catalog refresh)"
 	case s.State == status.StateStale:
 		return "restore the connection to the registry; image-update-agent doctor shows the cause"
 	case s.State == status.StateStaged && slices.ContainsFunc(s.Reasons, isHeldBySource):
@@ -125,7 +127,7 @@ func isHeldBySource(r status.Reason) bool {
 func alsoWaiting(s status.Status) string {
 	var files []string
 	for _, r := range s.Reasons {
-		if r.Kind == status.KindApproval && s.State != status.StateStaged {
+		if r.Kind == status.KindApproval && s.State != status.StateStaged && canApply(s, r) {
 			files = append(files, r.PodManifest)
 		}
 	}
@@ -133,6 +135,44 @@ func alsoWaiting(s status.Status) string {
 		return ""
 	}
 	return "; you can still apply the other updates: image-update-agent apply " + strings.Join(files, " ")
+}
+
+// canApply reports whether nothing speaks against an apply of what waits: no other reason is about its pod, its last
+// apply was not held, and the sources of its images answer.
+func canApply(s status.Status, waits status.Reason) bool {
+	return waits.Held == "" && !isBound(s, waits.PodManifest) &&
+		!slices.ContainsFunc(s.Reasons, func(r status.Reason) bool {
+			return r.Kind != status.KindApproval && r.PodManifest == waits.PodManifest
+		}) &&
+		!slices.ContainsFunc(imagesOf(s, waits.PodManifest), func(i status.ImageStatus) bool {
+			return slices.ContainsFunc(s.Sources, func(r status.SourceStatus) bool {
+				return r.Repository == i.Image && r.Failures > 0
+			})
+		})
+}
+
+// canRetry reports whether apply --retry applies the release that failed: nothing holds its pod, and the source still
+// offers it.
+func canRetry(s status.Status, file string) bool {
+	return !isBound(s, file) && slices.ContainsFunc(imagesOf(s, file), func(i status.ImageStatus) bool {
+		return i.Offered != nil ||
+			slices.ContainsFunc(i.Refused, func(r policy.Refusal) bool { return r.Rule == policy.RuleFailed })
+	})
+}
+
+// isBound reports whether a hold of a pod also binds people, or one will as soon as there is something to apply.
+func isBound(s status.Status, file string) bool {
+	images := imagesOf(s, file)
+	return slices.ContainsFunc(s.PodManifests, func(p status.PodStatus) bool {
+		return p.PodManifest == file && slices.ContainsFunc(p.Holds, status.Hold.BindsPeople)
+	}) || slices.ContainsFunc(s.StandingHolds, func(h status.StandingHold) bool {
+		return h.Repository == record.AllImages ||
+			slices.ContainsFunc(images, func(i status.ImageStatus) bool { return i.Image == h.Repository })
+	})
+}
+
+func imagesOf(s status.Status, file string) []status.ImageStatus {
+	return slices.DeleteFunc(slices.Clone(s.Images), func(i status.ImageStatus) bool { return i.PodManifest != file })
 }
 
 // failedAdvice is for a node where something did not work. Only where all of it was
@@ -146,8 +186,11 @@ func failedAdvice(s status.Status) string {
 		}
 		switch r.Kind {
 		case status.KindNotUp:
-			return "the pod may be down: see crictl ps -a and crictl logs; when the cause is fixed, run " +
-				"image-update-agent apply --retry " + r.PodManifest
+			text := "the pod may be down: see crictl ps -a and crictl logs"
+			if canRetry(s, r.PodManifest) {
+				text += "; when the cause is fixed, run image-update-agent apply --retry " + r.PodManifest
+			}
+			return text
 		case status.KindLock:
 			return "find out why the pod did not become healthy; the agent releases the lock once it is healthy. " +
 				"To let the other nodes continue now: image-update-agent lock release"
@@ -167,6 +210,18 @@ func failedAdvice(s status.Status) string {
 			return "run image-update-agent doctor: it shows how to make containerd use the local registry again"
 		case status.KindTagNotFound:
 			return "correct the tag in the pod manifest, or `follow` in the configuration"
+		case status.KindTagGone:
+			return "publish the tag again, or set `follow` in the configuration"
+		case status.KindManifest:
+			return "correct " + r.PodManifest + "; image-update-agent manifests images shows its mistake"
+		case status.KindNode:
+			return "run image-update-agent doctor: it shows what the agent cannot reach"
+		case status.KindRecord:
+			return "make the directory of the record writable, then run image-update-agent check"
+		case status.KindStep:
+			if cure := stepCures[r.ErrorKind]; cure != "" {
+				return cure
+			}
 		case status.KindRolledBack:
 			back = append(back, r.PodManifest)
 		default:
@@ -176,13 +231,57 @@ func failedAdvice(s status.Status) string {
 	case failures == 0 && s.HasReason(status.KindWithdrawn):
 		return "publish a replacement, or allow a lower release with catalog.allowLower"
 	case failures == 0 && s.HasReason(status.KindDenied):
-		return "roll it back (image-update-agent rollback), or allow it (image-update-agent apply --retry)"
+		return deniedAdvice(s)
 	case len(back) == 0 || len(back) < failures:
-		return "run image-update-agent doctor, then see journalctl -u image-update-agent"
+		return "remove the cause, then run image-update-agent check; journalctl -u image-update-agent has more"
 	}
-	return "no hurry: the pod is running the previous release. If the node was the cause, run " +
-		"image-update-agent apply --retry " +
+	const text = "no hurry: the pod is running the previous release"
+	back = slices.DeleteFunc(back, func(file string) bool { return !canRetry(s, file) })
+	if len(back) == 0 {
+		return text + "; wait for a newer one"
+	}
+	return text + ". If the node was the cause, run image-update-agent apply --retry " +
 		strings.Join(back, " ") + "; if the image was the cause, wait for a newer one"
+}
+
+// stepCures are what to do about the agent's own work, by its error. After the others the next cycle tries again.
+var stepCures = map[status.ErrorKind]string{
+	status.ErrorDisk:     "free space on the filesystem of the images, then run image-update-agent check",
+	status.ErrorForged:   "compare the fingerprints that image-update-agent doctor shows with the publisher's",
+	status.ErrorPlatform: "follow a tag that the publisher built for this platform",
+	status.ErrorConflict: "wait for the next cycle, or run image-update-agent check: another program changed the file",
+	status.ErrorSource:   "check the connection to the registry; the agent tries again by itself",
+}
+
+// deniedAdvice is for releases that run and are denied here.
+func deniedAdvice(s status.Status) string {
+	var parts []string
+	for _, r := range s.Reasons {
+		if r.Kind != status.KindDenied || isBound(s, r.PodManifest) {
+			continue
+		}
+		if slices.ContainsFunc(s.PodManifests, func(p status.PodStatus) bool {
+			return p.PodManifest == r.PodManifest && p.CanRollBack
+		}) {
+			parts = append(parts, "roll it back (image-update-agent rollback "+r.PodManifest+")")
+		}
+		parts = append(parts, "allow it (image-update-agent apply --retry "+r.PodManifest+")")
+	}
+	if len(parts) == 0 {
+		return "see the remedy for each hold below"
+	}
+	return strings.Join(parts, ", or ")
+}
+
+// startAdvice is for a node without a daemon. A pod whose manifest is set aside is gone until it is put back, which a
+// daemon does when it starts.
+func (p *page) startAdvice() string {
+	const start = "start the daemon (systemctl start image-update-agent)"
+	if len(p.aside) > 0 {
+		return "pods are gone: " + strings.Join(p.aside, ", ") + " is set aside. Bring it back: image-update-agent put-back; " +
+			"then " + start
+	}
+	return start + ": without it, nothing is checked, staged or applied"
 }
 
 func (p *page) heldAdvice() string {

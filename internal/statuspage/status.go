@@ -27,14 +27,15 @@ func labelled(text string) string { return text + margin[len(text):] }
 type page struct {
 	*terminal.Page
 
-	s    status.Status
-	away bool // no daemon answers: the status is the last that one has written
+	s     status.Status
+	away  bool     // no daemon answers: the status is the last that one has written
+	aside []string // pod manifests that are set aside, without a daemon
 }
 
 // Status writes what the node is, since when, why, what to do, then image by image, and what stands in the way, each
-// once and with what ends it. away: no daemon answers.
-func Status(to *terminal.Page, s status.Status, away bool) error {
-	p := &page{to, s, away}
+// once and with what ends it. away: no daemon answers; then aside are the pod manifests that are set aside.
+func Status(to *terminal.Page, s status.Status, away bool, aside ...string) error {
+	p := &page{to, s, away, aside}
 	p.head()
 	p.images()
 	p.errors()

@@ -86,6 +86,14 @@ func nothingOffered(s *status.Status) {
 	s.PodManifests[1].Change = ""
 }
 
+// failedHere refuses what would be offered: it has failed on this node.
+func failedHere(s *status.Status) {
+	nothingOffered(s)
+	for n := range s.Images {
+		s.Images[n].Refused = []policy.Refusal{{Tag: "4.0.0-rev2-build2.1", Rule: policy.RuleFailed}}
+	}
+}
+
 // neverAsked makes it a node where the agent was installed just now, and polling is off.
 func neverAsked(s *status.Status) {
 	nothingOffered(s)
@@ -130,7 +138,7 @@ func pages() map[string]status.Status {
 		}),
 		"rolled-back": node(status.StateCurrent, "nothing to apply; velum.yaml was rolled back to 4.0.0-rev1-build1.3 and "+
 			"4.0.0-rev2-build2.1 is denied until apply --retry velum.yaml or a newer release", func(s *status.Status) {
-			nothingOffered(s)
+			failedHere(s)
 			s.PodManifests[1].RolledBack = &status.RolledBack{
 				At: noon.Add(-time.Hour), ByHand: true, Denied: []string{"4.0.0-rev2-build2.1"}, Runs: []string{"4.0.0-rev1-build1.3"},
 			}
@@ -193,7 +201,7 @@ func pages() map[string]status.Status {
 			s.Catalog = catalogOf(0, func(c *catalog.Status) { c.Error = "connection refused" })
 		}),
 		"failed": node(status.StateFailed, "velum.yaml: 4.0.0-rev2-build2.1 was rolled back: pod velum: not running after 5m0s: "+
-			"velum is not running (exit code 1)", nothingOffered),
+			"velum is not running (exit code 1)", failedHere),
 		"failed-step": node(status.StateFailed, "etcd.yaml: apply: pod etcd: cri: connection refused", func(s *status.Status) {
 			s.PodManifests[0].Error = "apply: pod etcd: cri: connection refused"
 			s.PodManifests[1].Error = "line 7: not valid YAML"
@@ -250,14 +258,14 @@ func pages() map[string]status.Status {
 		}),
 		"failed-now": node(status.StateFailed, "velum.yaml: apply: pod velum: not running after 5m0s: velum does not run "+
 			"(exit code 1); rolled back to 4.0.0-rev1-build1.3", func(s *status.Status) {
-			nothingOffered(s)
+			failedHere(s)
 			s.PodManifests[1].Error = "apply: pod velum: not running after 5m0s: velum is not running (exit code 1); " +
 				"rolled back to 4.0.0-rev1-build1.3"
 		}),
 		"failed-two": node(status.StateFailed, "etcd.yaml: 3.4.3-rev2-build1.8 was rolled back: pod etcd: not ready after 5m0s; "+
 			"record: /var/lib: no space left on device", nothingOffered),
 		"failed-stays": node(status.StateFailed, "velum.yaml: apply: pod velum: not running after 5m0s: velum does not run; "+
-			"it stays as it is: what ran before did not run well either", nothingOffered),
+			"it stays as it is: what ran before did not run well either", failedHere),
 		"failed-blind": {
 			State: status.StateFailed, Since: noon, Reason: "containerd /run/containerd/containerd.sock: connect: no such file",
 		},

@@ -78,7 +78,11 @@ func (p *page) rolledBack() {
 		left, runs := terminal.OneLine(strings.Join(b.Denied, ", ")), terminal.OneLine(strings.Join(b.Runs, ", "))
 		p.Item("  "+pod.PodManifest+": ", "from "+left+" to "+runs)
 		p.Item("    since    ", p.Past(b.At))
-		p.Item("    undo     ", "image-update-agent apply --retry "+pod.PodManifest+"; or wait for a newer release")
+		undo := "wait for a newer release"
+		if canRetry(p.s, pod.PodManifest) {
+			undo = "image-update-agent apply --retry " + pod.PodManifest + "; or " + undo
+		}
+		p.Item("    undo     ", undo)
 	}
 }
 

@@ -34,7 +34,7 @@ func holdTexts() []message {
 	var all []message
 	for _, kind := range status.HoldKinds() {
 		for _, h := range []status.Hold{
-			{}, {Image: value, Grain: value, Until: time.Unix(1, 0)}, {By: status.ByConfiguration},
+			{}, {Image: value, Grain: value, Until: time.Unix(1, 0)}, {By: status.ByConfiguration}, {NotAsked: true},
 		} {
 			summary, _ := kind.Summary(h)
 			for _, part := range append([]string{summary}, strings.Split(kind.Remedy(h), "; ")...) {
