@@ -117,6 +117,9 @@ func (a *app) diffBefore(
 	ctx context.Context, c *api.Client, names []string, show bool,
 ) (map[string]string, error) {
 	settings, err := a.settings()
+	if isConfig(err) && !show {
+		return nil, nil // a dry run shows the rest
+	}
 	if err != nil {
 		return nil, err
 	}

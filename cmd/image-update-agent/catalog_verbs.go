@@ -78,7 +78,7 @@ Exit status: as for check, 2 no catalog is configured.`,
   image-update-agent catalog forget`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := a.needsCatalog(); err != nil {
+			if _, err := a.needsCatalog(); err != nil && !isConfig(err) { // else the daemon knows
 				return err
 			}
 			return a.poll(cmd.Context(), (*api.Client).ForgetCatalog)

@@ -27,7 +27,7 @@ func completeFiles(cmd *cobra.Command) {
 // completeImages completes the names of images: repositories, their last parts, and pod manifests. It needs no daemon:
 // the last status and the pod manifests are files.
 func (a *app) completeImages(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	settings, err := a.settings()
+	settings, err := a.daemonSettings()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -35,6 +35,7 @@ func (a *app) completeImages(_ *cobra.Command, args []string, begun string) ([]s
 	if err != nil {
 		last = status.Status{}
 	}
+	a.invalid = nil
 	entries, _ := os.ReadDir(settings.PodManifests) // a directory that cannot be read completes nothing
 	for _, e := range entries {
 		if isPodManifest(e) {

@@ -60,6 +60,14 @@ func (a *app) explain(verb *cobra.Command, err error) int {
 	if out, is := a.out.(*outside.Writer); is && err == nil {
 		err = out.Err() // lines are written without a look at each
 	}
+	if a.invalid != nil {
+		if errors.Is(err, api.ErrNoDaemon) {
+			err = a.invalid // what a person has to mend first
+		} else {
+			fmt.Fprintf(a.err, "image-update-agent: warning: the configuration is not valid; the daemon neither starts nor "+
+				"reloads with it:\n%s\n", outside.Mask(a.invalid.Error()))
+		}
+	}
 	if err == nil {
 		return exitDone
 	}

@@ -90,10 +90,13 @@ lock is configured, 4 an apply is running.`,
 	})
 }
 
-// needsLock returns an error unless a lock is configured.
+// needsLock returns an error if no lock is configured.
 func (a *app) needsLock() error {
 	s, err := a.settings()
-	if err == nil && !s.Apply.Lock.IsSet() {
+	switch {
+	case isConfig(err):
+		return nil // the daemon knows
+	case err == nil && !s.Apply.Lock.IsSet():
 		err = cli.Usage(agent.ErrNoLock)
 	}
 	return err

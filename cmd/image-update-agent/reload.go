@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/cli"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 	"github.com/kubic-project/image-update-agent/systemd"
@@ -36,7 +38,10 @@ mistake changes nothing: reload prints the mistake and exits with an error.
 			if err != nil {
 				return err
 			}
-			return daemon.Reload(cmd.Context())
+			if err = daemon.Reload(cmd.Context()); !errors.Is(err, api.ErrNoDaemon) {
+				a.invalid = nil // the daemon says it
+			}
+			return err
 		},
 	}
 }

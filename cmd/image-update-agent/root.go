@@ -37,7 +37,10 @@ type app struct {
 	waits  waiting     // --timeout
 	acts   atomic.Bool // something is under way that the verb itself has to end, interrupted or not
 	leaves atomic.Bool // an interrupted verb still hears from the daemon what goes on without it
-	away   bool        // no daemon answers: what is shown is the last that one has written
+	// invalid is why the configuration is not valid, for a verb that a daemon does all the same.
+	invalid error
+	aside   []string // pod manifests that are set aside then
+	away    bool     // no daemon answers: what is shown is the last that one has written
 	// onWire is put around what goes to registries; nil: nothing.
 	onWire func(http.RoundTripper) http.RoundTripper
 	// meter counts what a daemon does, over all its wirings; nil: nothing is counted.

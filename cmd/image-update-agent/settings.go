@@ -62,13 +62,25 @@ func (a *app) settingsOf(c *config.Config) settings {
 	}
 }
 
-// daemonClient asks the daemon to act.
+// daemonClient asks the daemon to act. It runs with the settings that it has read, whatever the files say now: of an
+// invalid configuration only its directories are needed.
 func (a *app) daemonClient() (*api.Client, error) {
-	s, err := a.settings()
+	s, err := a.daemonSettings()
 	if err != nil {
 		return nil, err
 	}
 	return api.NewClient(s.socket("agent.sock")), nil
+}
+
+// daemonSettings are the settings, or the directories of the daemon alone: then a.invalid says why.
+func (a *app) daemonSettings() (settings, error) {
+	s, err := a.settings()
+	if isConfig(err) {
+		if s.StateDir, s.RuntimeDir = config.Directories(a.sources()); s.RuntimeDir != "" {
+			a.invalid, err = err, nil
+		}
+	}
+	return s, err
 }
 
 // owned are the pod manifests that the distribution of Kubernetes writes, with its name. Their names alone count:

@@ -15,7 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/podfiles"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
 	"github.com/kubic-project/image-update-agent/internal/terminal"
 )
@@ -44,11 +44,12 @@ file and the line are shown, too).`,
 				return a.watchStatus(cmd.Context())
 			}
 			s, err := a.currentStatus(cmd.Context())
-			invalid, is := errors.AsType[configError](err)
+			invalid := a.invalid
+			a.invalid = nil // it is part of the answer
 			switch {
-			case !is && err != nil, is && s.SchemaVersion == 0:
+			case err != nil:
 				return err
-			case !is:
+			case invalid == nil:
 				return a.printStatus(s)
 			case a.output == "json":
 				return errors.Join(a.printStatus(s), invalid)
@@ -68,22 +69,17 @@ file and the line are shown, too).`,
 	return a.withOutput(cmd)
 }
 
-// currentStatus asks the daemon for its status. Without a daemon it is the last one that was written. A configuration
-// that is not valid is an error beside it.
+// currentStatus asks the daemon for its status. Without a daemon it is the last one that was written.
 func (a *app) currentStatus(ctx context.Context) (status.Status, error) {
-	s, invalid := a.settings()
-	if isConfig(invalid) {
-		s.StateDir, s.RuntimeDir = config.Directories(a.sources())
-		shown, err := a.statusBelow(ctx, s)
-		if err != nil { // the configuration is what a person has to mend first
-			return status.Status{}, invalid
-		}
-		return shown, invalid
+	s, err := a.daemonSettings()
+	if err != nil {
+		return status.Status{}, err
 	}
-	if invalid != nil {
-		return status.Status{}, invalid
+	shown, err := a.statusBelow(ctx, s)
+	if err != nil && a.invalid != nil { // the configuration is what a person has to mend first
+		err = a.invalid
 	}
-	return a.statusBelow(ctx, s)
+	return shown, err
 }
 
 // statusBelow is currentStatus for these settings.
@@ -105,13 +101,16 @@ func (a *app) statusBelow(ctx context.Context, settings settings) (status.Status
 		fmt.Fprintf(a.err, "no daemon answers; this is the status of %s (%s)\n",
 			terminal.Clock(last.Written, a.zone), terminal.Ago(time.Since(last.Written)))
 		a.away = true
+		if dir, _ := a.podManifests(); dir != "" {
+			a.aside, _ = podfiles.New(podfiles.Dirs{PodManifests: dir}).Aside(ctx) // not root: not known
+		}
 		return last, nil
 	}
 }
 
 // printStatus writes a status as the user asked for it.
 func (a *app) printStatus(s status.Status) error {
-	return a.show(s, func() error { return statuspage.Status(a.page(), s, a.away) })
+	return a.show(s, func() error { return statuspage.Status(a.page(), s, a.away, a.aside...) })
 }
 
 func (a *app) page() *terminal.Page { return terminal.NewPage(a.files.out, time.Now().In(a.zone)) }

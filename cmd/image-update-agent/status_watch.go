@@ -24,7 +24,7 @@ const wipe = "\x1b[H\x1b[2J"
 
 // watchStatus shows the status, and shows it again at each change that the daemon reports, until ctx ends.
 func (a *app) watchStatus(ctx context.Context) error {
-	s, err := a.settings()
+	s, err := a.daemonSettings()
 	if err != nil {
 		return err
 	}

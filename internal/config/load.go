@@ -72,10 +72,13 @@ func Load(from Sources) (*Config, error) {
 	return c, err
 }
 
-// Directories returns stateDir and runtimeDir as far as they can be read, even from an invalid configuration: to show
-// the files of a daemon.
+// Directories returns stateDir and runtimeDir as far as they can be read, even from an invalid configuration: to reach
+// the daemon. They are empty if nothing of from.File can be read: it may name others.
 func Directories(from Sources) (stateDir, runtimeDir string) {
 	w, _ := walk(from)
+	if w.lost {
+		return "", ""
+	}
 	return w.settings.StateDir, w.settings.RuntimeDir
 }
 
@@ -105,7 +108,8 @@ func walkOn(p platform.Platform, from Sources) (w *walker, read []string) {
 		if w.place = path; err != nil {
 			w.report(0, "", "%w", err)
 		}
-		w.read(path, data)
+		isRead := w.read(path, data)
+		w.lost = w.lost || !isRead && path == from.File
 		read = append(read, path)
 	}
 	if from.Interval != "" {

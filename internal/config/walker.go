@@ -29,6 +29,7 @@ type walker struct {
 	place    string            // the current source
 	settings Settings
 	shown    *yaml.Node
+	lost     bool // nothing of Sources.File could be read
 }
 
 // newWalker returns a walker that has read the defaults.
@@ -38,12 +39,14 @@ func newWalker(p platform.Platform) *walker {
 	return w
 }
 
-// read reads a file.
-func (w *walker) read(place string, data []byte) {
+// read reads a file, and reports whether anything of it could be read.
+func (w *walker) read(place string, data []byte) bool {
 	w.place = place
-	if root := w.document(data); root != nil {
+	root := w.document(data)
+	if root != nil {
 		w.section("", root, reflect.ValueOf(&w.settings).Elem(), w.shown)
 	}
+	return root != nil
 }
 
 // set sets the text of a scalar key from a source that is not one of the agent's files.
