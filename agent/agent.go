@@ -22,7 +22,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/watch"
 )
 
-// Agent runs cycles. The optional fields are Catalog, Preconditions, Readiness, Inhibitor, FleetLock, Quorum, Reboots,
+// Agent runs cycles. The optional fields are Catalog, Preconditions, Readiness, Inhibitor, FleetLock, Quorum,
 // Pacer, Verifier, Meter, Events, LocalRegistry, Progress and Jitter. It is not safe for concurrent use; Loop
 // serializes the calls.
 type Agent struct {
@@ -38,7 +38,6 @@ type Agent struct {
 	Inhibitor     apply.Inhibitor       // nil: a shutdown is not delayed
 	FleetLock     fleet.Locker          // required if Policy.Lock covers a pod
 	Quorum        apply.Quorum          // of the control plane; nil: not checked
-	Reboots       apply.Reboots         // of the cluster's nodes; nil: not checked
 	Pacer         record.Pacer          // for Source; nil: none
 	Verifier      stage.Verifier        // nil: signatures are not verified
 	Meter         Meter                 // nil: events are not counted
@@ -108,7 +107,7 @@ func (a *Agent) begin(ctx context.Context, loop shared, p purpose) (*cycle, erro
 	}
 	c.executor = &apply.Executor{
 		Source: a.Source, Pods: a.Pods, Images: a.Images, Files: a.Files, Stager: c.stager, Readiness: a.Readiness,
-		Inhibitor: a.Inhibitor, Lock: c.lock, Quorum: a.Quorum, Reboots: a.Reboots, Meter: a.Meter, Records: &a.records,
+		Inhibitor: a.Inhibitor, Lock: c.lock, Quorum: a.Quorum, Meter: a.Meter, Records: &a.records,
 		Policy: a.Policy, Log: c.log, Now: a.Now, Jitter: jitter, Progress: c.progress, LocalRegistry: a.LocalRegistry,
 		Caller: p.caller, Observed: &a.nodes,
 	}

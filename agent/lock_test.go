@@ -566,62 +566,6 @@ func TestMembersAreCheckedAgainUnderTheLock(t *testing.T) {
 	})
 }
 
-// kured is a kured with the nodes that it reboots, set by the test.
-type kured struct {
-	nodes func(asked int) ([]string, error)
-	asked int
-}
-
-func (k *kured) Nodes(context.Context) ([]string, error) {
-	k.asked++
-	return k.nodes(k.asked)
-}
-
-// While kured reboots a node, and while that is not known, no pod is stopped. An idle agent does not ask.
-func TestKuredHoldsApplies(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, first, second := member(t)
-		reboots, errAsk := []string{"node-2", "node-3"}, error(nil)
-		k := &kured{nodes: func(int) ([]string, error) { return reboots, errAsk }}
-		w.restart()
-		w.agent.Reboots = k
-		w.observe()
-		assert.Zero(t, k.asked)
-		s := w.check()
-		w.runs("etcd.yaml", "etcd", first.Digest)
-		assert.Equal(t, status.StateHeld, s.State)
-		assert.Contains(t, s.Reason, "etcd.yaml: apply: held: reboot: kured reboots node-2, node-3")
-		out, _ := w.apply("etcd")
-		assert.Equal(t, status.HoldReboot, out[0].Hold)
-		reboots, errAsk = nil, errors.New("403: forbidden")
-		out, _ = w.apply("etcd")
-		assert.Equal(t, "apply: held: reboot: 403: forbidden", out[0].Reason)
-		w.requests(0, 0)
-		errAsk = nil
-		asked := k.asked
-		w.Clock.Add(10 * time.Minute)
-		w.observe()
-		w.runs("etcd.yaml", "etcd", second.Digest)
-		w.requests(1, 1)
-		assert.Equal(t, 2, k.asked-asked, "before the lock, and under it")
-		w.check()
-		assert.Equal(t, 2, k.asked-asked)
-	})
-}
-
-// kured may have taken its lock while the node waited for that of the fleet.
-func TestKuredIsAskedAgainUnderTheLock(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, first, _ := member(t)
-		w.restart()
-		w.agent.Reboots = &kured{nodes: func(asked int) ([]string, error) { return []string{"node-2"}[:asked-1], nil }}
-		w.check()
-		w.runs("etcd.yaml", "etcd", first.Digest)
-		w.requests(1, 1)
-		assert.Empty(t, w.Fleet.Holders(), "the lock is given back")
-	})
-}
-
 func TestOtherPodsAreNotMembers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _ := running(t)

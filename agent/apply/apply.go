@@ -34,7 +34,6 @@ type Executor struct {
 	Inhibitor     Inhibitor     // nil: shutdowns are not delayed
 	Lock          *fleet.Keeper // configured by Policy.Lock
 	Quorum        Quorum        // nil: the control plane is not checked
-	Reboots       Reboots       // of the cluster's nodes; nil: not checked
 	Meter         Meter         // nil: restarts are not counted
 	Records       *record.Store
 	Observed      *node.State

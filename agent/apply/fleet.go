@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/follow"
@@ -22,18 +21,11 @@ type Quorum interface {
 	Observe(ctx context.Context, files []node.PodFile) fleet.Observation
 }
 
-// Reboots knows which nodes of the cluster another program reboots.
-type Reboots interface {
-	// Nodes returns the nodes that it reboots now. An error is a hold, too.
-	Nodes(ctx context.Context) ([]string, error)
-}
-
-// enterFleet makes sure that the fleet can spare a pod: no node is rebooted, the other members of the control plane are
-// healthy, and the node holds the lock. The first two are checked again under the lock: another node may have held it
-// meanwhile.
+// enterFleet makes sure that the fleet can spare a pod: the other members of the control plane are healthy, and the node
+// holds the lock. They are checked again under the lock: another node may have held it meanwhile.
 func (a *attempt) enterFleet(ctx context.Context) error {
 	isMember := follow.IsControlPlane(a.step.Apply.Role)
-	if err := a.checkOthers(ctx, isMember); err != nil {
+	if err := a.checkQuorum(ctx, isMember); err != nil {
 		return err
 	}
 	if !a.Policy.Lock.Covers(isMember) {
@@ -42,31 +34,7 @@ func (a *attempt) enterFleet(ctx context.Context) error {
 	if err := a.Lock.Take(ctx, a.step.File, a.showLock); err != nil {
 		return err
 	}
-	return a.checkOthers(ctx, isMember)
-}
-
-func (a *attempt) checkOthers(ctx context.Context, isMember bool) error {
-	if err := a.checkReboots(ctx); err != nil {
-		return err
-	}
 	return a.checkQuorum(ctx, isMember)
-}
-
-// checkReboots returns a hold if another program reboots a node, or may reboot one.
-func (a *attempt) checkReboots(ctx context.Context) error {
-	if a.Reboots == nil {
-		return nil
-	}
-	stop := a.Progress.Heartbeat()
-	nodes, err := a.Reboots.Nodes(ctx)
-	stop()
-	if err == nil && len(nodes) > 0 {
-		err = errors.New("kured reboots " + strings.Join(nodes, ", "))
-	}
-	if err != nil {
-		return &release.HoldError{Hold: status.HoldReboot, Err: err}
-	}
-	return nil
 }
 
 // showLock shows the lock in the status before the cycle ends.

@@ -115,7 +115,7 @@ func holdsOfAll() []HoldKind { //nolint:funlen // a table
 		},
 		{
 			HoldReboot, leads("A reboot is planned."),
-			"a reboot or shutdown of the node is requested or scheduled, or kured reboots a node (`apply.kured`)", false,
+			"a reboot or shutdown of the node is requested or scheduled", false,
 			always("wait for the reboot; or cancel it with shutdown -c or rebootmgrctl cancel; or remove " +
 				"/run/reboot-required or /run/reboot-needed"),
 		},

@@ -63,7 +63,6 @@ func (a *app) examine(ctx context.Context) []doctor.Finding {
 			}
 			return lock.Read(ctx)
 		},
-		Reboots:  s.kured().Nodes,
 		Settings: s.Settings, CertsD: c.CertsD, Files: c.Files, Platform: c.Platform, Bus: s.systemBus(), Version: version,
 		Unread:   c.Unread(),
 		SaltCall: s.saltCall(a), HookProgram: s.hookProgram(a), Webhooks: s.webhooks(slog.New(slog.DiscardHandler)),

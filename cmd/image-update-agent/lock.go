@@ -18,7 +18,6 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/fleetlock"
 	"github.com/kubic-project/image-update-agent/internal/kubelease"
-	"github.com/kubic-project/image-update-agent/internal/kured"
 	"github.com/kubic-project/image-update-agent/internal/quorum"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 	"github.com/kubic-project/image-update-agent/internal/statuspage"
@@ -138,20 +137,10 @@ func (s settings) lease() (*kubelease.Client, error) {
 	})
 }
 
-// kured is the lock of kured in the cluster.
-func (s settings) kured() kured.Lock {
-	return kured.Lock{
-		DaemonSet: s.Apply.Kured, Kubeconfig: s.Apply.Lock.Kubeconfig, Root: s.root, Version: version,
-	}
-}
-
-// joinFleet has an agent ask the control plane and kured, and take the lock of the fleet, where it is to.
+// joinFleet has an agent ask the control plane, and take the lock of the fleet, where it is to.
 func (s settings) joinFleet(a *agent.Agent, log *slog.Logger) error {
 	if s.Apply.Quorum == config.QuorumRequire {
 		a.Quorum = quorum.Control{Root: s.root, Kubeconfigs: s.platform.Kubeconfigs}
-	}
-	if s.Apply.Kured != "" {
-		a.Reboots = s.kured()
 	}
 	l := s.Apply.Lock
 	id, former := s.lockID()

@@ -182,7 +182,7 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 				URL: "https://lock.example.com/base", Group: "masters", ID: "zincati", Pods: "all", CA: "/root/lock/ca", Cert: "/root/lock/cert",
 				Key: "/root/lock/key", Kubeconfig: "/root/etc/kubernetes/admin.conf",
 			},
-			Quorum: "off", Kured: "kube-system/kured",
+			Quorum: "off",
 			Windows: window.Schedule{
 				{Start: 2 * time.Hour, Length: time.Minute, Zone: time.Local},
 				{

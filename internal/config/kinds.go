@@ -56,7 +56,6 @@ var kinds = map[string]kind{
 	"lockserver":  checked(lockServer),
 	"lockgroup":   checked(lockGroup),
 	"lease":       checked(leaseName),
-	"daemonset":   checked(daemonSetName),
 	"webhookname": checked(webhookName),
 	"webhookurl":  checked(publicURL),
 }

@@ -190,8 +190,8 @@ func (w *walker) fitCluster() {
 		return w.written("apply.lock."+name).Value == f.defaultOn(w.platform)
 	}
 	if isDefault("lease") {
-		if !isDefault("kubeconfig") && w.settings.Apply.Kured == "" {
-			w.unfit("apply.lock.kubeconfig", "%s: has no effect without apply.lock.lease or apply.kured")
+		if !isDefault("kubeconfig") {
+			w.unfit("apply.lock.kubeconfig", "%s: has no effect without apply.lock.lease")
 		}
 		return
 	}

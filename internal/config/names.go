@@ -54,8 +54,6 @@ var (
 	lockGroup = matching(128, `[A-Za-z0-9.-]+`, "want a name of A-Z a-z 0-9 . -")
 	leaseName = matching(63+1+253, objectName,
 		"want the namespace and the name of a Lease: kube-system/image-update-agent")
-	daemonSetName = matching(63+1+253, objectName,
-		"want the namespace and the name of a DaemonSet: kube-system/kured")
 	// webhookName matches a name that becomes part of a file name.
 	webhookName = matching(32, `[a-z0-9]([-a-z0-9]*[a-z0-9])?`, "want a name of a-z 0-9 and -, at most 32")
 	// tagPatternText matches the characters of tags, and the special ones of path.Match. Others would make a pattern

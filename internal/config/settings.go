@@ -211,8 +211,6 @@ type Apply struct {
 	Lock  Lock     `yaml:"lock"`
 	// Quorum says whether the other members of the control plane must be healthy before one on this node is stopped.
 	Quorum string `yaml:"quorum" is:"oneof require off" default:"require"`
-	// Kured is the NAMESPACE/NAME of kured's DaemonSet, whose lock holds applies; empty: none.
-	Kured string `yaml:"kured" is:"daemonset?" default:""`
 }
 
 // LockIDZincati is the Lock.ID of nodes that the server knows by Zincati's id.
@@ -224,7 +222,7 @@ const QuorumRequire = "require"
 // Lock configures the fleet lock: in a Lease of the cluster, or with the FleetLock protocol.
 type Lock struct {
 	Lease string `yaml:"lease" is:"lease?" default:""` // NAMESPACE/NAME; empty: none
-	// Kubeconfig leads to the Lease, and to kured's DaemonSet.
+	// Kubeconfig leads to the Lease.
 	Kubeconfig string `yaml:"kubeconfig" is:"path" platform:"Kubeconfigs"`
 
 	URL   string `yaml:"url" is:"lockserver?" default:""` // of the server; empty: none

@@ -61,6 +61,8 @@ func retired(path, value string) string {
 	switch path {
 	case "apply.lock.etcd":
 		return "want apply.lock.lease: docs/fleets.md has a Role for nodes without a kubeconfig"
+	case "apply.kured":
+		return "give kured the alert ImageUpdateApplying: docs/fleets.md#reboots"
 	case "repositories.dialect":
 	default:
 		return ""

@@ -64,9 +64,6 @@ type Node struct {
 	// LockHolder returns the holder of the lock in the cluster; nil: nobody. See kubelease.Client.
 	LockHolder func(context.Context) (*fleet.LockHolder, error)
 
-	// Reboots returns the nodes that kured reboots. See kured.Lock.
-	Reboots func(context.Context) ([]string, error)
-
 	SaltCall, HookProgram hook.Program
 	Webhooks              []hook.Webhook
 
@@ -122,7 +119,6 @@ func (n Node) checkSystem(ctx context.Context) []Finding {
 	findings = append(findings, n.checkBus(ctx, daemon)...)
 	findings = append(findings, checkPort(ctx, n.Metrics.Listen, daemon))
 	findings = append(findings, n.checkLock(ctx, daemon)...)
-	findings = append(findings, n.checkKured(ctx)...)
 	return append(findings, n.checkKubelet(ctx)...)
 }
 

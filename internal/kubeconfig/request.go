@@ -69,11 +69,6 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%d: %s", r.Code, outside.Text(r.Status.Message))
 }
 
-// IsMissing reports whether an API server does not have the object itself: about is its resource, such as pods.
-func (r *Refusal) IsMissing(about string) bool {
-	return r.Code == http.StatusNotFound && r.IsStatus && r.Status.Reason == ReasonNotFound && r.Status.About == about
-}
-
 // ReasonNotFound is the reason of a Status about something that does not exist.
 const ReasonNotFound = "NotFound"
 
