@@ -112,6 +112,7 @@ func (a *Agent) begin(ctx context.Context, loop shared, p purpose) (*cycle, erro
 		Caller: p.caller, Observed: &a.nodes,
 	}
 	if err == nil {
+		a.records.Record.Observe(a.Now())
 		c.signs.DropRemovedKeys(ctx)
 	}
 	return c, err
@@ -125,5 +126,8 @@ func (a *Agent) load(ctx context.Context, log *slog.Logger) error {
 	}
 	err := a.records.Load(ctx)
 	a.space.Restore(a.records.Record.MinSpace)
+	if err == nil && a.records.Record.New { // from now on, a missing record was lost
+		a.records.TrySave(ctx, "")
+	}
 	return err
 }

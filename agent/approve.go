@@ -222,7 +222,7 @@ func (r requests) outcome(o *status.Outcome, all results) {
 	case r.caller.isCanceled(o.PodManifest):
 		o.Result, o.Reason = status.ResultCanceled, reasonCanceled
 	case pending:
-		o.Result, o.Reason = status.ResultHeld, "interrupted: continues at the next start of the daemon"
+		o.Result, o.Reason = status.ResultContinues, reasonInterrupted
 	case !all.isApplied(o.PodManifest):
 		o.Result, o.Reason = status.ResultHeld, "the offer has changed in the meantime"
 	default:

@@ -185,6 +185,8 @@ func (c *caller) takeBack() (undo []func(), files []string) {
 const (
 	reasonCanceled  = "approval removed before the pod was restarted"
 	reasonContinues = "already restarting; continues without the caller"
+	// reasonInterrupted is for a daemon that ends.
+	reasonInterrupted = "interrupted: continues at the next start of the daemon"
 )
 
 // ErrCanceled is returned to a caller that left before anything was approved.

@@ -73,7 +73,7 @@ func (a *Agent) cycle(ctx context.Context, loop shared, p purpose) (cycleResult,
 		return c.unobserved(ctx, err)
 	}
 	if !p.person {
-		a.space.ClearFailures()
+		a.space.ClearFailures(p.poll != source.PollNone)
 	}
 	inv, err := c.restoreAndObserve(ctx)
 	if err != nil {
@@ -110,6 +110,9 @@ func (a *Agent) cycle(ctx context.Context, loop shared, p purpose) (cycleResult,
 			limit++ // a rollback does not count as a round
 		}
 	}
+	if ctx.Err() == nil {
+		c.endRequests(inv, plan)
+	}
 	return c.report(final, inv, offers, plan)
 }
 
@@ -126,6 +129,8 @@ func (c *cycle) isRunnableNext(s plan.Step) bool {
 	switch {
 	case s.Do == plan.StepDrop:
 		return true
+	case s.Lost:
+		return false
 	case c.results.err(s.Key()) != nil || c.results.unstagedNeed(s) != "":
 		return false
 	case (s.Do == plan.StepStage || s.Do == plan.StepApply) && c.results.isDeferred(s.Key()):
@@ -234,9 +239,26 @@ func (c *cycle) restoreAndObserve(ctx context.Context) (node.Inventory, error) {
 	}
 	inv, err := c.observe(ctx)
 	if err == nil {
+		c.restoreRecord(inv)
 		c.restoreTags(ctx, &inv)
 	}
 	return inv, err
+}
+
+// restoreRecord tells a node that has lost its record from a new one, and restores what its files show.
+func (c *cycle) restoreRecord(inv node.Inventory) {
+	rec := &c.agent.records.Record
+	if !rec.New {
+		return
+	}
+	lost := ""
+	if _, pins := inv.Digests(); len(pins) > 0 {
+		lost = "containerd has images that the agent has pinned"
+	}
+	if rec.Begin(lost, c.agent.Now()) {
+		follow.RestoreWritten(inv, rec, c.agent.Policy, c.agent.Now())
+		c.log.Error("the record was lost", "reason", rec.Lost.Reason, "confirm", "image-update-agent resume --all")
+	}
 }
 
 // observe observes the node.

@@ -420,7 +420,10 @@ func TestTagThatNamesNoImageIsRestored(t *testing.T) {
 			require.NoError(w.t, w.Disk.Save(w.t.Context(), r))
 			w.restart()
 		}, false},
-		"what is lost cannot be": {func(w *world, good release.Release) { w.Node.Lose(good.Digest) }, false},
+		"what is lost cannot be": {func(w *world, good release.Release) {
+			w.Node.Lose(good.Digest)
+			w.Node.OnStage = func(context.Context, release.Release) error { return agenttest.ErrRefused }
+		}, false},
 	} {
 		parallel(t, name, func(t *testing.T) {
 			w := newWorld(t)
@@ -445,6 +448,7 @@ func TestTagThatNamesNoImageIsRestored(t *testing.T) {
 			} else {
 				assert.Contains(t, from.Error, "names no image until the next pull: ")
 			}
+			w.Node.OnStage = nil
 			assert.Zero(t, w.cycle(source.PollAll).Sources[0].Failures, "the registry is back")
 		})
 	}

@@ -52,7 +52,7 @@ func (r requests) hold(
 	}
 	h.At, h.Until, h.By = r.agent.Now().UTC(), outside.Time(h.Until), r.by
 	for _, k := range keys {
-		r.agent.records.Record.Holds.Set(k, h)
+		r.agent.records.Record.Hold(k, h)
 	}
 	return r.commitHolds(ctx, keys, func() {
 		var until any = h.Until
@@ -92,6 +92,11 @@ func (r requests) resume(ctx context.Context, names []string, all bool) ([]strin
 			return nil, cycleResult{}, err
 		}
 		keys = append(keys, more...)
+	}
+	if rec := &r.agent.records.Record; all && rec.Lost != nil {
+		rec.Lost = nil
+		rec.Holds.Set(record.AllImages, record.PersonHold{}) // removed below, and named in the answer
+		keys = append(slices.DeleteFunc(keys, func(k string) bool { return k == record.AllImages }), record.AllImages)
 	}
 	slices.Sort(keys)
 	keys = slices.DeleteFunc(keys, func(k string) bool {

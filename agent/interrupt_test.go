@@ -55,7 +55,7 @@ func interrupted(t *testing.T, at string) {
 	out, _, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 
 	require.NoError(t, err)
-	assert.Equal(t, status.ResultHeld, out[0].Result)
+	assert.Equal(t, status.ResultContinues, out[0].Result)
 	assert.Contains(t, out[0].Reason, "interrupted")
 	assert.Contains(t, w.Disk.JSON(), `"approved"`)
 	assert.NotContains(t, w.Disk.JSON(), `"failed":{`)
@@ -180,7 +180,7 @@ func TestUnverifiedApplyIsVerifiedAtTheNextStart(t *testing.T) {
 	w.Node.OnStop = func(string) error { kill(); return nil }
 	out, s, err := w.agent.Apply(ctx, agent.ApplyRequest{Which: plan.All()})
 	require.NoError(t, err)
-	assert.Equal(t, status.ResultHeld, out[0].Result)
+	assert.Equal(t, status.ResultContinues, out[0].Result)
 	assert.Contains(t, out[0].Reason, "interrupted")
 	assert.Equal(t, first.Digest, image(s, "velum.yaml", "velum").LastKnownGood.Digest)
 	w.runs("velum.yaml", "velum", second.Digest)

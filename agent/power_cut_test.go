@@ -240,6 +240,9 @@ func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand, lock bool, a
 		if c.Digests[0] != first.Digest || image(s, "velum.yaml", "velum").Offered != nil {
 			// calls before the first change
 			before := 6
+			if hand {
+				before += 2 // a name before the request is saved, and the save of its begin
+			}
 			if lock {
 				before += 3 // a save, the lock, and a save
 			}

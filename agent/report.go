@@ -35,7 +35,7 @@ func (c *cycle) report(
 	c.unlock(ctx, use)
 	r := c.newReport(len(report.Unasked(pl)) > 0)
 	r.Catalog = c.listing(ctx)
-	r.Rollbacks = c.rollbacks(inv, pl)
+	r.Rollbacks, r.NoRollbacks = c.rollbacks(inv, pl)
 	updates := report.UpdatesOf(pl)
 	announced := r.Announcement(pl, updates)
 	outside.Hide(&announced)
@@ -88,20 +88,35 @@ func logPoll(log *slog.Logger, s status.Status) {
 		"next", next)
 }
 
-// rollbacks returns the target of a person's rollback, by pod manifest.
-func (c *cycle) rollbacks(inv node.Inventory, pl plan.Plan) map[string]record.Override {
+// rollbacks returns the targets of people's rollbacks that are possible now, by pod manifest, and why others are not.
+func (c *cycle) rollbacks(inv node.Inventory, pl plan.Plan) (to map[string]record.Override, against map[string]string) {
 	pods := slices.DeleteFunc(slices.Clone(pl.Pods), func(p plan.PodPlan) bool {
 		return !slices.ContainsFunc(p.Images, func(i plan.ImagePlan) bool {
 			return c.agent.records.Record.HasTarget(p.File, i.Want.Image.Container, i.Running.Digest)
 		})
 	})
-	out := map[string]record.Override{}
+	to, against = map[string]record.Override{}, map[string]string{}
 	for _, rb := range plan.Rollbacks(inv, c.agent.records.Record, c.agent.Policy, c.agent.Now(), pods, plan.All()) {
-		if rb.To != nil {
-			out[rb.Pod.File] = *rb.To
+		switch {
+		case rb.To == nil:
+		case rb.Err != nil:
+			against[rb.Pod.File] = rb.Err.Error()
+		case len(rb.Missing) > 0:
+			against[rb.Pod.File] = c.lacks(rb.Missing[0])
+		default:
+			to[rb.Pod.File] = *rb.To
 		}
 	}
-	return out
+	return to, against
+}
+
+// lacks says that the node lacks an image, and why it could not be fetched.
+func (c *cycle) lacks(at record.PinnedImage) string {
+	text := at.Repository + ":" + at.Tag + " is not on the node"
+	if err := c.agent.space.Failure(release.Key(at.Repository, at.Digest)); err != nil {
+		text += ": " + err.Error()
+	}
+	return text
 }
 
 // unobserved reports a cycle that ended before its first plan.

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
@@ -72,8 +73,10 @@ func (r requests) requestRollback(
 	} else if r.agent.Preconditions != nil {
 		inv.RestartHolds = r.agent.Preconditions.Holds(ctx)
 	}
+	all := plan.Rollbacks(inv, r.agent.records.Record, r.agent.Policy, r.agent.Now(), pods, which)
 	var outcomes []status.Outcome
-	for _, rb := range plan.Rollbacks(inv, r.agent.records.Record, r.agent.Policy, r.agent.Now(), pods, which) {
+	lacks := map[string]error{} // targets that the node does not get, by pod manifest
+	for _, rb := range all {
 		o := status.Outcome{PodManifest: rb.Pod.File, Change: status.ChangeRollback}
 		switch {
 		case rb.Err != nil:
@@ -87,47 +90,96 @@ func (r requests) requestRollback(
 			against := inv.RestartHolds[0]
 			o.Result, o.Hold, o.Reason = status.ResultHeld, against.Name, against.Name+": "+against.Reason
 		default:
-			o.Edits = rb.Edits
-			r.caller.approves(o, r.undoRollback(rb.Pod), rb.Together...)
-			r.denyRunning(rb.Pod, *rb.To)
+			staging, end := r.caller.until(ctx)
+			if err := c.executor.Provide(staging, *rb.To); err != nil {
+				lacks[rb.Pod.File] = fmt.Errorf("nothing was changed: the release to return to is not on the node: %w", err)
+			}
+			end()
 		}
 		outcomes = append(outcomes, o)
+	}
+	if r.caller.hasLeft() && ctx.Err() == nil {
+		return nil, errLeft
+	}
+	for n, rb := range all {
+		o := &outcomes[n]
+		if !isOpen(*o) {
+			continue
+		}
+		if err := lackOf(rb, lacks); err != nil {
+			o.SetError(err)
+			continue
+		}
+		o.Edits = rb.Edits
+		file := rb.Pod.File
+		r.caller.approves(*o, func() { r.agent.records.Record.EndRequest(file) }, rb.Together...)
+		r.recordRollback(rb)
 	}
 	return outcomes, r.agent.records.Commit(ctx)
 }
 
-// undoRollback returns a function that restores what denyRunning changes.
-func (r requests) undoRollback(p plan.PodPlan) func() {
-	rec := &r.agent.records.Record
-	undo := []func(){rec.Approved.Undo(p.File), rec.Overrides.Undo(p.File)}
-	for _, i := range p.Images {
-		undo = append(undo, rec.Denied.Undo(release.Key(i.Want.Ask.Repository, i.Running.Digest)))
+// lackOf returns why a pod, or another one that returns with it, cannot be rolled back; nil if all can.
+func lackOf(rb plan.Rollback, lacks map[string]error) error {
+	if err := lacks[rb.Pod.File]; err != nil {
+		return err
 	}
-	return func() {
-		for _, f := range undo {
-			f()
+	for _, file := range rb.Together {
+		if err := lacks[file]; err != nil {
+			return &release.HoldError{Hold: status.HoldSet, Err: fmt.Errorf("%s: %w", file, err)}
 		}
 	}
+	return nil
 }
 
-// denyRunning records the override and denies what it replaces.
-func (r requests) denyRunning(p plan.PodPlan, o record.Override) {
-	replaced := map[string]string{}
+// recordRollback records a rollback that has not begun, and what it will deny.
+func (r requests) recordRollback(rb plan.Rollback) {
+	p, o, replaced := rb.Pod, *rb.To, map[string]string{}
+	q := record.Request{Denies: map[string]record.Denial{}, Together: rb.Together}
 	for _, i := range p.Images {
 		place := node.PlaceOf(i.Want.Image)
 		at, ok := o.Images[place]
 		if ok && i.Running.Digest != "" && at.Digest != i.Running.Digest {
-			r.agent.records.Record.Denied.Set(release.Key(i.Want.Ask.Repository, i.Running.Digest), record.Denial{
+			key := release.Key(i.Want.Ask.Repository, i.Running.Digest)
+			q.Denies[key] = record.Denial{
 				At: r.agent.Now().UTC(), Name: i.Running.Tag, PodManifest: p.File, Reason: record.ByHand, ByHand: true,
-				Created: r.agent.records.Record.Releases[release.Key(i.Want.Ask.Repository, i.Running.Digest)].Created,
-			})
+				Created: r.agent.records.Record.Releases[key].Created,
+			}
 			replaced[place] = cmp.Or(i.Running.Tag, i.Running.Digest.String())
 		}
 	}
 	o.By = r.by
-	r.agent.records.Record.Approved.Delete(p.File)
-	r.agent.records.Record.Overrides.Set(p.File, o.Replacing(replaced))
+	r.agent.records.Record.RequestRollback(p.File, o.Replacing(replaced), q)
 	r.agent.Log.Info("rollback requested", "file", p.File, "to", o.Releases(), "by", r.by.String())
+}
+
+// againstRequest returns why a person's rollback must not begin; nil if it may, has begun, or follows a failure.
+func (c *cycle) againstRequest(ctx context.Context, file string) error {
+	if c.agent.records.Record.Overrides[file].Request == nil || c.agent.Preconditions == nil {
+		return nil
+	}
+	for _, h := range c.agent.Preconditions.Holds(ctx) {
+		return &release.HoldError{Hold: h.Name, Err: errors.New(h.Reason)}
+	}
+	return nil
+}
+
+// endRequests ends the rollbacks of people that did not begin in this cycle: a later one would surprise them.
+func (c *cycle) endRequests(inv node.Inventory, pl plan.Plan) {
+	rec := &c.agent.records.Record
+	for _, p := range pl.Pods {
+		if rec.Overrides[p.File].Request == nil {
+			continue
+		}
+		err := cmp.Or(p.Err, errors.New("the pod manifest cannot be changed"))
+		if inv.Busy != "" {
+			err = &release.HoldError{Hold: status.HoldBusy, Err: errors.New(inv.Busy)}
+		}
+		rec.EndRequest(p.File)
+		c.results = append(c.results, stepResult{
+			step: plan.Step{Do: plan.StepRollBack, File: p.File}, err: fmt.Errorf("%w: %w", release.ErrHeld, err),
+		})
+		c.log.Info("requested rollback is over", "file", p.File, "reason", err)
+	}
 }
 
 // rollbackOutcome sets the outcome of a rollback from the results of its cycle.
@@ -139,7 +191,7 @@ func (r requests) rollbackOutcome(o *status.Outcome, all results) {
 	case r.caller.isCanceled(o.PodManifest):
 		o.Result, o.Reason = status.ResultCanceled, reasonCanceled
 	case override.Pending:
-		o.Result, o.Reason = status.ResultHeld, "interrupted: continues at the next start of the daemon"
+		o.Result, o.Reason = status.ResultContinues, reasonInterrupted
 	default:
 		o.Result, o.Reason = status.ResultRolledBack, "runs "+override.Releases()
 	}

@@ -755,19 +755,21 @@ func TestKillBeforeTheStartStillRollsBack(t *testing.T) {
 	})
 }
 
-// The record was lost, and mode auto applies in the first cycle: no last known good release exists.
-func TestPodWithoutARollbackTargetStays(t *testing.T) {
+// The record was lost. Mode auto waits for a person, and what runs meanwhile is the rollback target then.
+func TestLostRecordLearnsARollbackTarget(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w, _ := running(t)
+		w, first := running(t)
 		bad := w.Registry.Release(velum, "4.0.0", 2, "2.1")
 		w.Node.Crash(bad.Digest, true)
 		w.Disk.Lose()
 		w.Policy.Auto = true
 		w.restart()
+		assert.Equal(t, status.HoldRecord, w.check().Reasons[0].Hold)
+		resumeAll(w)
 		s := w.check()
-		assert.Contains(t, s.Reason, "not rolled back: no other release is known to have run well")
-		w.runs("velum.yaml", "velum", bad.Digest)
-		assert.Empty(t, w.record().Overrides)
+		assert.Contains(t, s.Reason, "was rolled back")
+		assert.Contains(t, w.record().Denied, release.Key(velum, bad.Digest))
+		w.runs("velum.yaml", "velum", first.Digest)
 	})
 }
 

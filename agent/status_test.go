@@ -100,15 +100,19 @@ func TestOnlyAKnownTagIsGone(t *testing.T) {
 	}
 }
 
-// A running denied release is the headline: here its rollback waits for the fleet lock.
+// A running denied release is the headline.
 func TestRunningDeniedReleaseIsTheHeadline(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _, second := member(t)
 		w.check()
 		w.runs("etcd.yaml", "etcd", second.Digest)
-		w.Fleet.Give("other")
-		back, s := w.rollback("etcd")
-		require.Equal(t, status.ResultHeld, back[0].Result, back[0].Reason)
+		r := w.record()
+		r.Denied.Set(release.Key(etcd, second.Digest), record.Denial{
+			At: w.Clock.Now(), Name: second.Name(), PodManifest: "etcd.yaml", ByHand: true,
+		})
+		require.NoError(t, w.Disk.Save(t.Context(), r))
+		w.restart()
+		s := w.observe()
 		w.runs("etcd.yaml", "etcd", second.Digest)
 		require.NotEmpty(t, s.Reasons)
 		assert.Equal(t, status.KindDenied, s.Reasons[0].Kind, s.Reason)

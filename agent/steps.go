@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -162,6 +163,10 @@ func (c *cycle) restart(ctx context.Context, s plan.Step) apply.Result {
 	defer c.loop.watched.Restart()()
 	unsaved := c.keepTableFor(ctx, s)
 	if s.Do == plan.StepRollBack { // a rollback names digests, which kubelet does not pull
+		if err := c.againstRequest(ctx, s.File); err != nil {
+			c.agent.records.Record.EndRequest(s.File)
+			return apply.Result{Err: errors.Join(err, c.agent.records.Save(ctx))}
+		}
 		result := c.executor.RollBack(ctx, s)
 		c.purpose.caller.end(s.File, result.Err, status.ResultRolledBack)
 		return result
@@ -208,7 +213,7 @@ func (c *cycle) stageAll(ctx context.Context, steps []plan.Step) error {
 	var releases []release.Release
 	for _, s := range steps {
 		switch {
-		case s.Do != plan.StepStage || c.results.err(s.Key()) != nil:
+		case s.Do != plan.StepStage || s.Lost || c.results.err(s.Key()) != nil:
 			// Not a pull, or it failed in this cycle: the next one retries.
 		case c.purpose.person && !slices.Contains(c.purpose.needs, s.Key()):
 			c.results = append(c.results, stepResult{step: s, err: c.agent.space.Failure(s.Key()), deferred: true})
@@ -216,7 +221,8 @@ func (c *cycle) stageAll(ctx context.Context, steps []plan.Step) error {
 			pulls, releases = append(pulls, s), append(releases, s.Release)
 		}
 	}
-	if len(pulls) == 0 {
+	isLost := func(s plan.Step) bool { return s.Lost && !c.purpose.person }
+	if len(pulls) == 0 && !slices.ContainsFunc(steps, isLost) {
 		return nil
 	}
 	ctx, end := c.loop.queue.interruptible(ctx)
@@ -226,7 +232,20 @@ func (c *cycle) stageAll(ctx context.Context, steps []plan.Step) error {
 		c.results = append(c.results, res)
 		c.agent.space.SetFailure(res.step.Key(), res.err)
 	}
+	c.fetchLost(ctx, steps)
 	return c.interruption(ctx, "staging", source.PollNone)
+}
+
+// fetchLost fetches the releases that the node has lost. A failure is no failure of the node: it only has nothing to
+// return to. What the registry does not have either is asked for by the next poll.
+func (c *cycle) fetchLost(ctx context.Context, steps []plan.Step) {
+	for _, s := range steps {
+		if !s.Lost || c.purpose.person || ctx.Err() != nil || c.agent.space.Failure(s.Key()) != nil {
+			continue
+		}
+		res := c.logResult(ctx, stepResult{step: s, err: c.stager.Stage(ctx, s.Release)})
+		c.agent.space.SetFailure(s.Key(), res.err)
+	}
 }
 
 // prune removes image records, except those from which a container has meanwhile started.

@@ -471,6 +471,8 @@ cockpit.locale({
   "the publisher must refresh the catalog (image-catalog refresh)": [null, "wer den Katalog veröffentlicht, muss ihn erneuern (image-catalog refresh)"],
   "The publisher has paused the rollout.": [null, "Der Herausgeber hat die Verteilung angehalten."],
   "wait for this node's time": [null, "warten, bis dieser Knoten an der Reihe ist"],
+  "The record of the agent was lost.": [null, "Die Aufzeichnungen des Agenten sind verloren gegangen."],
+  "then set the holds again that you need": [null, "dann die benötigten Sperren neu setzen"],
   "The rollout has not reached this node yet.": [null, "Die Verteilung hat diesen Knoten noch nicht erreicht."],
   "The disk is too full.": [null, "Der Datenträger ist zu voll."],
   "The pod did not come up.": [null, "Der Pod ist nicht hochgekommen."],

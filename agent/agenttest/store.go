@@ -205,6 +205,14 @@ func (n *Node) Lose(d digest.Digest) {
 	n.lost[d] = true
 }
 
+// PruneAll deletes the image records and pins of a digest, as `ctr images prune --all` does.
+func (n *Node) PruneAll(d digest.Digest) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.DeleteFunc(n.records, func(_ string, other digest.Digest) bool { return other == d })
+	maps.DeleteFunc(n.pins, func(pin release.Pin, _ bool) bool { return pin.Digest == d })
+}
+
 // Collect runs kubelet's garbage collection: it deletes every image that neither runs nor is pinned.
 func (n *Node) Collect() {
 	n.mu.Lock()

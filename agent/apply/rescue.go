@@ -113,7 +113,7 @@ func (a *attempt) pinToStagedDigest(ctx context.Context, reason string) ([]plan.
 	if err != nil {
 		return nil, err
 	}
-	if err := a.provide(ctx, o); err != nil {
+	if err := a.Provide(ctx, o); err != nil {
 		return nil, err
 	}
 	rec.Overrides.Set(file, o)

@@ -97,22 +97,35 @@ func (a *attempt) deny(o record.Override, cause error) (names []string, replaced
 }
 
 // RollBack makes a pod run the digests of its override, and runs the health check. A rollback that is not possible now
-// stays pending, unless its digests no longer exist.
+// stays pending, unless its digests no longer exist. A person's request that could not begin is over.
 func (x *Executor) RollBack(ctx context.Context, s plan.Step) Result {
 	a, rec := x.newAttempt(s), &x.Records.Record
 	o := rec.Overrides[s.File]
-	err := a.prepare(ctx, func(ctx context.Context) error { return a.provide(ctx, o) })
-	if err != nil && !errors.Is(err, release.ErrNotFound) && !errors.Is(err, errCanceled) {
-		return a.ended(err)
+	if o.Data != string(s.Data) { // it ended with the request for another pod of its set
+		return a.ended(&release.HoldError{Hold: status.HoldSet, Err: errors.New("another pod of its set is not rolled back")})
 	}
+	err := a.prepare(ctx, func(ctx context.Context) error { return a.Provide(ctx, o) })
 	if err == nil && s.Apply.Aside && (o.ByHand || o.Set != "") { // otherwise the pod is down, and needs no lock
 		err = a.prepare(ctx, a.enterFleet)
 	}
 	if err == nil {
 		err = a.begins()
 	}
-	if errors.Is(err, errCanceled) {
+	switch {
+	case errors.Is(err, errCanceled):
 		return a.canceled()
+	case err != nil && o.Request != nil && ctx.Err() == nil:
+		return a.endRequest(ctx, err)
+	case err != nil && !errors.Is(err, release.ErrNotFound):
+		return a.ended(err)
+	}
+	request := o.Request
+	if err == nil && request != nil { // saved before the pod is touched
+		rec.BeginRollback(s.File)
+		o = rec.Overrides[s.File]
+		if err = x.Records.Save(ctx); err != nil {
+			return a.ended(err)
+		}
 	}
 	if err == nil && s.Apply.Aside {
 		err = a.act(ctx, s)
@@ -128,6 +141,9 @@ func (x *Executor) RollBack(ctx context.Context, s plan.Step) Result {
 	case errors.Is(err, release.ErrConflict), errors.Is(err, release.ErrNotFound):
 		rec.Overrides.Delete(s.File)
 		pending = false
+		if request != nil { // the pod is as before
+			maps.DeleteFunc(rec.Denied, func(key string, d record.Denial) bool { return d == request.Denies[key] })
+		}
 	case err == nil || release.IsDown(err):
 		o.Pending, pending = false, false
 		rec.Overrides.Set(s.File, o)
@@ -146,6 +162,16 @@ func (x *Executor) RollBack(ctx context.Context, s plan.Step) Result {
 		}
 	}
 	return a.ended(errors.Join(a.finishRollback(o, err), x.Records.Save(ctx)))
+}
+
+// endRequest ends a person's rollback that could not begin. It only waited: the node is as before.
+func (a *attempt) endRequest(ctx context.Context, err error) Result {
+	a.Log.Info("requested rollback is over", "file", a.step.File, "reason", err)
+	a.Records.Record.EndRequest(a.step.File)
+	if !release.IsWaiting(err) {
+		err = fmt.Errorf("%w: nothing was changed: %w", release.ErrHeld, err)
+	}
+	return a.ended(errors.Join(err, a.Records.Save(ctx)))
 }
 
 // finishRollback records the end of a rollback. If its digests no longer exist the pod stays as it is.
@@ -167,8 +193,8 @@ func (a *attempt) finishRollback(o record.Override, err error) error {
 	return err
 }
 
-// provide makes CRI list all images of an override.
-func (x *Executor) provide(ctx context.Context, o record.Override) error {
+// Provide makes CRI list all images of an override. It fetches those that the node has lost.
+func (x *Executor) Provide(ctx context.Context, o record.Override) error {
 	for _, place := range slices.Sorted(maps.Keys(o.Images)) {
 		img := o.Images[place]
 		name := release.Key(img.Repository, img.Digest)

@@ -14,6 +14,7 @@ type HeldIndex struct {
 	byConfig map[digest.Digest]digest.Digest // the first record's
 	origins  map[digest.Digest]string        // "" if the label is missing, or unknown
 	staged   map[release.Pin]bool
+	readable map[digest.Digest]bool
 }
 
 // Index returns an index of the image records.
@@ -23,6 +24,7 @@ func (inv Inventory) Index() HeldIndex {
 		map[digest.Digest]digest.Digest{},
 		make(map[digest.Digest]string, len(inv.Held)),
 		map[release.Pin]bool{},
+		map[digest.Digest]bool{},
 	}
 	for _, h := range inv.Held {
 		x.byName[h.Name] = h
@@ -32,6 +34,7 @@ func (inv Inventory) Index() HeldIndex {
 		if x.origins[h.Digest] == "" {
 			x.origins[h.Digest] = h.Origin
 		}
+		x.readable[h.Digest] = x.readable[h.Digest] || h.Config != ""
 		if h.Pin && h.Complete {
 			x.staged[release.Pin{Repository: h.Repository, Digest: h.Digest}] = true
 		}
@@ -55,6 +58,9 @@ func (x HeldIndex) Has(d digest.Digest) bool {
 	_, is := x.origins[d]
 	return is
 }
+
+// IsReadable reports whether the node can read the image of a digest.
+func (x HeldIndex) IsReadable(d digest.Digest) bool { return x.readable[d] }
 
 // OriginOf returns the repository in the label of an image on the node; empty if there is none, or if it is unknown.
 func (x HeldIndex) OriginOf(d digest.Digest) string { return x.origins[d] }

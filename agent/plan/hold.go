@@ -12,22 +12,22 @@ import (
 
 // addHolds adds the holds of people and of the configuration.
 func (f *facts) addHolds(p *PodPlan) {
-	if h, ok := f.rec.Holds[record.AllImages]; ok && h.IsActive(f.now) {
-		p.addHold(record.AllImages, status.ByPerson, h.Reason, h.Until)
+	if h, ok := f.rec.Holds[record.AllImages]; ok && f.rec.IsHeld(h, f.now) {
+		f.addHold(p, record.AllImages, status.ByPerson, h.Reason, h.Until)
 	}
 	for _, i := range p.Images {
 		repository := i.Want.Ask.Repository
-		if h, ok := f.rec.Holds[repository]; ok && h.IsActive(f.now) {
-			p.addHold(repository, status.ByPerson, h.Reason, h.Until)
+		if h, ok := f.rec.Holds[repository]; ok && f.rec.IsHeld(h, f.now) {
+			f.addHold(p, repository, status.ByPerson, h.Reason, h.Until)
 		}
 		rule := f.policy.RuleFor(repository)
-		if rule.Hold != "" && (record.PersonHold{Until: rule.HoldUntil}).IsActive(f.now) {
-			p.addHold(repository, status.ByConfiguration, rule.Hold, rule.HoldUntil)
+		if rule.Hold != "" && f.rec.IsHeld(record.PersonHold{Until: rule.HoldUntil}, f.now) {
+			f.addHold(p, repository, status.ByConfiguration, rule.Hold, rule.HoldUntil)
 		}
 	}
 }
 
-func (p *PodPlan) addHold(image, by, reason string, until time.Time) {
+func (f *facts) addHold(p *PodPlan, image, by, reason string, until time.Time) {
 	text := image
 	if image == record.AllImages {
 		text = "everything"
@@ -40,6 +40,9 @@ func (p *PodPlan) addHold(image, by, reason string, until time.Time) {
 	}
 	if !until.IsZero() {
 		text += ", until " + until.UTC().Format(time.RFC3339)
+		if !f.now.Before(until) {
+			text += " (kept, because the clock has jumped past it)"
+		}
 	}
 	h := status.Hold{Name: status.HoldRequested, Reason: text, Until: until.UTC(), Image: image, By: by, Note: reason}
 	if !slices.Contains(p.Holds, h) {

@@ -18,7 +18,7 @@ import (
 // addWaits adds the delays of an apply: a freeze, and for mode auto the window, the control plane, a contradiction of
 // names and times, and an earlier failure.
 func (f *facts) addWaits(p *PodPlan) {
-	if f.now.Before(f.policy.Freeze) {
+	if !f.rec.HasPassed(f.policy.Freeze, f.now) {
 		until := f.policy.Freeze.UTC()
 		p.Holds = append(p.Holds, status.Hold{
 			Name: status.HoldFreeze, Reason: "no updates before " + until.Format(time.RFC3339), Until: until,
@@ -32,6 +32,9 @@ func (f *facts) addWaits(p *PodPlan) {
 		p.Waits = append(p.Waits, status.Hold{
 			Name: status.HoldWindow, Reason: "the next maintenance window opens at " + opens.Format(time.RFC3339), Until: opens,
 		})
+	}
+	if f.rec.Lost != nil {
+		p.Waits = append(p.Waits, status.Hold{Name: status.HoldRecord, Reason: f.rec.Lost.Reason})
 	}
 	if follow.IsControlPlane(p.Role) && !f.policy.Lock.Covers(true) {
 		p.Waits = append(

@@ -126,6 +126,7 @@ type Step struct {
 	Do      Verb
 	File    string          // pod manifest; empty for stage, pin and prune
 	Release release.Release // stage
+	Lost    bool            // stage: the node has lost it, and nothing waits for it
 	Was     node.PodFile    // write, remove, apply: the observed file
 	Data    []byte          // write, keep, apply: the new content; nil: unchanged
 	Ours    bool            // Data was rendered from a template

@@ -28,7 +28,8 @@ type Rollback struct {
 	Edits []status.Edit
 	// Together are the pod manifests that are rolled back with it, because they run the same set.
 	Together []string
-	Err      error // why the target is unknown, or why the pod is held
+	Missing  []record.PinnedImage // the images of To that are not complete on the node
+	Err      error                // why the target is unknown, or why the pod is held
 }
 
 // Rollbacks plans a person's rollback of pods: the selected images return to their last known good releases. It skips
@@ -60,7 +61,7 @@ func Rollbacks(
 			r.Err = &release.HoldError{Hold: status.HoldSet, Err: errors.New(rest)}
 		}
 		if r.To != nil {
-			r.Edits = rollbackEdits(*r.To, pod)
+			r.Edits, r.Missing = rollbackEdits(*r.To, pod), f.missing(*r.To)
 		}
 		for _, files := range f.setsThatRun(pod, which) {
 			r.Together = mergeSorted(r.Together, files)

@@ -20,7 +20,8 @@ import (
 // restarts.
 func (f *facts) steps(views []follow.PodView, plan Plan) []Step {
 	f.urgent = f.urgentReleases(plan)
-	steps := f.stage(plan)
+	lost := f.lost(views, plan.Pods)
+	steps := f.stage(plan, lost)
 	var applies []Step
 	for n, v := range views {
 		p := plan.Pods[n]
@@ -36,7 +37,7 @@ func (f *facts) steps(views []follow.PodView, plan Plan) []Step {
 			steps = append(steps, Step{Do: StepDrop, File: w.Name})
 		}
 	}
-	pins, differ := f.pins(plan)
+	pins, differ := f.pins(plan, lost)
 	if differ {
 		steps = append(steps, Step{Do: StepPin, Pins: pins})
 	}
@@ -46,8 +47,8 @@ func (f *facts) steps(views []follow.PodView, plan Plan) []Step {
 	return append(steps, applies...)
 }
 
-// stage lists the pulls: for offers, for pod manifests that will be written, and for configured images.
-func (f *facts) stage(plan Plan) []Step {
+// stage lists the pulls: for offers, for pod manifests that will be written, for configured images, and of lost ones.
+func (f *facts) stage(plan Plan, lost []release.Release) []Step {
 	seen := map[string]bool{}
 	var steps []Step
 	add := func(i ImagePlan) {
@@ -70,6 +71,11 @@ func (f *facts) stage(plan Plan) []Step {
 	for _, i := range plan.Tracked {
 		if !f.isDelayed(i) {
 			add(i)
+		}
+	}
+	for _, rel := range lost {
+		if !seen[release.Key(rel.Repository, rel.Digest)] {
+			steps = append(steps, Step{Do: StepStage, Release: rel, Lost: true})
 		}
 	}
 	return steps
@@ -191,8 +197,8 @@ func (p *PodPlan) Needs() []string {
 func (i ImagePlan) RunsTarget() bool { return i.Staged && i.Running.Digest == i.Target.Digest }
 
 // pins returns the releases to protect from garbage collection: running, staged, known good, and previously known good
-// ones. differ: the node has other pins.
-func (f *facts) pins(plan Plan) (want []release.Pin, differ bool) {
+// ones, and those that are fetched again. differ: the node has other pins.
+func (f *facts) pins(plan Plan, lost []release.Release) (want []release.Pin, differ bool) {
 	held, have := f.inv.Digests()
 	need := map[release.Pin]bool{}
 	add := func(repository string, dg digest.Digest, isStaging bool) {
@@ -219,6 +225,9 @@ func (f *facts) pins(plan Plan) (want []release.Pin, differ bool) {
 	}
 	for _, p := range f.rec.BeforeSets() {
 		add(p.Repository, p.Digest, false)
+	}
+	for _, rel := range lost {
+		add(rel.Repository, rel.Digest, true)
 	}
 	mustKeep := plan.mustKeep()
 	for p := range have {

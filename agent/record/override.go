@@ -37,6 +37,8 @@ type Override struct {
 	Pending bool                   `json:"pending,omitempty"` // not applied yet
 	// Broken are the containers that did not run before: the health check leaves them out.
 	Broken []string `json:"broken,omitempty"`
+	// Request is set while a person's rollback has not begun.
+	Request *Request `json:"request,omitempty"`
 }
 
 // Note describes an override for people.

@@ -76,6 +76,11 @@ type Record struct {
 	Lock fleet.LockRecord `json:"lock,omitzero"`
 	// LockWorked is the last grant and release of that.
 	LockWorked fleet.LockWorked `json:"lockWorked,omitzero"`
+	Clock      Clock            `json:"clock,omitzero"`
+	// New: the record began empty, and no cycle has observed the node since.
+	New bool `json:"new,omitempty"`
+	// Lost is set after an earlier record was lost, until a person confirms it.
+	Lost *Lost `json:"lost,omitempty"`
 }
 
 // Entries are the elements of one kind in the record.
@@ -280,10 +285,11 @@ func (c Candidate) ListedTag() string {
 // restart a pod days later.
 const ApprovalAge = 24 * time.Hour
 
-// IsValid reports whether an approval is valid. An approval from the future was given under a wrong clock.
+// IsValid reports whether an approval is valid. An approval from the future was given under a wrong clock, or the clock
+// was set back: its age is unknown.
 func (a Approval) IsValid(now time.Time) bool {
 	age := now.Sub(a.At)
-	return age <= ApprovalAge && age >= -ApprovalAge
+	return age <= ApprovalAge && age >= -slack
 }
 
 // GoodKey returns the key of a container in Record.Good.
@@ -291,9 +297,6 @@ func GoodKey(file, container string) string { return file + "/" + container }
 
 // AllImages is the key of a hold on all images.
 const AllImages = "*"
-
-// IsActive reports whether a hold has not ended.
-func (h PersonHold) IsActive(now time.Time) bool { return h.Until.IsZero() || now.Before(h.Until) }
 
 // Unsigned is a release without a valid signature.
 type Unsigned struct {

@@ -82,7 +82,7 @@ func (r *Record) Retain(use InUse, now time.Time) {
 	r.MinSpace.Retain(releases)
 	t.denials()
 	maps.DeleteFunc(r.Overrides, t.hasEnded)
-	maps.DeleteFunc(r.Holds, func(_ string, h PersonHold) bool { return !h.IsActive(now) })
+	maps.DeleteFunc(r.Holds, func(_ string, h PersonHold) bool { return !r.IsHeld(h, now) })
 }
 
 // retention is one run of Retain.
@@ -169,16 +169,16 @@ func (t retention) denials() {
 	others := map[string][]string{} // by repository
 	for key, d := range t.Denied {
 		repository, _, _ := strings.Cut(key, "@")
-		age, newest := t.now.Sub(d.lastNamed()), t.use.Newest[repository]
+		now, newest := t.certainly(t.now), t.use.Newest[repository]
 		isNewest := policy.IsPlausibleCreation(d.Created, t.now) && !newest.IsZero() && !newest.After(d.Created)
 		switch {
 		case t.use.Releases[key], t.use.Pods[d.PodManifest].Unclear:
-			d.Named, d.Past = t.now.UTC().Truncate(24*time.Hour), false
+			d.Named, d.Past = later(d.Named, later(t.Clock.Believed, now).UTC().Truncate(24*time.Hour)), false
 			t.Denied[key] = d
-		case age > denialAge, age < -denialAge:
+		case now.Sub(d.lastNamed()) > denialAge:
 			delete(t.Denied, key)
 		default:
-			d.Past = d.Past || !isNewest
+			d.Past = d.Past || !isNewest && t.Clock.Jumped.IsZero() // a wrong clock knows no ages
 			t.Denied[key] = d
 			others[repository] = append(others[repository], key)
 		}

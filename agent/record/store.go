@@ -32,6 +32,7 @@ func (s *Store) Load(ctx context.Context) error {
 	if s.Record, err = s.Recorder.Load(ctx); err != nil {
 		return fmt.Errorf("record: %w", err)
 	}
+	s.Record.New = s.Record.New || s.Record.Version == 0
 	s.Record.Version = RecordVersion
 	if s.Pacer != nil {
 		s.Pacer.Resume(s.Record.Pace)
@@ -50,18 +51,26 @@ func (s *Store) Save(ctx context.Context) error {
 		s.Record.Pace = s.Pacer.Pace()
 	}
 	last := context.WithoutCancel(ctx)
-	err := s.Recorder.Save(last, s.Record)
+	err := s.Recorder.Save(last, s.Record.forDisk())
 	if err == nil {
 		return nil
 	}
 	if dropped := Drop(&s.Record, status.MaxRecord); len(dropped) > 0 {
 		s.noteDropped(dropped)
-		err = s.Recorder.Save(last, s.Record)
+		err = s.Recorder.Save(last, s.Record.forDisk())
 	}
 	if err != nil {
 		return fmt.Errorf("record: %w", err)
 	}
 	return nil
+}
+
+// forDisk returns the record with a clock that changes a few times a day, unless an approval's age depends on it.
+func (r Record) forDisk() Record {
+	if len(r.Approved) == 0 {
+		r.Clock = r.Clock.rounded()
+	}
+	return r
 }
 
 // TrySave saves the record. If that fails, a later save repeats it.

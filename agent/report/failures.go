@@ -56,7 +56,7 @@ func (r *Report) failuresOf(state status.State, reasons []status.Reason) []statu
 		return out
 	}
 	for _, reason := range reasons {
-		if reason.Kind == status.KindApproval {
+		if reason.Kind == status.KindApproval || reason.Kind == status.KindLost {
 			continue
 		}
 		f := reason.AsFailure()

@@ -37,8 +37,9 @@ type Report struct {
 	Unasked       bool         // see Timetable.NextPoll
 	Catalog       catalog.Listing
 	LocalRegistry *localregistry.Status // nil: no hosts.toml names the node's local registry
-	// Rollbacks are the targets of a person's rollback, by pod manifest.
-	Rollbacks map[string]record.Override
+	// Rollbacks are the targets of a person's rollback, by pod manifest. NoRollbacks is why other targets are out of reach.
+	Rollbacks   map[string]record.Override
+	NoRollbacks map[string]string
 }
 
 // GrainKey is the key of the grain's error in Report.Errs.

@@ -17,16 +17,21 @@ import (
 func StandingHolds(r *Report, pl plan.Plan) []status.StandingHold {
 	now, out := r.Now(), []status.StandingHold{}
 	byConfiguration := status.Actor{Kind: status.ByConfiguration}
-	if now.Before(r.Policy.Freeze) {
+	if !r.Record.HasPassed(r.Policy.Freeze, now) {
 		until := r.Policy.Freeze.UTC()
 		out = append(out, status.StandingHold{
 			Repository: record.AllImages, Name: status.HoldFreeze, Until: &until, By: byConfiguration,
 			Reason: "no updates before " + until.Format(time.RFC3339),
 		})
 	}
+	if lost := r.Record.Lost; lost != nil && r.Policy.Auto {
+		out = append(out, status.StandingHold{
+			Repository: record.AllImages, Name: status.HoldRecord, Reason: lost.Reason, Since: when(lost.At),
+		})
+	}
 	for _, repository := range slices.Sorted(maps.Keys(r.Record.Holds)) {
 		h := r.Record.Holds[repository]
-		if !h.IsActive(now) {
+		if !r.Record.IsHeld(h, now) {
 			continue
 		}
 		if h.By.Kind == "" { // an agent without the field recorded it
@@ -41,7 +46,7 @@ func StandingHolds(r *Report, pl plan.Plan) []status.StandingHold {
 	pl.Images(func(_ string, i plan.ImagePlan) { followed[i.Offer.Repository] = true })
 	for _, repository := range slices.Sorted(maps.Keys(followed)) {
 		rule := r.Policy.RuleFor(repository)
-		if rule.Hold != "" && (record.PersonHold{Until: rule.HoldUntil}).IsActive(now) {
+		if rule.Hold != "" && r.Record.IsHeld(record.PersonHold{Until: rule.HoldUntil}, now) {
 			out = append(out, status.StandingHold{
 				Repository: repository, Name: status.HoldRequested, Reason: rule.Hold, Until: when(rule.HoldUntil),
 				By: byConfiguration,

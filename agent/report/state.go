@@ -17,6 +17,7 @@ import (
 // offers that wait for approval come last, in every state. The loop reports the state applying during an apply.
 func (r *Report) NodeState(p plan.Plan) (status.State, []status.Reason) {
 	state, reasons := r.nodeState(p)
+	reasons = append(reasons, r.Record.WhyLost()...)
 	if state == status.StateStaged {
 		return state, append(r.mustNotRun(p), reasons...)
 	}
@@ -214,7 +215,7 @@ func nothingToDo(p plan.Plan, rec *record.Record) []status.Reason {
 	for _, reasons := range [][]status.Reason{unknown, looksNewer, rebuildsOnly} {
 		why = append(why, status.Sorted(reasons)...)
 	}
-	if len(why) == 0 {
+	if len(why) == 0 && rec.Lost == nil {
 		return []status.Reason{{Kind: status.KindNone, Text: "everything is up to date"}}
 	}
 	return append([]status.Reason{{Kind: status.KindNone, Text: "nothing to apply"}}, why...)

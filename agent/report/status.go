@@ -80,6 +80,7 @@ func (r *Report) PodStatus(p plan.PodPlan) status.PodStatus {
 		Untouched: p.Untouched, Holds: status.Explained(p.Holds, p.Waits),
 	}
 	_, s.CanRollBack = r.Rollbacks[p.File]
+	s.NoRollback = r.NoRollbacks[p.File]
 	if s.Untouched == nil {
 		s.Untouched = []status.Untouched{}
 	}
@@ -160,6 +161,9 @@ func (r *Report) imageStatus(p plan.PodPlan, i plan.ImagePlan) status.ImageStatu
 	good := r.Record.Good[record.GoodKey(p.File, i.Want.Image.Container)]
 	if at, ok := r.Rollbacks[p.File].Images[node.PlaceOf(i.Want.Image)]; ok && at.Digest != i.Running.Digest {
 		s.Previous = named(at.Tag, at.Digest)
+	}
+	if why := r.NoRollbacks[p.File]; why != "" {
+		s.Notes = append(s.Notes, "no rollback is possible: "+why)
 	}
 	s.PickedUp = good.PickedUp && good.Running == i.Running.Digest
 	s.LastKnownGood = named(r.Record.Releases[release.Key(repository, good.Running)].Name(), good.Running)

@@ -4,6 +4,7 @@ package stage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -130,11 +131,12 @@ func (s *Space) SetFailure(key string, err error) {
 	}
 }
 
-// ClearFailures begins a cycle that stages failed releases again.
-func (s *Space) ClearFailures() {
+// ClearFailures begins a cycle that stages failed releases again; those that the source does not have, only after a
+// poll.
+func (s *Space) ClearFailures(poll bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.failed = map[string]error{}
+	maps.DeleteFunc(s.failed, func(_ string, err error) bool { return poll || !errors.Is(err, release.ErrNotFound) })
 }
 
 // Failure returns why a release could not be staged last time; nil if it was staged, or not tried.

@@ -242,7 +242,7 @@ func TestSpaceThatAPullNeeds(t *testing.T) {
 	s.SetFailure("b", nil)
 	require.EqualError(t, s.Failure("a"), "x")
 	require.NoError(t, s.Failure("b"))
-	s.ClearFailures()
+	s.ClearFailures(true)
 	require.NoError(t, s.Failure("a"))
 }
 

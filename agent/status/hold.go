@@ -34,6 +34,7 @@ const (
 	HoldFailed        = "failed"
 	HoldCatalog       = "catalog"
 	HoldRollout       = "rollout"
+	HoldRecord        = "record"
 )
 
 // HoldKind is one row of the table of holds. All outputs use it: the status, the manual page (make tables), the
@@ -136,24 +137,24 @@ func holdsOfAll() []HoldKind { //nolint:funlen // a table
 				"named", false,
 			always("check what blocks the rest of the set: image-update-agent status"),
 		},
-	}
-}
-
-func holdsOfAuto() []HoldKind {
-	return []HoldKind{
 		{
 			HoldLock, leads("It waits for the lock of the fleet."),
-			"another node has the lock of the fleet (`apply.lock`), or the lock does not answer; an apply by hand " +
-				"asks again", true,
+			"another node has the lock of the fleet (`apply.lock`), or the lock does not answer; each apply " +
+				"by hand asks again", false,
 			always("wait for the holder; if it is gone for good, release its lock as lock show says; " +
 				"to see the holder: image-update-agent lock show"),
 		},
 		{
 			HoldQuorum, leads("The rest of the control plane is not known to be healthy."),
-			"another member of etcd or another API server is not healthy or not known (`apply.quorum`); an " +
-				"apply by hand asks again", true,
+			"another member of etcd or another API server is not healthy or not known (`apply.quorum`); " +
+				"each apply by hand asks again", false,
 			always("repair the named member; or set apply.quorum to off if you check the control plane yourself"),
 		},
+	}
+}
+
+func holdsOfAuto() []HoldKind {
+	return []HoldKind{
 		{
 			HoldWindow, whole("No maintenance window is open."),
 			"no maintenance window is open (`apply.windows`)", true,
@@ -186,6 +187,11 @@ func holdsOfAuto() []HoldKind {
 			HoldRollout, rollout,
 			"the rollout of the release has not reached this node yet", true,
 			always("wait for this node's time; or apply now: image-update-agent apply"),
+		},
+		{
+			HoldRecord, leads("The record of the agent was lost."),
+			"the record of the agent was lost, and with it the holds of people and what failed on this node", true,
+			always("image-update-agent resume --all; then set the holds again that you need"),
 		},
 	}
 }
@@ -258,6 +264,13 @@ func resume(h Hold) string {
 		cure += "; or wait until it ends"
 	}
 	return cure
+}
+
+// HoldsRollbacks reports whether the hold also ends a person's rollback as held.
+func (k HoldKind) HoldsRollbacks() bool {
+	return slices.Contains([]string{
+		HoldBusy, HoldDuplicate, HoldReboot, HoldSnapshot, HoldKubelet, HoldSet, HoldLock, HoldQuorum,
+	}, k.Name)
 }
 
 // HoldNames returns the names of all holds.

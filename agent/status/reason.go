@@ -42,7 +42,8 @@ const (
 	// Of failed, or of held if it only waits.
 	KindStep Kind = "step" // the agent's own work: errorKind; podManifest, or image and digest
 	// Of any state.
-	KindDenied Kind = "denied" // a running release is denied here: podManifest, container, image, tag, digest, since
+	KindDenied Kind = "denied"      // a running release is denied here: podManifest, container, image, tag, digest, since
+	KindLost   Kind = "record-lost" // the agent's record was lost, and no person has confirmed it: since
 	// Of held.
 	KindHold    Kind = "hold"  // see holds: hold, until; podManifest or image
 	KindAwaited Kind = "await" // a newer release is expected: rule, image, tag
@@ -203,11 +204,11 @@ func Sorted(reasons []Reason) []Reason {
 	return slices.CompactFunc(reasons, func(x, y Reason) bool { return x.Text == y.Text })
 }
 
-// OfAnyState returns the reasons reported in every state: running releases that must not run, and offers that wait for
-// approval.
+// OfAnyState returns the reasons reported in every state: running releases that must not run, offers that wait for
+// approval, and a lost record.
 func OfAnyState(reasons []Reason) []Reason {
 	return slices.DeleteFunc(slices.Clone(reasons), func(r Reason) bool {
-		return r.Kind != KindApproval && !r.Kind.MustNotRun()
+		return r.Kind != KindApproval && r.Kind != KindLost && !r.Kind.MustNotRun()
 	})
 }
 

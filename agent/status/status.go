@@ -177,8 +177,10 @@ type PodStatus struct {
 	ErrorKind   ErrorKind   `json:"errorKind"`
 	// RolledBack: the pod was rolled back, and no newer release was applied since; null if not.
 	RolledBack *RolledBack `json:"rolledBack"`
-	// CanRollBack: a rollback would change something.
+	// CanRollBack: a rollback would change something, and its images are on the node.
 	CanRollBack bool `json:"canRollBack"`
+	// NoRollback is why it cannot be rolled back to the release that is known; absent if it can, or if none is known.
+	NoRollback string `json:"noRollback,omitempty"`
 }
 
 // RolledBack describes a rollback, until a newer release is applied.

@@ -209,7 +209,7 @@ func (a *app) outcomesOf(
 // sayWhatContinues says what goes on without a verb that stopped waiting, and how to undo it.
 func (a *app) sayWhatContinues(out []statuspage.Outcome, why error) {
 	for _, o := range out {
-		if o.Result != status.ResultContinues {
+		if o.Result != status.ResultContinues || why == nil { // without a reason here, the outcome has one
 			continue
 		}
 		undo := "rollback"

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/api"
 	"github.com/kubic-project/image-update-agent/internal/config"
 	"github.com/kubic-project/image-update-agent/internal/grains"
@@ -109,17 +110,31 @@ func Examine(ctx context.Context, n Node) []Finding {
 
 // checkSystem looks at the daemon and at what the system has to do with it.
 func (n Node) checkSystem(ctx context.Context) []Finding {
-	status, err := api.NewClient(filepath.Join(n.RuntimeDir, "status.sock")).Status(ctx)
-	daemon := &status
+	published, err := api.NewClient(filepath.Join(n.RuntimeDir, "status.sock")).Status(ctx)
+	daemon := &published
 	if err != nil {
 		daemon = nil
 	}
-	findings := append(n.checkService(ctx, daemon), checkDaemon(status, err))
+	findings := append(n.checkService(ctx, daemon), checkDaemon(published, err))
 	findings = append(findings, checkVersion(daemon, n.Version)...)
+	findings = append(findings, checkRecord(daemon)...)
 	findings = append(findings, n.checkBus(ctx, daemon)...)
 	findings = append(findings, checkPort(ctx, n.Metrics.Listen, daemon))
 	findings = append(findings, n.checkLock(ctx, daemon)...)
 	return append(findings, n.checkKubelet(ctx)...)
+}
+
+// checkRecord names a lost record that no person has confirmed. Without the daemon it is not known.
+func checkRecord(daemon *status.Status) []Finding {
+	if daemon == nil {
+		return nil
+	}
+	for _, r := range daemon.Reasons {
+		if r.Kind == status.KindLost {
+			return []Finding{warn("record", r.Text, "run image-update-agent resume --all, then set the holds again that you need")}
+		}
+	}
+	return nil
 }
 
 func checkGrains(ctx context.Context, g config.Grains) Finding {

@@ -78,18 +78,27 @@ func load(ctx context.Context, stateDir string) (rec record.Record, why *unusabl
 	}
 	data, err := read(stateDir, recordFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return record.Record{}, nil, nil
+		return record.Record{Lost: missing(stateDir)}, nil, nil
 	}
 	if err == nil {
 		rec, err = decodeRecord(data)
 	}
 	if why, is := errors.AsType[*unusable](err); is {
-		return record.Record{}, why, nil
+		return record.Record{Lost: &record.Lost{Reason: why.aside() + ": " + why.Error()}}, why, nil
 	}
 	if err != nil {
 		return record.Record{}, nil, fmt.Errorf("state: %w", err)
 	}
 	return rec, nil, nil
+}
+
+// missing returns why a record that is not there was lost; nil if the agent has never run on the node. It saves a record
+// before its first status.
+func missing(stateDir string) *record.Lost {
+	if _, err := os.Lstat(filepath.Join(stateDir, statusFile)); err != nil {
+		return nil
+	}
+	return &record.Lost{Reason: recordFile + " is missing"}
 }
 
 // unusable is the error of a file to set aside, with a word for its new name.
@@ -99,6 +108,10 @@ type unusable struct {
 }
 
 func (u *unusable) Error() string { return u.err.Error() }
+
+// aside is the new name of the record.
+func (u *unusable) aside() string { return recordFile + "." + u.word + ".aside" }
+
 func (u *unusable) Unwrap() error { return u.err }
 
 // read reads a file of the agent; the error is unusable if another program wrote it.
@@ -165,7 +178,7 @@ func renameOld(data []byte, rec *record.Record) error {
 
 // setAside renames the record. If that fails, the record stays and Save reports the error.
 func (s *Store) setAside(why *unusable) {
-	aside := recordFile + "." + why.word + ".aside"
+	aside := why.aside()
 	err := os.Rename(filepath.Join(s.stateDir, recordFile), filepath.Join(s.stateDir, aside))
 	s.log.Warn("cannot use the record, starting with an empty one",
 		"dir", s.stateDir, "file", recordFile, "aside", aside, "cause", why.err, "rename", err)

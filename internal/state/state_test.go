@@ -470,3 +470,26 @@ func FuzzRecord(f *testing.F) {
 		require.JSONEq(t, string(saved), string(again))
 	})
 }
+
+// A record that is gone or was set aside was lost; on a new node there was none.
+func TestLostRecordIsToldFromANewNode(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := New(dir, t.TempDir(), slog.New(slog.DiscardHandler))
+	load := func() *record.Lost {
+		rec, err := s.Load(t.Context())
+		require.NoError(t, err)
+		return rec.Lost
+	}
+	assert.Nil(t, load())
+	require.NoError(t, s.Save(t.Context(), record.Record{}))
+	require.NoError(t, s.Publish(t.Context(), status.Status{}))
+	assert.Nil(t, load())
+	for _, text := range []string{"{", `{"version": 99}`, ""} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "record.json"), []byte(text), 0o600))
+		require.NotNil(t, load(), text)
+	}
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, "record.json")))
+	require.NotNil(t, load())
+	assert.Equal(t, "record.json is missing", load().Reason)
+}

@@ -65,9 +65,14 @@ func stateList() string {
 func holdList(onlyAuto bool) string {
 	var out strings.Builder
 	for _, kind := range status.HoldKinds() {
-		if kind.OnlyAuto == onlyAuto {
-			fmt.Fprintf(&out, "\n`%s`\n:   %s. Remedy: %s\n", kind.Name, kind.Meaning, kind.Remedy(sample))
+		if kind.OnlyAuto != onlyAuto {
+			continue
 		}
+		also := ""
+		if kind.HoldsRollbacks() {
+			also = "; also holds `rollback`"
+		}
+		fmt.Fprintf(&out, "\n`%s`\n:   %s%s. Remedy: %s\n", kind.Name, kind.Meaning, also, kind.Remedy(sample))
 	}
 	return out.String() + "\n"
 }
