@@ -449,6 +449,7 @@ func TestTagThatNamesNoImageIsRestored(t *testing.T) {
 				assert.Contains(t, from.Error, "names no image until the next pull: ")
 			}
 			w.Node.OnStage = nil
+			w.cycle(source.PollNone) // what was lost is fetched
 			assert.Zero(t, w.cycle(source.PollAll).Sources[0].Failures, "the registry is back")
 		})
 	}

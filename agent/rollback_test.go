@@ -767,7 +767,7 @@ func TestLostRecordLearnsARollbackTarget(t *testing.T) {
 		assert.Equal(t, status.HoldRecord, w.check().Reasons[0].Hold)
 		resumeAll(w)
 		s := w.check()
-		assert.Contains(t, s.Reason, "was rolled back")
+		assert.Contains(t, s.Reason, "rolled back to "+first.Long)
 		assert.Contains(t, w.record().Denied, release.Key(velum, bad.Digest))
 		w.runs("velum.yaml", "velum", first.Digest)
 	})

@@ -4,7 +4,10 @@ package images
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +23,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
+	"github.com/kubic-project/image-update-agent/internal/images"
 )
 
 // testStageRepairs removes what CRI's discard_unpacked_layers or a damaged store removes, and stages again.
@@ -46,6 +50,48 @@ func testStageRepairs(t *testing.T, r *imagesRig) {
 	requests = r.stage(release)
 	assert.Zero(t, requests.Count(http.MethodGet, node.Blob))
 	r.assertContent(release)
+}
+
+// testStageWithoutFiles damages the files of listed blobs, as a power cut does, and stages again.
+func testStageWithoutFiles(t *testing.T, r *imagesRig) {
+	release := r.publish("powercut/velum", "4.0.0-rev1-build1.1", node.Image{})
+	r.stage(release)
+	image, err := r.client.GetImage(t.Context(), r.pin(release).Name)
+	require.NoError(t, err)
+	manifest, err := containerdimages.Manifest(t.Context(), r.client.ContentStore(), image.Target(), platforms.Default())
+	require.NoError(t, err)
+	layers, err := image.RootFS(t.Context())
+	require.NoError(t, err)
+	for of, d := range map[string]digest.Digest{
+		"manifest": release.Digest, "config": manifest.Config.Digest, "layer": manifest.Layers[1].Digest,
+	} {
+		file := filepath.Join(r.Dir, "containerd/root/io.containerd.content.v1.content/blobs/sha256", d.Encoded())
+		for how, damage := range map[string]func() error{
+			"no file":   func() error { return os.Remove(file) },
+			"truncated": func() error { return os.Truncate(file, 3) },
+			"zeros": func() error {
+				info, err := os.Stat(file)
+				return errors.Join(err, os.WriteFile(file, make([]byte, info.Size()), 0o600))
+			},
+		} {
+			require.NoError(t, damage(), "%s: %s", of, how)
+			if of == "layer" { // an unpacked one is not needed
+				require.NoError(t, r.client.SnapshotService("overlayfs").Remove(t.Context(), chainID(layers).String()))
+			}
+			r.store = r.open() // the agent starts after a boot
+			broken, err := r.store.Broken(t.Context())
+			require.NoError(t, err)
+			assert.Contains(t, broken, images.BrokenBlob{
+				Image: release.Repository + "@" + release.Digest.String(), Digest: d,
+			}, "%s: %s", of, how)
+			assert.False(t, r.pin(release).Complete, "%s: %s", of, how)
+			require.NoError(t, r.store.Stage(t.Context(), release, agentnode.StageOptions{}), "%s: %s", of, how)
+			r.assertContent(release)
+			broken, err = r.store.Broken(t.Context())
+			require.NoError(t, err)
+			assert.Empty(t, broken, "%s: %s", of, how)
+		}
+	}
 }
 
 // chainID computes a ChainID (OCI image specification, section Layer ChainID).

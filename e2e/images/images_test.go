@@ -53,6 +53,7 @@ func ImagesConformance(t *testing.T, version node.Version) {
 		"nothing to do asks nobody":          testStageAgain,
 		"lost names come back without pull":  testStageRenames,
 		"lost content is fetched again":      testStageRepairs,
+		"content without its file":           testStageWithoutFiles,
 		"shared layers are fetched once":     testStageShared,
 		"without long tag":                   testStageByDigest,
 		"long tag that is followed":          testStageFollowedLong,

@@ -65,7 +65,9 @@ func (n Node) checkRuntime(ctx context.Context) ([]Finding, bool) {
 	used := snapshotters{n.Containerd.Snapshotter, name, err, server, n.snapshotterLog()}
 	_, loaded := server.Snapshotters[used.inUse()]
 	parallel := n.checkParallel(server, cmp.Or(used.cri, used.inUse()), config.Unpacks(n.Platform))
-	return append(findings, checkImageSpace(space, n.Disk), used.check(), parallel), loaded
+	findings = append(findings, checkImageSpace(space, n.Disk), used.check(), parallel)
+	broken, err := images.AskBroken(ctx, n.Containerd.Socket, n.Containerd.Namespace)
+	return append(findings, checkContent(n.Containerd.Namespace, broken, err)...), loaded
 }
 
 // socketRemedy names a socket that is there where the configured one does not answer, and the setting for it.
@@ -179,6 +181,20 @@ func checkImageSpace(fs policy.Filesystem, d config.Disk) Finding {
 		return warn(check, fmt.Sprintf("%s: the agent stages nothing until %s more are free", detail, policy.Bytes(1-usable)),
 			remedy+", or lower disk.reserve or disk.reservePercent")
 	}
+}
+
+// checkContent names the blobs that containerd lists but cannot read, as after a power cut.
+func checkContent(namespace string, broken []images.BrokenBlob, err error) []Finding {
+	const check = "image content"
+	if err != nil {
+		return []Finding{warn(check, "not known: "+err.Error(), "see journalctl -u containerd")}
+	}
+	var out []Finding
+	for _, b := range broken {
+		out = append(out, fail(check, fmt.Errorf("%s: containerd lists %s, but cannot read it", b.Image, b.Digest),
+			"run ctr -n "+namespace+" content rm "+b.Digest.String()+", then image-update-agent check: it pulls the image again"))
+	}
+	return out
 }
 
 // snapshotters are what is said of the snapshotter, by whom.

@@ -92,7 +92,11 @@ func (c *session) stage(ctx context.Context, j *job) error {
 		return err
 	}
 	if !ok {
-		if target, err = c.pull(ctx, j); err != nil {
+		target, err = c.pull(ctx, j)
+		if err != nil && c.repair(ctx, j.release, err) {
+			target, err = c.pull(ctx, j)
+		}
+		if err != nil {
 			return err
 		}
 	}

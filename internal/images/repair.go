@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/kubic-project/image-update-agent/agent/release"
+)
+
+// labelContent begins containerd's labels of a blob that name the blobs below it.
+const labelContent = "containerd.io/gc.ref.content"
+
+const (
+	// maxBlobs limits the blobs of one image that are read.
+	maxBlobs = 1000
+	// maxVerified is the largest blob that Broken reads as a whole.
+	maxVerified = 1 << 20
+)
+
+// BrokenBlob is a blob that containerd lists but cannot read: after a power cut, its metadata has outlived its file.
+type BrokenBlob struct {
+	Image  string // the name of the image record
+	Digest digest.Digest
+}
+
+// Broken returns the blobs of the agent's pinned images that cannot be read.
+func (s *Store) Broken(ctx context.Context) ([]BrokenBlob, error) {
+	var out []BrokenBlob
+	err := s.with(ctx, func(ctx context.Context, c *session) error {
+		records, err := c.client.ImageService().List(ctx)
+		if err != nil {
+			return fmt.Errorf("list images: %w", err)
+		}
+		for _, r := range records {
+			pin, ours := pinOf(r)
+			if !ours {
+				continue
+			}
+			blobs, err := c.broken(ctx, r.Target.Digest, maxVerified)
+			if err != nil {
+				return fmt.Errorf("%s: %w", r.Name, err)
+			}
+			for _, b := range blobs {
+				out = append(out, BrokenBlob{digestName(release.Release{Repository: pin.Repository, Digest: pin.Digest}), b})
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// AskBroken returns the broken blobs of the containerd behind a socket.
+func AskBroken(ctx context.Context, socket, namespace string) ([]BrokenBlob, error) {
+	store, err := New(Options{Socket: socket, Namespace: namespace, Source: struct{ Source }{}})
+	if err != nil {
+		return nil, err
+	}
+	return store.Broken(ctx)
+}
+
+// repair deletes the blobs of a release that containerd lists but cannot read: no pull fetches a blob that is listed. It
+// reports whether another pull may succeed. cause is why the last one failed.
+func (c *session) repair(ctx context.Context, r release.Release, cause error) bool {
+	_, registry := errors.AsType[*registryError](cause)
+	_, space := errors.AsType[*spaceError](cause)
+	if registry || space || errors.Is(withKind(cause), release.ErrNoSpace) || ctx.Err() != nil || c.isLost() {
+		return false
+	}
+	blobs, err := c.broken(ctx, r.Digest, 0)
+	if err == nil && len(blobs) > 0 {
+		c.log.Warn("deleting content that containerd lists but cannot read", "release", digestName(r), "blobs", blobs)
+		err = c.deleteBlobs(ctx, blobs)
+	}
+	if err != nil {
+		c.log.Warn("cannot repair the content in containerd", "release", digestName(r), "blobs", blobs, "err", err)
+	}
+	return err == nil && len(blobs) > 0
+}
+
+func (c *session) isLost() bool { return c.link != nil && c.link.isLost() }
+
+// deleteBlobs deletes the metadata of blobs, and then what is left of their files: while a file is there, containerd
+// takes it for the new blob.
+func (c *session) deleteBlobs(ctx context.Context, blobs []digest.Digest) error {
+	for _, d := range blobs {
+		if err := c.client.ContentStore().Delete(ctx, d); err != nil && !errdefs.IsNotFound(err) {
+			return fmt.Errorf("content %s: %w", d, err)
+		}
+	}
+	// containerd collects garbage before the deletion of a lease returns.
+	l, err := c.client.LeasesService().Create(ctx, leases.WithRandomID(), leases.WithExpiration(leaseLife))
+	if err != nil {
+		return fmt.Errorf("lease: %w", err)
+	}
+	return c.deleteLease(ctx, l, leases.SynchronousDelete)
+}
+
+// broken returns the listed blobs of an image that cannot be read. Of a blob larger than limit, only the first and the
+// last byte are read; 0: no limit.
+func (c *session) broken(ctx context.Context, root digest.Digest, limit int64) ([]digest.Digest, error) {
+	store := c.client.ContentStore()
+	var out []digest.Digest
+	seen := map[digest.Digest]bool{}
+	for queue := []digest.Digest{root}; len(queue) > 0 && len(seen) < maxBlobs; queue = queue[1:] {
+		d := queue[0]
+		if seen[d] {
+			continue
+		}
+		seen[d] = true
+		info, err := store.Info(ctx, d)
+		if errdefs.IsNotFound(err) {
+			continue // a pull fetches it
+		}
+		if err != nil {
+			return nil, fmt.Errorf("content %s: %w", d, err)
+		}
+		intact, err := isIntact(ctx, store, info, limit)
+		if err != nil {
+			return nil, fmt.Errorf("content %s: %w", d, err)
+		}
+		if !intact {
+			out = append(out, d)
+		}
+		for label, child := range info.Labels {
+			if d, err := digest.Parse(child); err == nil && strings.HasPrefix(label, labelContent) {
+				queue = append(queue, d)
+			}
+		}
+	}
+	return out, nil
+}
+
+// isIntact reports whether a blob can be read, and has its digest. An error means that it is not known.
+func isIntact(ctx context.Context, store content.Store, info content.Info, limit int64) (bool, error) {
+	at, err := store.ReaderAt(ctx, ocispec.Descriptor{Digest: info.Digest, Size: info.Size})
+	if err != nil {
+		return false, unknown(err)
+	}
+	defer at.Close()
+	if at.Size() != info.Size {
+		return false, nil
+	}
+	if limit > 0 && info.Size > limit {
+		for _, offset := range []int64{0, info.Size - 1} {
+			if n, err := at.ReadAt(make([]byte, 1), offset); n < 1 {
+				return false, unknown(err)
+			}
+		}
+		return true, nil
+	}
+	verifier := info.Digest.Verifier()
+	if _, err := io.Copy(verifier, io.NewSectionReader(at, 0, info.Size)); err != nil {
+		return false, unknown(err)
+	}
+	return verifier.Verified(), nil
+}
+
+// unknown returns nil for an error that means that the file is gone or too short.
+func unknown(err error) error {
+	if errdefs.IsNotFound(err) || errdefs.IsOutOfRange(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return err
+}
