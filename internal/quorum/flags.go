@@ -3,9 +3,50 @@
 package quorum
 
 import (
+	"path"
 	"slices"
 	"strings"
+
+	"github.com/kubic-project/image-update-agent/manifests"
 )
+
+// errShell is a script: what it does before it starts the program, and with which words, only a shell knows.
+const errShell = words("cannot read its shell command: use plain flags")
+
+var shells = []string{"sh", "bash", "ash", "dash"}
+
+// wrappers start the program that follows them, with its flags.
+var wrappers = []string{"nice", "ionice", "nohup", "tini", "dumb-init", "catatonit", "go-runner", "hyperkube"}
+
+// arguments returns the words after the program in a container's command and arguments.
+func (c container) arguments(env environment, program string) ([]string, error) {
+	var line []string
+	for _, word := range slices.Concat(c.Command, c.Args) {
+		line = append(line, env.expand(word))
+	}
+	switch {
+	case len(line) == 0 || strings.HasPrefix(line[0], "-"):
+		return line, nil // of the image's entrypoint
+	case slices.Contains(shells, path.Base(line[0])):
+		return nil, errShell
+	}
+	return after(line, program)
+}
+
+// after returns the words after a program, at the start of a command or after a wrapper.
+func after(command []string, program string) ([]string, error) {
+	for n, word := range command {
+		base := path.Base(word)
+		isOld := n > 0 && path.Base(command[n-1]) == "hyperkube" && "kube-"+word == program
+		if isOld || manifests.IsProgram(base, program) && !strings.HasSuffix(base, "-manager") { // kops' has other flags
+			return command[n+1:], nil
+		}
+		if n == 0 && !slices.Contains(wrappers, base) {
+			break
+		}
+	}
+	return nil, words("its program is not " + program)
+}
 
 // flags are the values of a program's flags by name, without dashes, in order.
 type flags map[string][]string

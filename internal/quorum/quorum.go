@@ -7,7 +7,7 @@
 // node's etcd, or whose URLs are those configured for this node's etcd: a name is not enough.
 //
 // Addresses and certificates are read from the pod manifests of this node: from each container that runs etcd or
-// kube-apiserver, by flags, variables, a configuration file or a shell script; paths are mapped through the mounts of
+// kube-apiserver, by flags, variables or a configuration file; paths are mapped through the mounts of
 // the pod. The cluster lists the API servers of other nodes; it is queried with a kubeconfig of the node. Requests to
 // etcd use etcd's client, requests to API servers HTTPS. All requests are read-only. A URL from others is called only
 // if it consists of scheme, host and port.
