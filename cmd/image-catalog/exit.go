@@ -63,6 +63,7 @@ var hints = map[publish.Kind]string{
 	publish.KindExists:    "`image-catalog inspect CHANNEL` shows it",
 	publish.KindSigned:    "use --key FILE, or write the version with --out DIR and sign it elsewhere",
 	publish.KindUnsigned:  "use --trust FILE for other keys, or --accept-unsigned for a version without a signature",
+	publish.KindClock:     "set this machine's clock",
 	publish.KindWithdrawn: "`image-catalog inspect CHANNEL IMAGE` shows all its releases",
 	publish.KindAgain:     "`image-catalog promote FROM TO REPOSITORY:TAG --withdrawn` offers it again",
 	publish.KindSet: "use --set NAME for all of the set, or name all of its images; " +
@@ -87,6 +88,9 @@ func hint(verb *cobra.Command, err error) string {
 		return "use --key FILE"
 	case isKnown && e.Kind == publish.KindUnsigned && verb.Name() == "publish":
 		return "use --signature FILE for each signature, and --trust FILE for each key"
+	case isKnown && e.Kind == publish.KindUnsigned && e.Base > 0 && verb.Flags().Lookup("base") != nil:
+		return fmt.Sprintf("version %[1]d is the newest one that your keys signed: --base %[1]d builds on it, and leaves out "+
+			"what came later; --trust FILE accepts other keys", e.Base)
 	case isKnown && e.Kind == publish.KindUnsigned && verb.Flags().Lookup("accept-unsigned") == nil:
 		return "use --trust FILE for other keys"
 	case isKnown && hints[e.Kind] != "":

@@ -20,7 +20,8 @@ func (a *app) freezeCommand() *cobra.Command {
 		Short: "Refuse to add and promote to a channel until a time",
 		Long: `freeze has add and promote refuse to change a channel until a time. withdraw, refresh,
 promote --revert and rollout --pause still work. Nodes do not see a freeze: they go on with
-what the channel offers. A change that another publisher has begun before may still arrive.`,
+what the channel offers. A change that another publisher asked for at the same time may still
+arrive, and the result names it.`,
 		Example: `  image-catalog freeze prod --until 2026-12-28 --reason "holidays" --key prod.key
   image-catalog freeze prod --until 8h --key prod.key`,
 		Args: wantArgs(false, "CHANNEL"),

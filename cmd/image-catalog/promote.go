@@ -44,15 +44,19 @@ With --rollout, nodes get the release one after the other: each at a time of its
 within that span. A release that is promoted again keeps the rollout that is under way,
 also with the same span. Another span begins now, or at --start, and --now ends it.
 
-"promote CHANNEL --revert" goes back to the version before, and CHANNEL@VERSION to that one,
-in one new version: it withdraws what came since, names the earlier release to run instead,
-and offers again what was withdrawn since. Nodes go back if they set catalog.allowLower.
+--trust FILE names a key of FROM, which says only what FROM offers. The keys of TO are those of
+--key, or of --trust TO=FILE.
+
+"promote CHANNEL --revert" goes back to the newest version that offered other releases, and
+CHANNEL@VERSION to that one, in one new version: it withdraws what came since, and names the
+earlier release to run instead. What was withdrawn stays so, and is named; rollouts and a freeze
+stay as they are. Repeated, it does nothing. Nodes go back if they set catalog.allowLower.
 
 Exit status: 0 published, 3 TO lists all of it so already.`
 
 const promoteExample = `  image-catalog promote stage prod velum --rollout 48h --key prod.key --trust ci.pub
   image-catalog promote stage prod --all --soaked 24h --key prod.key --trust ci.pub
-  image-catalog promote stage prod --set caasp-4.5.2 --out to-sign --trust ci.pub --trust prod.pub
+  image-catalog promote stage prod --set caasp-4.5.2 --out to-sign --trust ci.pub --trust prod=prod.pub
   image-catalog promote stage prod caasp/v4/velum:4.0.0-rev2-build1.5 --dry-run
   image-catalog promote stage prod velum:4.0.0-rev1-build1.4 --withdrawn --key prod.key
   image-catalog promote prod --revert --reason "bsc#1199876" --key prod.key`
@@ -102,7 +106,7 @@ func (o *promotion) define(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.rollout, "rollout", "", "spread the nodes over this time: 48h, 7d")
 	cmd.Flags().StringVar(&o.start, "start", "", "when the rollout begins (default: now): "+window.Moments)
 	cmd.Flags().BoolVar(&o.now, "now", false, "end a rollout that is under way: all nodes at once")
-	cmd.Flags().BoolVar(&o.revert, "revert", false, "go back to the version before, or to CHANNEL@VERSION")
+	cmd.Flags().BoolVar(&o.revert, "revert", false, "take back what came since the version before, or since CHANNEL@VERSION")
 	cmd.Flags().StringVar(&o.reason, "reason", "", "why, for the log; of --revert, nodes show it")
 }
 

@@ -21,7 +21,8 @@ func (a *app) publishCommand() *cobra.Command {
 		Long: `publish publishes the version that another command wrote into DIR with --out, with the
 signature of DIR/payload.json: bytes or base64. A key of --trust must have made the signature,
 because nodes refuse any other. If the channel has changed since, publish stores nothing. You
-can repeat publish after an error.
+can repeat publish after an error. --dry-run needs neither, and shows what the version changes:
+each release, and each change (op) with who asked for it and when.
 
 Exit status: 0 published, 3 the channel has this version already.`,
 		Example: `  cosign sign-blob --key prod.key --tlog-upload=false to-sign/payload.json >to-sign.sig

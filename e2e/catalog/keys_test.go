@@ -151,8 +151,8 @@ func TestLeakedKey(t *testing.T) {
 	require.Equal(t, status.StateCurrent, s.State, s.Reason)
 	version := s.Catalog.Version
 
-	p.does(t, "promote", "stage", "prod", "velum:4.0.0-rev1-build1.2", "--withdrawn", "--key", p.key, "--by", "thief",
-		"--trust", filepath.Join(dir, "prod-2027.pub"))
+	p.does(t, "promote", "stage", "prod", "velum:4.0.0-rev1-build1.2", "--key", p.key, "--by", "thief",
+		"--trust", p.pub, "--trust", "prod="+filepath.Join(dir, "prod-2027.pub"))
 	s = story.Check(t, n)
 	assert.Equal(t, status.StateFailed, s.State)
 	assert.Equal(t, version, s.Catalog.Version)

@@ -392,7 +392,7 @@ func TestShardsThatAreRefused(t *testing.T) {
 		"twice":             {`{"pages":[` + page + "," + page + `]}`, catalog.KindFormat},
 		"not JSON":          {`{"pages":`, catalog.KindFormat},
 		"too many":          {`{"pages":[` + repeat(page+",", 1000) + page + `]}`, catalog.KindFormat},
-		"of another image":  {`{"pages":[{"image":"r.example/a"},` + page + `]}`, catalog.KindFormat},
+		"of another image":  {`{"pages":[` + strings.Replace(page, velum, "r.example.com/a", 1) + "," + page + `]}`, catalog.KindFormat},
 		"a page of no size": {`{"pages":[` + strings.Replace(page, "100", "0", 1) + `]}`, catalog.KindTooLarge},
 	} {
 		data := packed(t, c.text)

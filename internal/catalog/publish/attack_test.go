@@ -5,6 +5,8 @@ package publish_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -124,4 +126,88 @@ func TestARegistryAsAnAttacker(t *testing.T) {
 			assert.NotContains(t, h.offers("prod", "prod"), images+"velum:"+build(2))
 		})
 	}
+}
+
+// dated is a registry that says what time it is.
+type dated struct {
+	*memory
+
+	at time.Time
+}
+
+func (d dated) Date() time.Time { return d.at }
+
+// A machine whose clock is more than a day ahead publishes nothing: nodes would refuse it.
+func TestAClockThatIsAheadPublishesNothing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, "ci", "prod")
+	h.begin(1, "prod")
+	tags := len(h.m.tags)
+	for behind, want := range map[time.Duration]publish.Kind{30 * time.Hour: publish.KindClock, 365 * 24 * time.Hour: publish.KindClock, 20 * time.Hour: ""} {
+		registry := dated{h.m, noon.Add(-behind)}
+		p := h.with(publish.Trust{}, func(o *publish.Options) { o.Registry = registry }, "prod")
+		_, err := p.Change(t.Context(), "prod", publish.Refresh(noon.Add(behind)), publish.How{DryRun: want == ""})
+		assert.Equal(t, want, kindOf(err), "%v", err)
+	}
+	assert.Len(t, h.m.tags, tags)
+	// One that is there already is found, and the next version replaces it.
+	h.publishAs(t, "prod", func(m *catalog.Manifest) { m.Created = noon.Add(30 * time.Hour) })
+	p := h.as(publish.Trust{}, "prod")
+	found, err := p.Verify(t.Context(), "prod", false)
+	require.NoError(t, err)
+	assert.Contains(t, fmt.Sprint(found), "more than a day ahead: nodes refuse it")
+	h.does(p, "prod", publish.Refresh(noon.Add(time.Hour)), publish.How{})
+	found, err = p.Verify(t.Context(), "prod", false)
+	require.NoError(t, err)
+	assert.NotContains(t, fmt.Sprint(found), "ahead")
+}
+
+// Four guards: a version tag of another channel is no version to revert to; what was signed elsewhere is compared with the
+// highest version that this machine knows, too; a blob is what its name says; a shard begins with the image that its
+// manifest names.
+func TestGuardsOfWhatIsRead(t *testing.T) {
+	t.Parallel()
+	t.Run("revert to a version of another channel", func(t *testing.T) {
+		t.Parallel()
+		h := newHouse(t, "ci", "prod")
+		h.begin(1, "ci") // one key signs both
+		h.m.tags["prod-v00000002"] = h.m.tags["stage-v00000002"]
+		h.m.tags["prod-v00000003"] = h.m.tags["prod-v00000001"]
+		_, err := h.as(publish.Trust{}, "ci").Change(t.Context(), "prod", publish.Revert(2, ""), publish.How{})
+		require.ErrorContains(t, err, "the tag names version 2 of channel stage")
+		_, err = h.as(publish.Trust{}, "ci").Change(t.Context(), "prod", publish.Revert(3, ""), publish.How{})
+		require.ErrorContains(t, err, "the tag names version 1 of channel prod")
+	})
+	t.Run("publish asks the state", func(t *testing.T) {
+		t.Parallel()
+		h := newHouse(t, "ci", "prod")
+		h.begin(1, "prod")
+		state, dir := filepath.Join(t.TempDir(), "versions.json"), filepath.Join(t.TempDir(), "out")
+		trust := publish.Trust{All: [][]byte{h.public("prod")}}
+		h.does(h.as(trust), "prod", publish.Refresh(noon.Add(time.Hour)), publish.How{Out: dir})
+		text := fmt.Sprintf(`{"catalogs":{%q:{"prod":{"version":3,"digest":%q}}}}`, memoryRepository, digest.FromString("3"))
+		require.NoError(t, os.WriteFile(state, []byte(text), 0o600))
+		payload, err := os.ReadFile(filepath.Join(dir, publish.PayloadFile))
+		require.NoError(t, err)
+		sig := signedBytes(t, h.keys["prod"][0], payload)
+		p := h.with(trust, func(o *publish.Options) { o.State = state })
+		_, err = p.PublishDir(t.Context(), dir, [][]byte{[]byte(sig)}, false)
+		assert.Equal(t, publish.KindOlder, kindOf(err), "%v", err)
+		require.ErrorContains(t, err, "the channel went back from 3 to 2")
+		assert.NotContains(t, h.m.tags, "prod-v00000002")
+	})
+	t.Run("a blob of another digest", func(t *testing.T) {
+		t.Parallel()
+		h := newHouse(t, "ci", "prod")
+		h.begin(1, "prod")
+		dir := filepath.Join(t.TempDir(), "out")
+		trust := publish.Trust{All: [][]byte{h.public("prod")}}
+		h.does(h.as(trust), "prod", added(releaseOf("velum", 1, "")), publish.How{Out: dir})
+		blobs, err := os.ReadDir(filepath.Join(dir, "blobs"))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "blobs", blobs[0].Name()), []byte("another"), 0o600))
+		_, err = h.as(trust).PublishDir(t.Context(), dir, nil, true)
+		assert.Equal(t, publish.KindInput, kindOf(err), "%v", err)
+		require.ErrorContains(t, err, "has digest "+digest.FromString("another").String())
+	})
 }

@@ -53,6 +53,9 @@ func (p *Publisher) Change(ctx context.Context, channel string, do Verb, how How
 		refuse(KindTimeout, channel, "not done within %s", changeTime))
 	defer cancel()
 	c := &change{p: p, channel: channel, how: how, do: do, own: map[string]bool{}}
+	if p.base != 0 {
+		c.base = &base{version: p.base}
+	}
 	got, err := c.run(ctx)
 	if late, ok := errors.AsType[*Error](context.Cause(ctx)); ok && err != nil {
 		return got, late
@@ -67,6 +70,7 @@ type change struct {
 	how     How
 	do      Verb
 	keys    keys
+	base    *base
 	first   *View           // as the channel was
 	own     map[string]bool // ops that were stored, by tag
 }
@@ -119,7 +123,7 @@ func (c *change) run(ctx context.Context) (got Result, err error) {
 // view reads the channel. It begins again if another publisher publishes meanwhile.
 func (c *change) view(ctx context.Context) (*View, error) {
 	for attempt := 1; ; attempt++ {
-		v, err := c.p.view(ctx, c.channel, c.keys, c.how.New)
+		v, err := c.p.view(ctx, c.channel, c.keys, c.how.New, c.base)
 		if !errors.Is(err, errMoved) || attempt == store.MaxAttempts {
 			return v, err
 		}

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opencontainers/go-digest"
-
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/store"
@@ -52,7 +50,6 @@ type Publisher struct {
 	trust    Trust
 	unsigned bool // AcceptUnsigned
 	base     uint64
-	replaced *digest.Digest // what the channel's tag named when the base was chosen
 	by, run  string
 	now      func() time.Time
 	state    stateFile

@@ -44,6 +44,7 @@ type View struct {
 
 	p      *Publisher
 	keys   keys
+	base   *base
 	head   digest.Digest // what the channel's tag names; another one than Digest where a base was chosen
 	tags   []string
 	merged []string // the ops of the version
@@ -176,7 +177,7 @@ func (p *Publisher) View(ctx context.Context, channel string) (*View, error) {
 		return nil, err
 	}
 	p.step("reading %s", channel)
-	return p.view(ctx, channel, k, false)
+	return p.view(ctx, channel, k, false, nil)
 }
 
 // Offer returns a channel from which another one is promoted. Its own keys say what it offers.
@@ -190,12 +191,18 @@ func (p *Publisher) Offer(ctx context.Context, channel string) (*View, error) {
 		return nil, err
 	}
 	p.step("reading %s", channel)
-	return p.view(ctx, channel, k, false)
+	return p.view(ctx, channel, k, false, nil)
 }
 
-// view returns a channel; one that does not exist yet if that is allowed.
-func (p *Publisher) view(ctx context.Context, channel string, k keys, mayBeNew bool) (*View, error) {
-	v := &View{p: p, keys: k, pages: map[string]catalog.Page{}}
+// base is the version that the next one builds upon in the place of the channel's.
+type base struct {
+	version  uint64
+	replaced *digest.Digest // what the channel's tag named when the base was read first
+}
+
+// view returns a channel; one that does not exist yet if that is allowed. on is nil for the channel's newest version.
+func (p *Publisher) view(ctx context.Context, channel string, k keys, mayBeNew bool, on *base) (*View, error) {
+	v := &View{p: p, keys: k, base: on, pages: map[string]catalog.Page{}}
 	err := v.readBase(ctx, channel)
 	if mayBeNew && isKind(err, KindChannel) {
 		v.Version, v.Channel, v.Name, err = Version{}, channel, p.name, nil
@@ -224,7 +231,7 @@ func (p *Publisher) view(ctx context.Context, channel string, k keys, mayBeNew b
 // names another version than when it was chosen.
 func (v *View) readBase(ctx context.Context, channel string) (err error) {
 	p := v.p
-	if p.base == 0 {
+	if v.base == nil {
 		v.Version, err = p.newest(ctx, channel, v.keys)
 		v.head = v.Digest
 		return err
@@ -232,12 +239,12 @@ func (v *View) readBase(ctx context.Context, channel string) (err error) {
 	if v.head, err = p.head(ctx, channel); err != nil {
 		return err
 	}
-	if p.replaced == nil {
-		p.replaced = &v.head
+	if v.base.replaced == nil {
+		v.base.replaced = &v.head
 	}
-	isReplaced := *p.replaced != v.head
+	isReplaced := *v.base.replaced != v.head
 	if !isReplaced {
-		v.Version, err = p.readVersion(ctx, channel, p.base, v.keys)
+		v.Version, err = p.readVersion(ctx, channel, v.base.version, v.keys)
 	}
 	if err == nil && len(p.keys) > 0 { // what was signed with keys that are trusted only for the base does not count
 		v.keys, err = newKeys(p.trust.Require, p.trust.Accept, p.signing()...)
@@ -308,13 +315,13 @@ func (v *View) readOp(ctx context.Context, tag string) (op cachedOp, isLasting b
 	case err != nil:
 		return cachedOp{}, false, err
 	}
-	if op.op, err = v.keys.op(ctx, tag, v.p.name, body); err == nil && v.p.base != 0 && len(v.p.keys) == 0 {
+	if op.op, err = v.keys.op(ctx, tag, v.p.name, body); err == nil && v.base != nil && len(v.p.keys) == 0 {
 		err = errLeftOut
 	}
 	if err != nil {
 		return cachedOp{why: err.Error()}, false, nil //nolint:nilerr // one bad op stops no other
 	}
-	return op, v.p.base == 0, nil
+	return op, v.base == nil, nil
 }
 
 // laterTags returns the version tags of a channel above a version, the lowest first.

@@ -15,6 +15,8 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -47,12 +49,13 @@ type Client struct {
 	transport http.RoundTripper
 	pusher    *remote.Pusher
 	plain     bool
-	logins    sync.Map // of *login, by the name of a repository
+	dated     *atomic.Int64 // what a registry has answered last as its time, in seconds; 0: it is not known
+	logins    sync.Map      // of *login, by the name of a repository
 }
 
 // New returns a client. It sends no request.
 func New(o Options) (*Client, error) {
-	c := &Client{keychain: o.Keychain, plain: o.PlainHTTP}
+	c := &Client{keychain: o.Keychain, plain: o.PlainHTTP, dated: &atomic.Int64{}}
 	if c.keychain == nil {
 		c.keychain = authn.NewMultiKeychain(environment{}, authn.DefaultKeychain)
 	}
@@ -60,7 +63,7 @@ func New(o Options) (*Client, error) {
 	if inner == nil {
 		inner = newTransport()
 	}
-	send := sender{inner}
+	send := sender{inner, c.dated}
 	c.transport = transport.NewUserAgent(send, o.UserAgent)
 	var err error
 	c.pusher, err = remote.NewPusher(
@@ -68,6 +71,14 @@ func New(o Options) (*Client, error) {
 		remote.WithRetryStatusCodes(), remote.WithRetryBackoff(remote.Backoff{Steps: 1}), // the sender repeats
 	)
 	return c, err
+}
+
+// Date returns the time that a registry has answered last; zero: none has.
+func (c *Client) Date() time.Time {
+	if at := c.dated.Load(); at != 0 {
+		return time.Unix(at, 0)
+	}
+	return time.Time{}
 }
 
 // CheckRepository refuses a normalised name that no registry takes: its host has neither a dot nor a port, for example.

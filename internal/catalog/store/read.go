@@ -4,11 +4,9 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"mime"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -57,26 +55,6 @@ func (c *Client) reader(ctx context.Context, repository name.Repository) (*http.
 	}
 	l.client = &http.Client{Transport: t, CheckRedirect: checkRedirect}
 	return l.client, nil
-}
-
-// errRedirect: a redirect is not followed.
-var errRedirect = errors.New("redirect not followed")
-
-// checkRedirect follows few redirects, none from https to http, and none to the private address of
-// another host: a registry could have a build machine ask its own network.
-func checkRedirect(next *http.Request, via []*http.Request) error {
-	first := via[0].URL
-	address, err := netip.ParseAddr(strings.Trim(next.URL.Hostname(), "[]"))
-	isPrivate := err == nil && (address.IsPrivate() || address.IsLoopback() || address.IsLinkLocalUnicast())
-	switch {
-	case len(via) > maxRedirect:
-		return fmt.Errorf("%w: more than %d", errRedirect, maxRedirect)
-	case via[len(via)-1].URL.Scheme == "https" && next.URL.Scheme != "https":
-		return fmt.Errorf("%w: from https to %s", errRedirect, next.URL.Scheme)
-	case isPrivate && next.URL.Hostname() != first.Hostname():
-		return fmt.Errorf("%w: to the private address %s", errRedirect, next.URL.Hostname())
-	}
-	return nil
 }
 
 // ask sends a request that reads, and returns its answer if that has status 200.

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,12 +23,16 @@ import (
 // sender sends each request of a Client, also those of its logins. It repeats one that may end
 // otherwise next time, after the wait that the registry asks for; it ends one that stands still or
 // takes too long, and it bounds the answer.
-type sender struct{ inner http.RoundTripper }
+type sender struct {
+	inner http.RoundTripper
+	dated *atomic.Int64
+}
 
 // newTransport returns the connections to registries.
 func newTransport() http.RoundTripper {
 	return &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&dialer{dial: (&net.Dialer{Timeout: dialTimeout}).DialContext}).connect,
 		TLSHandshakeTimeout: tlsTimeout, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 16, IdleConnTimeout: 90 * time.Second,
 		MaxResponseHeaderBytes: maxHeader,
 	}
@@ -94,6 +99,9 @@ func (s sender) once(r *http.Request, body []byte) (*http.Response, error) {
 		return nil, err
 	}
 	w.moved()
+	if at, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		s.dated.Store(at.Unix())
+	}
 	resp.Body = &watchedBody{body: resp.Body, watch: w, left: maxAnswer, ends: true}
 	return resp, nil
 }
