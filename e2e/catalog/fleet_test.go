@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -49,6 +50,17 @@ func activeAlerts(t *testing.T, server string) (names []string) {
 	return names
 }
 
+// awaitAlert waits until the alert that holds kured is active, or is not.
+func awaitAlert(t *testing.T, server string, active bool) {
+	t.Helper()
+	node.Eventually(t, "the alert that holds kured", story.Ready, func() error {
+		if names := activeAlerts(t, server); slices.Contains(names, "ImageUpdateApplying") != active {
+			return fmt.Errorf("want active %t: %v", active, names)
+		}
+		return nil
+	})
+}
+
 // From a promotion to the node that runs it, and to one that fails, with a real Prometheus that scrapes a real agent.
 func TestFleetSeesAReleaseThrough(t *testing.T) {
 	t.Parallel()
@@ -76,15 +88,18 @@ func TestFleetSeesAReleaseThrough(t *testing.T) {
 	p.does(t, "add", "stage", n.Registry.Ref("demo/velum:4.0.0-rev1-build1.3"), "--key", p.key)
 	p.promote(t, "4.0.0-rev1-build1.3")
 	require.Equal(t, status.StateStaged, story.Check(t, n).State)
-	assert.NotContains(t, activeAlerts(t, server), "ImageUpdateApplying")
+	awaitAlert(t, server, false) // Prometheus evaluates its rules after the apply is over
+	seen := make(chan struct{})
+	n.Registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasPrefix(r.UserAgent(), story.CriAgent) {
+			<-seen // kubelet's pull, and with it the apply, lasts until Prometheus has evaluated its rules
+		}
+		return false
+	})
 	applied := make(chan node.Result, 1)
 	go func() { applied <- n.Agent("apply", "velum") }()
-	node.Eventually(t, "the alert that holds kured", story.Ready, func() error {
-		if !slices.Contains(activeAlerts(t, server), "ImageUpdateApplying") {
-			return errors.New("not active")
-		}
-		return nil
-	})
+	awaitAlert(t, server, true)
+	close(seen)
 	require.Equal(t, 1, (<-applied).Code)
 	n.WaitAnswer(port, "4.0.0-rev1-build1.2")
 	p.awaitFleet(t, server, ":4.0.0-rev1-build1.3: 0 of 1 node run it, 1 failed (n1)\n")

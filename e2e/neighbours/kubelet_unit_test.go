@@ -110,7 +110,7 @@ func unitCommand(r *rand.Rand) string {
 // reports as unsupported.
 func TestKubeletsUnitIsReadAsBySystemd(t *testing.T) {
 	t.Parallel()
-	for _, root := range []host.Root{host.Systemd252, host.Systemd257} {
+	for _, root := range host.Roots() {
 		t.Run(string(root), func(t *testing.T) {
 			t.Parallel()
 			rounds, r := inputs(t, 600)

@@ -40,6 +40,14 @@ func onEachCockpit(t *testing.T, test func(t *testing.T, version string)) {
 	}
 }
 
+// newestCockpit is for tests that need only one.
+func newestCockpit() string {
+	if node.Soak {
+		return "337"
+	}
+	return "287"
+}
+
 func startCockpitNode(t *testing.T, options node.Options, config string) *cockpitNode {
 	t.Helper()
 	s := &cockpitNode{bus: bustest.System(t, "../../packaging/dbus/org.opensuse.ImageUpdateAgent1.conf", "../../internal/api/testdata/polkit.conf")}

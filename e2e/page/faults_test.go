@@ -128,7 +128,7 @@ func TestPageRights(t *testing.T) {
 			return polkitAnswer{Yes: action == "org.opensuse.ImageUpdateAgent1.check", Details: map[string]string{}}, nil
 		},
 	})
-	page = s.open(t, "337", "en-US", joe)
+	page = s.open(t, newestCockpit(), "en-US", joe)
 	page.Await("#check:not([aria-disabled])", "Check now")
 	page.Click("#check")
 	page.Await("#result", "All registries were asked")

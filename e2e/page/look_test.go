@@ -66,7 +66,7 @@ func TestPageLook(t *testing.T) {
 	story.Rel(s.Node, "demo/velum", "5.0.0-rev1-build1.1")
 	s.run()
 	code := axe(t, s.Node)
-	page := s.open(t, "337", "en-US", 0)
+	page := s.open(t, newestCockpit(), "en-US", 0)
 	page.Click("#check")
 	page.Await(story.PageState, "Updates are ready")
 	page.Click("summary")

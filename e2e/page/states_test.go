@@ -300,7 +300,7 @@ func looksRight(t *testing.T, page *browser.Tab, code, what string) {
 func TestPageShowsEveryField(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t, podsOf(1))
-	page := d.open(t, "337", "en-US", 0)
+	page := d.open(t, newestCockpit(), "en-US", 0)
 	page.Await(story.PageState, "Updates are ready")
 	full, err := json.Marshal(fullStatus())
 	require.NoError(t, err)
