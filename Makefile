@@ -291,14 +291,14 @@ NODE := containerd containerd17 distribution registry26 kubelet
 node:
 	@tools/setup packages $(NODE)
 
-# Parts that only the tests need: an API server, systems with systemd as process 1 and Cockpit, a browser, Prometheus,
-# etcd, and programs that copy images to mirrors.
+# Parts that only the tests need: a system with systemd as process 1 and Cockpit, a browser, Prometheus, etcd, and a program
+# that copies images to mirrors.
 hosts:
-	@tools/setup packages $(NODE) apiserver host browser prometheus etcd peers
+	@tools/setup packages $(NODE) crane host browser prometheus etcd
 
-# `make soak` has all systems besides.
+# `make soak` has all systems, an API server, and the other programs that copy images.
 soakparts: hosts
-	@tools/setup host-new
+	@tools/setup apiserver host-new peers
 
 # Programs with the code of kubelet, containerd, cosign and etcd. Tests compare the agent with the record of what they
 # answer: only `make neighbours`, which writes it, and `make soak`, which asks about new inputs, build them.

@@ -23,6 +23,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	rig "github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
 	"github.com/kubic-project/image-update-agent/internal/fleetlock"
 )
@@ -208,6 +209,9 @@ func TestEightAgentsTakeTurns(t *testing.T) {
 			cluster.Start(leader)
 		})
 	})
+	if !rig.Soak {
+		return
+	}
 	t.Run("lease", func(t *testing.T) {
 		t.Parallel()
 		cluster := story.StartEtcd(t)
