@@ -171,8 +171,8 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 		Hooks: Hooks{SaltRefresh: true, SaltEvent: true, Exec: "/root/hook", Timeout: 10 * time.Minute, Webhooks: []Webhook{
 			{Name: "chat", URLFile: "/root/chat.url", Format: "event"},
 			{
-				Name: "room-1", URL: "https://matrix.example.com/_matrix/client/v3/rooms/!room:example.com/send/m.room.message",
-				Format: WebhookMatrix, Events: []string{"staged", "failed"}, TokenFile: "/root/token", CA: "/root/ca.pem",
+				Name: "room-1", URL: "https://chat.example.com/rooms/1",
+				Format: "text", Events: []string{"staged", "failed"}, TokenFile: "/root/token", CA: "/root/ca.pem",
 			},
 		}},
 		Apply: Apply{

@@ -179,16 +179,13 @@ func (h Hooks) Configured() bool { return h.HasPrograms() || len(h.Webhooks) > 0
 // HasPrograms reports whether there is a program to run: salt-call or the admin's.
 func (h Hooks) HasPrograms() bool { return h.SaltRefresh || h.SaltEvent || h.Exec != "" }
 
-// WebhookMatrix is the Format that sends a message with the client-server API of Matrix, which needs a token.
-const WebhookMatrix = "matrix"
-
 // Webhook is a server that receives the change over HTTPS.
 type Webhook struct {
 	Name string `yaml:"name" is:"webhookname"`
 	// URL or URLFile, a file with the URL as its only line, for a secret URL.
 	URL     string `yaml:"url,omitempty" is:"webhookurl"`
 	URLFile string `yaml:"urlFile,omitempty" is:"path"`
-	Format  string `yaml:"format" is:"oneof event text teams matrix" default:"event"`
+	Format  string `yaml:"format" is:"oneof event text" default:"event"`
 	// Events are the events to send; not set: all.
 	Events    []string `yaml:"events,omitempty" is:"oneof offered staged applied failed state"`
 	TokenFile string   `yaml:"tokenFile,omitempty" is:"path"` // with a bearer token

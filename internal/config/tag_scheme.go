@@ -56,17 +56,25 @@ func tagRegexp(text string) error {
 	return nil
 }
 
-// retired returns what to write instead of a removed key; "" if it never existed.
-func retired(path, value string) string {
+// retired returns the key, or the value of one, that was removed, and what to write instead; "" if it never existed.
+func retired(path, value string) (gone, instead string) {
 	switch path {
 	case "apply.lock.etcd":
-		return "want apply.lock.lease: docs/fleets.md has a Role for nodes without a kubeconfig"
+		return path, "want apply.lock.lease: docs/fleets.md has a Role for nodes without a kubeconfig"
 	case "apply.kured":
-		return "give kured the alert ImageUpdateApplying: docs/fleets.md#reboots"
+		return path, "give kured the alert ImageUpdateApplying: docs/fleets.md#reboots"
+	case "hooks.webhooks.format":
+		if value == "teams" || value == "matrix" {
+			return path + ": " + value, "want hooks.exec with a program that sends it: docs/hooks.md"
+		}
 	case "repositories.dialect":
-	default:
-		return ""
+		return path, withoutDialect(value)
 	}
+	return "", ""
+}
+
+// withoutDialect returns what to write instead of a dialect.
+func withoutDialect(value string) string {
 	forms := map[string]string{
 		"hyphen":      `^(?P<version>v?[0-9.]+)(-(?P<rev>[0-9]+)(\.(?P<build>[0-9.]+))?)?$`,
 		"hyphen-dash": `^(?P<version>v?[0-9.]+)(-(?P<rev>[0-9]+)(-(?P<build>[0-9.]+))?)?$`,

@@ -89,9 +89,9 @@ func (w *walker) section(path string, in *yaml.Node, dst reflect.Value, shown *y
 	keys := fields(dst.Type())
 	w.pairs(path, in, func(name, value *yaml.Node) {
 		f, known := find(keys, name.Value)
-		switch instead := retired(join(path, name.Value), value.Value); {
-		case instead != "":
-			w.report(name.Line, "", "%q was removed, %s", join(path, name.Value), instead)
+		switch gone, instead := retired(join(path, name.Value), value.Value); {
+		case gone != "":
+			w.report(name.Line, "", "%q was removed, %s", gone, instead)
 		case !known:
 			w.report(name.Line, "", "unknown key %q, %s", join(path, name.Value), suggest(path, name.Value, keys))
 		case value.Tag == "!!null" && f.shape() != yaml.ScalarNode:

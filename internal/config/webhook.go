@@ -13,11 +13,8 @@ import (
 
 // check checks the keys of a webhook together.
 func (h Webhook) check() error {
-	switch {
-	case (h.URL == "") == (h.URLFile == ""):
+	if (h.URL == "") == (h.URLFile == "") {
 		return errors.New("want either url or urlFile")
-	case h.Format == WebhookMatrix && h.TokenFile == "":
-		return errors.New("format matrix needs tokenFile")
 	}
 	return nil
 }
@@ -34,11 +31,10 @@ func publicURL(text string) error {
 	return nil
 }
 
-// mayBeToken reports whether a part of a path may be a token: long, with letters and digits. Matrix's room names begin
-// with an exclamation mark.
+// mayBeToken reports whether a part of a path may be a token: long, with letters and digits.
 func mayBeToken(part string) bool {
 	const shortest = 16
-	return len(part) >= shortest && part[0] != '!' && strings.ContainsFunc(part, unicode.IsDigit) &&
+	return len(part) >= shortest && strings.ContainsFunc(part, unicode.IsDigit) &&
 		strings.ContainsFunc(part, unicode.IsLetter)
 }
 

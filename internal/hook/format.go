@@ -5,8 +5,6 @@ package hook
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -18,10 +16,8 @@ type Format string
 
 // The formats.
 const (
-	FormatEvent  Format = "event"  // the Change
-	FormatText   Format = "text"   // {"text": "..."}
-	FormatTeams  Format = "teams"  // an Adaptive Card in a message
-	FormatMatrix Format = "matrix" // m.room.message of the client-server API
+	FormatEvent Format = "event" // the Change
+	FormatText  Format = "text"  // {"text": "..."}
 )
 
 // body returns the body of a request.
@@ -31,10 +27,6 @@ func (f Format) body(c Change) ([]byte, error) {
 	case FormatEvent:
 	case FormatText:
 		body = map[string]any{"text": c.text()}
-	case FormatTeams:
-		body = card(c.text())
-	case FormatMatrix:
-		body = map[string]any{"msgtype": "m.notice", "body": c.text()}
 	default:
 		return nil, fmt.Errorf("%w: format %q", errRefused, string(f))
 	}
@@ -43,29 +35,6 @@ func (f Format) body(c Change) ([]byte, error) {
 		err = fmt.Errorf("%w: %d bytes, at most %d", outside.ErrTooLarge, len(data), maxBody)
 	}
 	return data, err
-}
-
-// request returns how to send a body. Matrix requires an id in the path, by which it drops duplicate messages.
-func (f Format) request(at *url.URL, id string) (method string, to *url.URL) {
-	if f == FormatMatrix {
-		return http.MethodPut, at.JoinPath(id)
-	}
-	return http.MethodPost, at
-}
-
-// card returns a Teams message (https://adaptivecards.io/explorer/TextBlock.html). Each line is a block.
-func card(text string) any {
-	blocks := []any{}
-	for line := range strings.SplitSeq(text, "\n") {
-		blocks = append(blocks, map[string]any{"type": "TextBlock", "text": line, "wrap": true})
-	}
-	return map[string]any{"type": "message", "attachments": []any{map[string]any{
-		"contentType": "application/vnd.microsoft.card.adaptive",
-		"content": map[string]any{
-			"$schema": "http://adaptivecards.io/schemas/adaptive-card.json", "type": "AdaptiveCard", "version": "1.4",
-			"body": blocks,
-		},
-	}}}
 }
 
 const (

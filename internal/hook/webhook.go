@@ -5,7 +5,6 @@ package hook
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -78,9 +77,8 @@ func (h Webhook) attempts(ctx context.Context, at *url.URL, c Change) error {
 	if pauses == nil {
 		pauses = []time.Duration{2 * time.Second, 10 * time.Second}
 	}
-	id := rand.Text() // the same for each attempt
 	for n := 0; ; n++ {
-		if err = h.post(ctx, at, id, body); err == nil || errors.Is(err, errRefused) || n == len(pauses) {
+		if err = h.post(ctx, at, body); err == nil || errors.Is(err, errRefused) || n == len(pauses) {
 			return err
 		}
 		wait := pauses[n]
@@ -100,14 +98,13 @@ func (h Webhook) attempts(ctx context.Context, at *url.URL, c Change) error {
 }
 
 // post makes one attempt.
-func (h Webhook) post(ctx context.Context, at *url.URL, id string, body []byte) error {
+func (h Webhook) post(ctx context.Context, at *url.URL, body []byte) error {
 	transport, err := h.transport()
 	if err != nil {
 		return err
 	}
 	defer transport.CloseIdleConnections()
-	method, to := h.Format.request(at, id)
-	req, err := http.NewRequestWithContext(ctx, method, to.String(), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, at.String(), bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

@@ -118,46 +118,15 @@ func TestWebhookGetsTheChange(t *testing.T) {
 	assert.Equal(t, velumIsStaged(), c)
 }
 
-// Each chat receives its own document format, with the same words.
-func TestWebhookFormats(t *testing.T) {
+// A chat receives a text.
+func TestWebhookForChats(t *testing.T) {
 	t.Parallel()
-	const text = "node-1: staged (was current)\nstaged: registry.suse.com/caasp/v4/velum 1 to 2 (rebuild) in velum.yaml"
-	quoted := strings.ReplaceAll(text, "\n", `\n`)
-	first, second, _ := strings.Cut(text, "\n")
-	for format, want := range map[Format]string{
-		FormatText:   `{"text":"` + quoted + `"}`,
-		FormatMatrix: `{"body":"` + quoted + `","msgtype":"m.notice"}`,
-		FormatTeams: `{"type":"message","attachments":[{"contentType":"application/vnd.microsoft.card.adaptive","content":{
-			"$schema":"http://adaptivecards.io/schemas/adaptive-card.json","type":"AdaptiveCard","version":"1.4","body":[
-			{"type":"TextBlock","text":"` + first + `","wrap":true},{"type":"TextBlock","text":"` + second + `","wrap":true}]}}]}`,
-	} {
-		s := serve(t, accepts)
-		h := s.webhook(t)
-		h.Format = format
-		require.NoError(t, h.Send(t.Context(), velumIsStaged()))
-		assert.JSONEq(t, want, s.requests()[0].body)
-	}
-}
-
-// Matrix drops a message with a known id: attempts of one message share an id, and messages have different ones.
-func TestMatrixGetsAnIDForEachMessage(t *testing.T) {
-	t.Parallel()
-	answers := []int{500, 200, 200}
-	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(answers[0])
-		answers = answers[1:]
-	})
+	s := serve(t, accepts)
 	h := s.webhook(t)
-	h.Format = FormatMatrix
-	for range 2 {
-		require.NoError(t, h.Send(t.Context(), velumIsStaged()))
-	}
-	got := s.requests()
-	require.Len(t, got, 3)
-	assert.Equal(t, http.MethodPut, got[0].method)
-	assert.Regexp(t, "^/services/"+token+"/[A-Z0-9]{26}$", got[0].path)
-	assert.Equal(t, got[0].path, got[1].path)
-	assert.NotEqual(t, got[1].path, got[2].path)
+	h.Format = FormatText
+	require.NoError(t, h.Send(t.Context(), velumIsStaged()))
+	assert.JSONEq(t, `{"text": "node-1: staged (was current)\nstaged: registry.suse.com/caasp/v4/velum 1 to 2 (rebuild) in velum.yaml"}`,
+		s.requests()[0].body)
 }
 
 // A reason is text from a registry or a container. It must not notify people or create links.
