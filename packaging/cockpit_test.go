@@ -13,30 +13,6 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// What the page in Cockpit has of others is named in its package, at the version that lies in the checkout.
-func TestThePageNamesWhatItBundles(t *testing.T) {
-	t.Parallel()
-	spec, vendored := text(t, "image-update-agent.spec"), text(t, "../cockpit/vendor/README.md")
-	preact := match(t, `(?m)^Provides: +bundled\(npm\(preact\)\) = (\S+)$`, spec)
-	assert.Equal(t, match(t, `\| preact, .* \| (\S+) \| \[MIT\]`, vendored), preact)
-	patternfly := match(t, `(?m)^Provides: +bundled\(npm\(@patternfly/patternfly\)\) = (\S+)$`, spec)
-	assert.Equal(t, match(t, `\| @patternfly/patternfly, .* \| (\S+) \| \[MIT\]`, vendored), patternfly)
-	assert.Equal(t, match(t, `PatternFly (\S+), https:`, text(t, "../cockpit/patternfly.css")), patternfly)
-	assert.Equal(t, match(t, `(?m)^patternfly_version=(\S+)$`, text(t, "../tools/setup")), patternfly)
-	for _, name := range []string{"preact", "patternfly"} {
-		assert.Equal(t, []string{"MIT"}, licencesIn(text(t, "../cockpit/vendor/"+name+".LICENSE")))
-	}
-}
-
-// Cockpit finds the page by the directory's name, and software centres by the metainfo's.
-func TestThePageIsCalledTheSameEverywhere(t *testing.T) {
-	t.Parallel()
-	name := match(t, `(?m)^  "name": "([^"]+)",$`, text(t, "../cockpit/manifest.json"))
-	assert.Contains(t, text(t, "../Makefile"), "/cockpit/"+name+"/")
-	assert.Contains(t, text(t, "image-update-agent.spec"), "%{_datadir}/cockpit/"+name+"\n")
-	assert.Contains(t, text(t, "cockpit/org.opensuse.image_update_agent.metainfo.xml"), `<launchable type="cockpit-manifest">`+name+"<")
-}
-
 // What a hold means and what ends it comes with the status, so that a new hold needs nothing on the page.
 func TestThePageKnowsNoHoldByName(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ package registry
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,6 +38,9 @@ func TestConfigPathOfSeveralDirectories(t *testing.T) {
 		"2 with the client's pull":    {node.Containerd2, plugin2, "use_local_image_pull = true\n", list, ""},
 		"2 with a limit of downloads": {node.Containerd2, plugin2, "max_concurrent_downloads = 5\n", list, ""},
 	} {
+		if !slices.Contains(node.Containerds(), c.version) {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := node.Start(t, node.Options{
