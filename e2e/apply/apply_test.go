@@ -37,7 +37,7 @@ func TestApply(t *testing.T) {
 
 	moved := story.Rel(n, "demo/velum", "4.0.0-rev1-build1.3")
 	story.Held(t, n, "has moved to "+moved)
-	assert.Contains(t, n.CRI().Tags(), n.Registry.Ref("demo/velum:4.0.0-rev1-build1.3"), "it is staged, and waits for an approval of its own")
+	n.CRI().AwaitTag(n.Registry.Ref("demo/velum:4.0.0-rev1-build1.3"), true) // it is staged, and waits for an approval of its own
 	before := story.Look(t, n, story.GrainFile)
 	assert.Equal(t, id, story.Container(t, n), "nothing was stopped")
 
@@ -68,7 +68,7 @@ func TestApply(t *testing.T) {
 	assert.Contains(t, now, moved)
 	assert.Subset(t, now, first, "the digest that ran before")
 	assert.Len(t, now, 2, "and what was passed over is not")
-	assert.Contains(t, n.CRI().Tags(), n.Registry.Ref("demo/velum:4.0.0-rev1-build1.1"))
+	n.CRI().AwaitTag(n.Registry.Ref("demo/velum:4.0.0-rev1-build1.1"), true)
 	story.Apply(t, n, 3)
 	assert.Equal(t, 0, daemon.Stop().Code)
 }

@@ -54,7 +54,7 @@ func TestImagesOfTheConfiguration(t *testing.T) {
 	assert.True(t, tool.Staged)
 	images, _ := story.Stored(t, n)
 	assert.Contains(t, images[n.Registry.Ref("demo/tool:1.0.0-rev1-build1.1")], digest)
-	assert.Contains(t, n.CRI().Tags(), n.Registry.Ref("demo/tool:1.0.0-rev1-build1.1"))
+	n.CRI().AwaitTag(n.Registry.Ref("demo/tool:1.0.0-rev1-build1.1"), true)
 }
 
 // An image that no longer exists prevents offers for its whole pod, and for no other.

@@ -41,7 +41,7 @@ func TestOldReleasesArePruned(t *testing.T) {
 	removeDead(t, n)
 	story.Check(t, n)
 	assert.Empty(t, namesOf(t, n, first))
-	assert.NotContains(t, n.CRI().Tags(), n.Registry.Ref("demo/velum:4.0.0-rev1-build1.1"))
+	n.CRI().AwaitTag(n.Registry.Ref("demo/velum:4.0.0-rev1-build1.1"), false)
 	blobs := blobsOf(t, n)
 	assert.NotContains(t, blobs, first)
 	assert.Contains(t, blobs, digest.Digest(second))

@@ -100,6 +100,18 @@ func (c *CRI) Tags() []string {
 	return tags
 }
 
+// AwaitTag waits until CRI lists an image name, or no longer lists it: it learns of what others pull and remove by
+// containerd's events.
+func (c *CRI) AwaitTag(name string, listed bool) {
+	c.node.tb.Helper()
+	Eventually(c.node.tb, "cri's list", Patience, func() error {
+		if tags := c.Tags(); slices.Contains(tags, name) != listed {
+			return fmt.Errorf("want %s listed %t: %v", name, listed, tags)
+		}
+		return nil
+	})
+}
+
 // Pull pulls an image as kubelet does and returns CRI's image reference.
 func (c *CRI) Pull(image string) (string, error) {
 	answer, err := c.Images.PullImage(c.node.tb.Context(), &cri.PullImageRequest{Image: &cri.ImageSpec{Image: image}})
