@@ -382,7 +382,7 @@ func TestInvalidLists(t *testing.T) {
 		"a list of objects": {`{"tags":[{"name":"t0"}]}`, "no tag list"},
 		"torn JSON":         {`{"tags":["t0"`, "unexpected EOF"},
 		"a page":            {`<html></html>`, "answers with a web page"},
-		"no JSON":           {`tags: [t0]`, "invalid character 't'"},
+		"no JSON":           {`tags: [t0]`, "invalid character 'a'"},
 	}
 	for title, a := range answers {
 		t.Run(title, func(t *testing.T) {
