@@ -42,34 +42,6 @@ func TestImportsOfContainerd(t *testing.T) {
 	}
 }
 
-// The version determines the names of the plugins, and 2.x migrates an older one.
-func TestVersionsOfContainerdsConfiguration(t *testing.T) {
-	t.Parallel()
-	const (
-		v1 = "[plugins.cri.registry]\nconfig_path = '/v1'\n"
-		v2 = "[plugins.'io.containerd.grpc.v1.cri'.registry]\nconfig_path = '/v2'\n"
-		v3 = "[plugins.'io.containerd.cri.v1.images'.registry]\nconfig_path = '/v3'\n"
-	)
-	for text, want := range map[string][2]string{ // as read by 2.x, and by 1.x
-		v1:                        {"/v1", "/v1"},
-		v2:                        {"/v2", ""},
-		v3:                        {"/v3", ""},
-		"version = 1\n" + v1:      {"/v1", "/v1"},
-		"version = 1\n" + v2:      {"/v2", ""},
-		"version = 2\n" + v1:      {"", ""},
-		"version = 2\n" + v2:      {"/v2", "/v2"},
-		"version = 2\n" + v3:      {"/v3", ""},
-		"version = 3\n" + v2:      {"/v2", "/v2"}, // 1.x rejects it: the value for 2.x counts
-		"version = 3\n" + v3:      {"/v3", "/v3"},
-		"version = 4\n" + v2:      {"", ""},
-		"version = 4\n" + v3:      {"/v3", "/v3"},
-		"version = 2\n" + v3 + v2: {"/v2", "/v2"},
-	} {
-		own := readCertsD(platform.Detect(tree(t, map[string]string{containerdFile: text})), false)
-		assert.Equal(t, want, [2]string{own.Path("v2.4.2"), own.Path("1.7.24")}, text)
-	}
-}
-
 // From the table containerd of 1.x, 2.x uses the settings of pulls only if it has runtimes.
 func TestSettingsThatMakeContainerdPullByItsClient(t *testing.T) {
 	t.Parallel()

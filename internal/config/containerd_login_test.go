@@ -62,49 +62,6 @@ func TestLoginsOfContainerd(t *testing.T) {
 	}
 }
 
-// The file's version determines the name of the plugin.
-func TestLoginsOfEveryVersionOfContainerdsConfiguration(t *testing.T) {
-	t.Parallel()
-	for head, plugin := range map[string]string{"": "cri", "version = 2\n": "'io.containerd.grpc.v1.cri'"} {
-		p := platform.Detect(tree(t, kubeadms(map[string]string{
-			"/etc/containerd/config.toml": head + "imports = ['/etc/containerd/more.toml']\n",
-			"/etc/containerd/more.toml":   head + "[plugins." + plugin + ".registry.configs.'a'.auth]\nusername = 'u'\npassword = 'p'\n",
-		})))
-		user, secret, err := ContainerdLogin(p, "a", newest)
-		require.NoError(t, err)
-		assert.Equal(t, "u p", user+" "+secret, head)
-	}
-}
-
-// containerd's CRI plugin puts auths into configs when it starts.
-func TestLoginsOfEndpoints(t *testing.T) {
-	t.Parallel()
-	const registry = "[plugins.cri.registry."
-	p := platform.Detect(tree(t, kubeadms(map[string]string{
-		"/etc/containerd/config.toml": "" +
-			registry + "auths.'https://url.example/v1/']\nusername = 'url'\n" +
-			registry + "auths.'https://port.example:5000']\nauth = 'dTpw'\n" +
-			registry + "auths.'host.example']\nidentitytoken = 't'\n" +
-			registry + "auths.'https://user@user.example']\nusername = 'user'\n" +
-			registry + "auths.'//noscheme.example']\nusername = 'u'\n" +
-			registry + "auths.'noport.example:5000']\nusername = 'u'\n" +
-			registry + "auths.'%zz']\nusername = 'u'\n" +
-			registry + "auths.'https://both.example']\nusername = 'auths'\n" +
-			registry + "configs.'both.example'.auth]\nusername = 'configs'\npassword = 'p'\n" +
-			registry + "auths.'https://empty.example']\n" +
-			registry + "configs.'empty.example'.auth]\nusername = 'configs'\n",
-	})))
-	for host, want := range map[string][2]string{
-		"url.example": {"url", ""}, "port.example:5000": {"u", "p"}, "host.example": {"", "t"}, "user.example": {"user", ""},
-		"noscheme.example": {}, "noport.example:5000": {}, "%zz": {}, "both.example": {"auths", ""}, "empty.example": {},
-		"Url.example": {}, "port.example": {},
-	} {
-		user, secret, err := ContainerdLogin(p, host, newest)
-		require.NoError(t, err, host)
-		assert.Equal(t, want, [2]string{user, secret}, host)
-	}
-}
-
 // containerd 2.x merges the files of its configuration, and ignores the case of keys. In 1.x, a later file replaces the
 // table of a plugin, and a key is in lower or upper case.
 func TestLoginsOfEachContainerd(t *testing.T) {

@@ -3,8 +3,6 @@
 package hosts
 
 import (
-	"encoding/base64"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,66 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-// TestKeyringIsReadAsByKubelet has the results of k8s.io/kubernetes v1.34.4, pkg/credentialprovider: Add,
-// URLsMatch and Lookup of keyring.go.
-func TestKeyringIsReadAsByKubelet(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		key, host, repository string
-		want                  bool
-	}{
-		{"registry.example.com", "registry.example.com", "team/app", true},
-		{"https://registry.example.com", "registry.example.com", "team/app", true},
-		{"http://registry.example.com/v1/", "registry.example.com", "team/app", true},
-		{"https://registry.example.com/v2/team", "registry.example.com", "team/app", true},
-		{"*.example.com", "registry.example.com", "team/app", true},
-		{"*.example.com", "a.registry.example.com", "team/app", false},
-		{"*.example.com", "example.com", "team/app", false},
-		{"reg*.example.com", "registry.example.com", "team/app", true},
-		{"registry.*.com", "registry.example.com", "team/app", true},
-		{"*.*.com", "registry.example.com", "team/app", true},
-		{"*.com", "registry.example.com", "team/app", false},
-		{"*", "localhost", "app", true},
-		{"*.example.com:5000", "registry.example.com:5000", "team/app", true},
-		{"*.example.com", "registry.example.com:5000", "team/app", false},
-		{"registry.example.com:443", "registry.example.com", "team/app", false},
-		{"registry.example.com/team", "registry.example.com", "team/app", true},
-		{"registry.example.com/te", "registry.example.com", "team/app", true},
-		{"registry.example.com/other", "registry.example.com", "team/app", false},
-		{"registry.example.com/team/", "registry.example.com", "team/app", true},
-		{"*.example.com/team/app", "registry.example.com", "team/app", true},
-		{"registry.example.com/*", "registry.example.com", "team/app", false},
-		{"https://index.docker.io/v1/", "registry-1.docker.io", "library/busybox", true},
-		{"docker.io", "docker.io", "library/busybox", true},
-		{"index.docker.io/library", "docker.io", "library/busybox", false},
-		{"regi[stry.example.com", "registry.example.com", "team/app", false},
-		{"%zz", "registry.example.com", "team/app", false},
-	} {
-		k, err := parseConfigJSON(fmt.Appendf(nil, `{"auths": {%q: {"username": "u", "password": "p"}}}`, c.key))
-		require.NoError(t, err, c.key)
-		assert.Equal(t, c.want, k.find(c.host, c.repository) == Login{User: "u", Secret: "p"}, "%s for %s/%s", c.key, c.host, c.repository)
-	}
-}
-
-func TestKeyringTakesTheLongestPath(t *testing.T) {
-	t.Parallel()
-	k, err := parseConfigJSON([]byte(`{"auths": {
-		"registry.example.com": {"username": "host", "password": "p"},
-		"registry.example.com/team": {"username": "team", "password": "p"},
-		"*.example.com": {"username": "glob", "password": "p"},
-		"index.docker.io": {"username": "hub", "password": "p"},
-		"docker.io/library": {"username": "library", "password": "p"}
-	}}`))
-	require.NoError(t, err)
-	for image, want := range map[string]string{
-		"registry.example.com/team/app": "team", "registry.example.com/app": "host", "other.example.com/team/app": "glob",
-		"docker.io/library/nginx": "library", "docker.io/team/app": "hub", "quay.io/team/app": "",
-	} {
-		host, repository, _ := strings.Cut(image, "/")
-		assert.Equal(t, want, k.find(host, repository).User, image)
-	}
-}
 
 // kubelet uses only the first readable file; if one entry cannot be decoded, it uses nothing of the file
 // (k8s.io/kubernetes v1.34.4, ReadDockerConfigFile; e2e/neighbours compares many more).
@@ -121,23 +59,6 @@ func TestKubeletUsesOneFile(t *testing.T) {
 			}
 			assert.Equal(t, c.want, strings.Join(with, " "))
 		})
-	}
-}
-
-func TestAuthIsReadWithAndWithoutPadding(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{"u:p", "us:p", "use:p", "user:p:q"} {
-		for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding} {
-			for _, around := range []string{"%s", " %s\n"} {
-				login, err := decodeAuth(fmt.Sprintf(around, encoding.EncodeToString([]byte(text))))
-				require.NoError(t, err, text)
-				assert.Equal(t, text, login.User+":"+login.Secret)
-			}
-		}
-	}
-	for _, bad := range []string{"", "=", "!!", "bm8gY29sb24=", base64.StdEncoding.EncodeToString([]byte("a:"))} {
-		_, err := decodeAuth(bad)
-		assert.ErrorIs(t, err, errNoAuth, bad)
 	}
 }
 
