@@ -26,9 +26,6 @@ const images20 = 20
 // atRest returns the time after which the daemon has returned its heap: a minute after its last cycle.
 func atRest() time.Duration { return 65 * time.Second }
 
-// pipeSize is Linux's capacity of a pipe, pipe(7).
-const pipeSize = 64 << 10
-
 // twenty publishes twenty images and a template for each.
 func twenty(tb testing.TB, n *node.Node) (refs []string) {
 	tb.Helper()

@@ -21,8 +21,6 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-const renders = "image-update-agent-render.service"
-
 // BenchmarkHostIdle measures the installed service, as the package sets it up, while nothing happens: CPU time and
 // wakeups, and the memory of a node with twenty images whose pods run. BENCH_IDLE is the duration (10m, in which it
 // observes the node once).

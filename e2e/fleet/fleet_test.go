@@ -10,9 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// docs is the directory of the page that shows the figures.
-const docs = "../../docs/dev"
-
 // Each node of a rollout is staged, then runs the release or has failed.
 func TestWhereTheNodesStand(t *testing.T) {
 	t.Parallel()

@@ -125,5 +125,3 @@ func (w Wave) Standing(begun []Begun, at time.Duration, failed ...string) Standi
 
 // failedNodes fail in the figure.
 func failedNodes() []string { return []string{nodeID(17), nodeID(4711)} }
-
-const waveBin = 30 * time.Minute

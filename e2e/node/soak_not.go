@@ -4,5 +4,5 @@
 
 package node
 
-// Soak tells that each test runs on every version, and at every point. It is false in `make test`, which has one of each.
+// Soak tells that each test runs on every version, and at every point. `make test` has one of each.
 const Soak = false
