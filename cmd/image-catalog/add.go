@@ -62,7 +62,8 @@ Exit status: 0 published, 3 the channel lists all of it already.`,
 			if err != nil {
 				return err
 			}
-			return a.change(cmd.Context(), p, args[0], publish.Ask(ops.Want{Do: catalog.ActionAdd, Changes: changes}), publish.How{})
+			add := publish.Ask(ops.Want{Do: catalog.ActionAdd, Changes: changes})
+			return a.change(cmd.Context(), p, args[0], add, publish.How{})
 		},
 	}
 	cmd.Flags().StringVar(&batch, "batch", "", "also add the images of this file; - is the standard input")

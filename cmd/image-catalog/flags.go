@@ -58,7 +58,8 @@ func (f *flags) define(cmd *cobra.Command) {
 	global.StringVar(&f.catalog, "catalog", "", "repository of the catalog (default: the variable IMAGE_CATALOG)")
 	global.StringVar(&f.name, "name", "", "repository under which nodes know the catalog (default: the same)")
 	global.BoolVar(&f.plainHTTP, "plain-http", false, "use http if a registry does not answer with https")
-	global.StringArrayVar(&f.trust, "trust", nil, "accept only what this public key signed: FILE (PEM), or CHANNEL=FILE for one channel (repeatable)")
+	global.StringArrayVar(&f.trust, "trust", nil,
+		"accept only what this public key signed: FILE (PEM), or CHANNEL=FILE for one channel (repeatable)")
 	global.IntVar(&f.require, "require", 0, "accept only what this many of a channel's keys signed (default: one)")
 	global.StringVar(&f.state, "state", "",
 		"remember the highest version of each channel in this file, and refuse a lower one")

@@ -368,7 +368,7 @@ func TestOpManifests(t *testing.T) {
 		op, signatures, err := catalog.ReadOpManifest(data)
 		require.NoError(t, err)
 		assert.JSONEq(t, `{"op":1}`, string(op))
-		assert.Equal(t, len(want), len(signatures))
+		assert.Len(t, signatures, len(want))
 		assert.Subset(t, signatures, want)
 	}
 	data, _, err := manifest().Encode()

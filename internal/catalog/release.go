@@ -139,7 +139,9 @@ type Withdrawal struct {
 }
 
 // fields are the names of the fields of Release.
-var fields = []string{"tag", "digest", "created", "set", "members", "rollout", "withdrawn", "critical", "op", "turn", "again"}
+var fields = []string{
+	"tag", "digest", "created", "set", "members", "rollout", "withdrawn", "critical", "op", "turn", "again",
+}
 
 // plain is a Release without methods.
 type plain Release

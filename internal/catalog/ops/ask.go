@@ -4,6 +4,7 @@ package ops
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -91,6 +92,7 @@ type asking struct {
 	state   State
 	changes []catalog.Change
 	sets    map[string]map[string]bool // the members of the sets of changes
+	last    map[string][]string        // the members that were taken last: releases of a set share the list
 	left    []Note                     // changes with nothing to do
 }
 
@@ -114,7 +116,8 @@ func take(s State, channel string, w Want, c catalog.Change) (left string, err e
 	return "", nil
 }
 
-// WithdrawnFrom says that a channel has withdrawn a release, under any tag, or another one under its tag; "": it has not.
+// WithdrawnFrom says that a channel has withdrawn a release, under any tag, or another one under its tag; "": it has
+// not.
 func WithdrawnFrom(channel string, page catalog.Page, r catalog.Release) string {
 	is := WithdrawnAs(page, r.Tag, r.Digest)
 	if is == nil {
@@ -152,28 +155,20 @@ func (a *asking) gatherSets(former map[string][]string) {
 	if a.do == catalog.ActionWithdraw {
 		return
 	}
-	last := map[string][]string{} // releases of a set share the list of its members
-	take := func(image string, r catalog.Release) {
-		set := a.sets[r.Set]
-		set[catalog.Member(image, r.Tag)] = true
-		if isShared(last[r.Set], r.Members) {
-			return
-		}
-		for _, member := range r.Members {
-			set[member] = true
-		}
-		last[r.Set] = r.Members
-	}
+	a.last, former = map[string][]string{}, maps.Clone(former)
 	for _, c := range a.changes {
-		if set := c.Release.Set; set != "" && (a.do == catalog.ActionAdd || len(c.Release.Members) > 0) {
-			if a.sets[set] == nil {
-				a.sets[set] = map[string]bool{}
-				for _, member := range former[set] {
-					a.sets[set][member] = true
-				}
-			}
-			take(c.Image, c.Release)
+		set := c.Release.Set
+		if set == "" || a.do != catalog.ActionAdd && len(c.Release.Members) == 0 {
+			continue
 		}
+		if a.sets[set] == nil {
+			a.sets[set] = map[string]bool{}
+		}
+		for _, member := range former[set] {
+			a.sets[set][member] = true
+		}
+		delete(former, set)
+		a.takeMember(c.Image, c.Release)
 	}
 	if a.do != catalog.ActionAdd || len(a.sets) == 0 {
 		return
@@ -181,10 +176,23 @@ func (a *asking) gatherSets(former map[string][]string) {
 	for image, page := range a.state.Pages {
 		for _, r := range page.Releases {
 			if a.sets[r.Set] != nil {
-				take(image, r)
+				a.takeMember(image, r)
 			}
 		}
 	}
+}
+
+// takeMember adds a release to its set, and the members that it names.
+func (a *asking) takeMember(image string, r catalog.Release) {
+	set := a.sets[r.Set]
+	set[catalog.Member(image, r.Tag)] = true
+	if isShared(a.last[r.Set], r.Members) {
+		return
+	}
+	for _, member := range r.Members {
+		set[member] = true
+	}
+	a.last[r.Set] = r.Members
 }
 
 // isShared reports whether two lists are one.

@@ -32,9 +32,10 @@ func (s State) IsMerged(op string) bool {
 
 // Fold returns the state with ops of a channel folded in. The ops may come in any order, in any number of calls, and
 // repeatedly. Promote, withdraw, refresh and freeze go by the later op, and a withdrawal is taken back only by a later
-// op with Again. Of two adds of a release in different sets, the set that sorts first stays, and any set before none; of
-// adds in one set, the members come together. A digest that is listed under a long tag is never replaced: of two, the one
-// that was folded first stays. A release that a page has dropped (see catalog.Kept) loses its set, rollout and withdrawal.
+// op with Again. Of two adds of a release in different sets, the set that sorts first stays, and any set before none;
+// of adds in one set, the members come together. A digest that is listed under a long tag is never replaced: of two,
+// the one that was folded first stays. A release that a page has dropped (see catalog.Kept) loses its set, rollout and
+// withdrawal.
 func Fold(s State, folded ...catalog.Op) (State, []Outcome) {
 	out := s
 	out.Pages, out.Merged = maps.Clone(s.Pages), slices.Clone(s.Merged)

@@ -73,6 +73,8 @@ type change struct {
 	base    *base
 	first   *View           // as the channel was
 	own     map[string]bool // ops that were stored, by tag
+	// outcomes are those of the first draft: the next ones are of what another publisher has changed meanwhile.
+	outcomes []Outcome
 }
 
 func (c *change) run(ctx context.Context) (got Result, err error) {
@@ -83,41 +85,46 @@ func (c *change) run(ctx context.Context) (got Result, err error) {
 		return Result{}, err
 	}
 	for attempt := 1; ; attempt++ {
-		v, err := c.view(ctx)
-		if err != nil {
-			return Result{}, err
+		got, again, err := c.ask(ctx, attempt == 1)
+		if !again || attempt == asks {
+			return got, err
 		}
-		if c.first == nil {
-			c.first = v
-		}
-		if c.how.New && v.Digest != "" && attempt == 1 {
-			return Result{}, refuse(KindExists, c.channel, "the channel exists already, at version %d", v.Version.Version)
-		}
-		d, err := c.do(ctx, v)
-		if err != nil {
-			return Result{}, err
-		}
-		own, err := c.sealed(ctx, v, d)
-		switch {
-		case err != nil:
-			return Result{}, err
-		case c.how.Out != "" || c.how.DryRun:
-			return c.plan(ctx, v, own, d.Outcomes)
-		}
-		last, losses, err := c.store(ctx, v, own)
-		if err != nil {
-			return Result{}, err
-		}
-		if attempt == 1 {
-			got.Outcomes = d.Outcomes
-		}
-		again := slices.ContainsFunc(losses, func(l ops.Loss) bool { return !l.Final })
-		if again && attempt < asks {
-			continue
-		}
-		got, err = c.result(ctx, last, got.Outcomes, losses)
-		return got, err
 	}
+}
+
+// ask asks for the change once; again: another publisher has asked for something else at the same time.
+func (c *change) ask(ctx context.Context, isFirst bool) (got Result, again bool, err error) {
+	v, err := c.view(ctx)
+	if err != nil {
+		return Result{}, false, err
+	}
+	if isFirst {
+		if c.first = v; c.how.New && v.Digest != "" {
+			return got, false, refuse(KindExists, c.channel, "the channel exists already, at version %d", v.Version.Version)
+		}
+	}
+	d, err := c.do(ctx, v)
+	if err != nil {
+		return Result{}, false, err
+	}
+	if isFirst {
+		c.outcomes = d.Outcomes
+	}
+	own, err := c.sealed(ctx, v, d)
+	if err != nil {
+		return Result{}, false, err
+	}
+	if c.how.Out != "" || c.how.DryRun {
+		got, err = c.plan(ctx, v, own)
+		return got, false, err
+	}
+	last, losses, err := c.store(ctx, v, own)
+	if err != nil {
+		return Result{}, false, err
+	}
+	got, err = c.result(ctx, last, losses)
+	again = slices.ContainsFunc(losses, func(l ops.Loss) bool { return !l.Final })
+	return got, again, err
 }
 
 // view reads the channel. It begins again if another publisher publishes meanwhile.
@@ -163,7 +170,7 @@ func (c *change) sealed(ctx context.Context, v *View, d Draft) ([]catalog.Op, er
 }
 
 // plan returns the version that would come, or writes it into a directory.
-func (c *change) plan(ctx context.Context, v *View, own []catalog.Op, outcomes []Outcome) (Result, error) {
+func (c *change) plan(ctx context.Context, v *View, own []catalog.Op) (Result, error) {
 	d, err := c.p.draft(ctx, v, own...)
 	if err != nil {
 		return Result{}, err
@@ -171,7 +178,7 @@ func (c *change) plan(ctx context.Context, v *View, own []catalog.Op, outcomes [
 	for _, op := range own {
 		c.own[op.Tag] = true
 	}
-	got := Result{Channel: c.channel, Outcomes: outcomes, Waiting: v.Waiting, Others: othersOf(d.entries, c.own)}
+	got := Result{Channel: c.channel, Outcomes: c.outcomes, Waiting: v.Waiting, Others: othersOf(d.entries, c.own)}
 	if d.isEmpty() {
 		return got.at(v.Version), nil
 	}
@@ -184,13 +191,13 @@ func (c *change) plan(ctx context.Context, v *View, own []catalog.Op, outcomes [
 	return got.whole(), err
 }
 
-// store stores ops, and publishes until the channel has them and all that waited before. It returns the channel as it is
-// then, and what of the ops does not hold in it.
+// store stores ops, and publishes until the channel has them and all that waited before. It returns the channel as it
+// is then, and what of the ops does not hold in it.
 func (c *change) store(ctx context.Context, v *View, own []catalog.Op) (*View, []ops.Loss, error) {
 	if err := c.p.checkMayWrite(ctx, v); err != nil {
 		return nil, nil, err
 	}
-	if err := c.p.checkClock(ctx); err != nil {
+	if err := c.p.checkClock(); err != nil {
 		return nil, nil, err
 	}
 	if v.Digest == "" && v.head == "" {
@@ -340,66 +347,90 @@ func (c *change) has(ctx context.Context, own []catalog.Op) bool {
 	return err == nil && len(lost) == 0
 }
 
+// merging is the state of merge.
+type merging struct {
+	*change
+
+	own        []catalog.Op
+	mine, must map[string]bool // tags of ops: the own ones, and those that must come into the channel
+	begun      bool            // the next list says which must
+	// tries and wrote are how often a version was published, and how often with success, and patience how often another
+	// publisher was waited for.
+	tries, wrote, patience int
+	raced                  error // the last one
+}
+
 // merge publishes versions until the channel has its own ops, and all that waited before, and returns the channel.
 //
-// What it publishes may replace what another publisher has published a moment before. So after it has published, it reads
-// the list of ops once more: all that are in it must come into the channel, too. Ops that appear later are safe, as
-// nothing is published after them here. Those of others it leaves to their publishers for a while: eight that fold each
-// other's ops would never end.
+// What it publishes may replace what another publisher has published a moment before. So after it has published, it
+// reads the list of ops once more: all that are in it must come into the channel, too. Ops that appear later are safe,
+// as nothing is published after them here. Those of others it leaves to their publishers for a while: eight that fold
+// each other's ops would never end.
 func (c *change) merge(ctx context.Context, own []catalog.Op) (*View, error) {
-	mine, must := map[string]bool{}, map[string]bool{}
+	m := merging{change: c, own: own, mine: map[string]bool{}, begun: true, patience: 1}
 	for _, op := range own {
-		mine[op.Tag] = true
+		m.mine[op.Tag] = true
 	}
-	begun, tries, wrote, lastErr := true, 0, 0, error(nil) // begun: the next list says what must come into the channel
-	for patience := 1; tries < rounds; {
+	for m.tries < rounds {
 		v, err := c.view(ctx)
+		if err == nil {
+			err = c.checkFrozen(ctx, v, own)
+		}
 		if err != nil {
 			return nil, err
 		}
-		if err := c.checkFrozen(ctx, v, own); err != nil {
-			return nil, err
+		if m.begun {
+			m.begin(v)
 		}
-		if begun {
-			must, begun = maps.Clone(mine), false
-			for _, op := range v.Pending {
-				must[op.Tag] = true
-			}
-		}
-		settled, err := v.isSettled(ctx, must, wrote > 0)
-		switch {
-		case err != nil:
-		case settled:
+		settled, err := v.isSettled(ctx, m.must, m.wrote > 0)
+		if err == nil && settled {
 			return v, nil
-		case wrote == 0 || v.lacks(mine) || !v.lacks(must) && v.isNext || patience > maxPatience:
-			var d draft
-			if d, err = c.p.draft(ctx, v); err == nil {
-				err = c.p.publish(ctx, d)
-			}
-			tries++
-			if err == nil {
-				begun, patience, wrote = true, 1, wrote+1
-				if wrote > 2 {
-					err = store.BackOff(ctx, wrote)
-				}
-			}
-		default:
-			err = store.BackOff(ctx, patience)
-			patience++
 		}
-		if isKind(err, KindRaced) { // the next round builds upon what the other one has published
-			lastErr = err
-			err = store.BackOff(ctx, patience)
+		if err == nil {
+			err = m.next(ctx, v)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	return nil, &Error{
-		Kind: KindTimeout, Object: c.channel, Err: lastErr,
+		Kind: KindTimeout, Object: c.channel, Err: m.raced,
 		Text: fmt.Sprintf("published %d times, and not settled: the registry does not show what it has stored, "+
 			"or others publish all the time", rounds),
 	}
+}
+
+func (m *merging) begin(v *View) {
+	m.must, m.begun = maps.Clone(m.mine), false
+	for _, op := range v.Pending {
+		m.must[op.Tag] = true
+	}
+}
+
+// next publishes the next version, or waits for another publisher who does.
+func (m *merging) next(ctx context.Context, v *View) error {
+	isOurs := m.wrote == 0 || v.lacks(m.mine) || !v.lacks(m.must) && v.isNext || m.patience > maxPatience
+	if !isOurs {
+		m.patience++
+		return store.BackOff(ctx, m.patience-1)
+	}
+	d, err := m.p.draft(ctx, v)
+	if err == nil {
+		err = m.p.publish(ctx, d)
+	}
+	m.tries++
+	switch {
+	case isKind(err, KindRaced): // the next round builds upon what the other one has published
+		m.raced = err
+		return store.BackOff(ctx, m.patience)
+	case err != nil:
+		return err
+	}
+	m.begun, m.patience = true, 1
+	if m.wrote++; m.wrote > 2 {
+		return store.BackOff(ctx, m.wrote)
+	}
+	return nil
 }
 
 // checkFrozen takes own ops back that a freeze has refused: it came in between.
@@ -428,9 +459,9 @@ func (v *View) lacks(tags map[string]bool) bool {
 	return slices.ContainsFunc(v.Pending, func(op catalog.Op) bool { return tags[op.Tag] })
 }
 
-// isSettled reports whether the channel has all ops that must be in it. If this publisher wrote, the channel must also be
-// the newest, or nodes that have seen another version of the same number, or a higher one, do not take it: the writes of
-// two publishers have crossed.
+// isSettled reports whether the channel has all ops that must be in it. If this publisher wrote, the channel must also
+// be the newest, or nodes that have seen another version of the same number, or a higher one, do not take it: the writes
+// of two publishers have crossed.
 func (v *View) isSettled(ctx context.Context, must map[string]bool, wrote bool) (bool, error) {
 	switch {
 	case v.Digest == "" || v.head != v.Digest || v.lacks(must):
@@ -445,21 +476,23 @@ func (v *View) isSettled(ctx context.Context, must map[string]bool, wrote bool) 
 }
 
 // result describes the channel as it is now.
-func (c *change) result(ctx context.Context, last *View, outcomes []Outcome, losses []ops.Loss) (Result, error) {
+func (c *change) result(ctx context.Context, last *View, losses []ops.Loss) (Result, error) {
 	log, err := c.p.Log(ctx, last.Version)
 	if err != nil {
 		return Result{}, err
 	}
 	since := c.first.Version.Version
 	log = slices.DeleteFunc(log, func(e catalog.Entry) bool { return e.Version <= since })
-	got := Result{Channel: c.channel, Outcomes: slices.Clone(outcomes), Waiting: last.Waiting, Others: othersOf(log, c.own)}
+	got := Result{
+		Channel: c.channel, Outcomes: slices.Clone(c.outcomes), Waiting: last.Waiting, Others: othersOf(log, c.own),
+	}
 	got.Changed = len(c.own) > 0 || last.Digest != c.first.Digest
 	for _, l := range losses {
-		if l.Change.Image == "" {
-			return got, refuse(KindRaced, c.channel, "%s: %s", l.Why, l.By)
-		}
-		if l.Final && l.By == "" {
-			return got, refuse(KindRaced, l.Change.Member(), "%s", l.Why)
+		switch {
+		case l.Change.Image == "":
+			err = refuse(KindRaced, c.channel, "%s: %s", l.Why, l.By)
+		case l.Final && l.By == "":
+			err = refuse(KindRaced, l.Change.Member(), "%s", l.Why)
 		}
 		for n := range got.Outcomes {
 			if o := &got.Outcomes[n]; o.Image == l.Change.Image && o.Tag == l.Change.Release.Tag {
@@ -467,7 +500,7 @@ func (c *change) result(ctx context.Context, last *View, outcomes []Outcome, los
 			}
 		}
 	}
-	return got.at(last.Version), nil
+	return got.at(last.Version), err
 }
 
 // draft is the next version of a channel.
@@ -629,8 +662,8 @@ func (p *Publisher) sign(data []byte) ([]string, error) {
 }
 
 // checkBase returns KindRaced if the channel has changed since a draft was made, or the version tag is taken. This does
-// not prevent races, which the next round of merge ends. It makes them rare, so that nodes seldom see two manifests of one
-// version.
+// not prevent races, which the next round of merge ends. It makes them rare, so that nodes seldom see two manifests of
+// one version.
 func (p *Publisher) checkBase(ctx context.Context, d draft, tag string, sum digest.Digest) error {
 	for _, at := range []struct {
 		tag  string

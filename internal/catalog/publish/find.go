@@ -88,9 +88,9 @@ func nearImage(word string, images []string) []string {
 // image returns the image that a person means, also one that only pending ops list.
 func (v *View) image(word string) (string, error) {
 	with := v.Version
-	with.Manifest.Pages = nil
+	with.Pages = nil
 	for _, image := range v.images() {
-		with.Manifest.Pages = append(with.Manifest.Pages, catalog.PageRef{Image: image})
+		with.Pages = append(with.Pages, catalog.PageRef{Image: image})
 	}
 	with.Channel = v.Channel
 	return FindImage(with, word)
@@ -196,7 +196,9 @@ func notListed(v Version, page catalog.Page, member string) error {
 }
 
 // findPast returns the release of a tag from the page, or from the newest version that lists it; nil if there is none.
-func (v *View) findPast(ctx context.Context, page catalog.Page, tag string) (found *catalog.Release, isCut bool, err error) {
+func (v *View) findPast(
+	ctx context.Context, page catalog.Page, tag string,
+) (found *catalog.Release, isCut bool, err error) {
 	if found = ops.Find(page, tag); found != nil || v.Digest == "" {
 		return found, false, nil
 	}

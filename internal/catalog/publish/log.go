@@ -14,11 +14,11 @@ import (
 
 // Log returns the log of a channel, the oldest entry first. It has every op since the channel was made, also those that
 // were pruned, as far as there is space for them.
-func (p *reader) Log(ctx context.Context, v Version) ([]catalog.Entry, error) {
+func (r *reader) Log(ctx context.Context, v Version) ([]catalog.Entry, error) {
 	parts := make([][]catalog.Entry, len(v.Log))
-	err := each(ctx, p.jobs, v.Log, func(ctx context.Context, n int, ref catalog.BlobRef) error {
-		p.step("reading part %d of %d of the log", n+1, len(parts))
-		part, err := p.logPart(ctx, ref)
+	err := each(ctx, r.jobs, v.Log, func(ctx context.Context, n int, ref catalog.BlobRef) error {
+		r.step("reading part %d of %d of the log", n+1, len(parts))
+		part, err := r.logPart(ctx, ref)
 		if err == nil {
 			parts[n], err = part.Entries()
 		}
@@ -61,8 +61,8 @@ func standing(log []catalog.Entry) map[string]time.Time {
 	return since
 }
 
-func (p *reader) logPart(ctx context.Context, ref catalog.BlobRef) (catalog.Log, error) {
-	data, err := p.blob(ctx, ref.Digest, ref.Size)
+func (r *reader) logPart(ctx context.Context, ref catalog.BlobRef) (catalog.Log, error) {
+	data, err := r.blob(ctx, ref.Digest, ref.Size)
 	if err != nil {
 		return nil, fmt.Errorf("log: %w", err)
 	}
@@ -70,13 +70,13 @@ func (p *reader) logPart(ctx context.Context, ref catalog.BlobRef) (catalog.Log,
 }
 
 // logged returns a log with the entries of a draft behind it.
-func (p *reader) logged(ctx context.Context, d *draft, before []catalog.BlobRef) ([]catalog.BlobRef, error) {
+func (r *reader) logged(ctx context.Context, d *draft, before []catalog.BlobRef) ([]catalog.BlobRef, error) {
 	parts, err := catalog.NewLog(d.entries...)
 	if err != nil || len(parts) == 0 {
 		return before, err
 	}
 	log := slices.Clone(before)
-	if log, parts[0], err = p.rejoin(ctx, log, parts[0]); err != nil {
+	if log, parts[0], err = r.rejoin(ctx, log, parts[0]); err != nil {
 		return nil, err
 	}
 	for _, part := range parts {
@@ -94,7 +94,7 @@ func (p *reader) logged(ctx context.Context, d *draft, before []catalog.BlobRef)
 const rejoined = 4
 
 // rejoin takes small parts off the end of a log, and puts them before a new part.
-func (p *reader) rejoin(
+func (r *reader) rejoin(
 	ctx context.Context, log []catalog.BlobRef, part catalog.Log,
 ) ([]catalog.BlobRef, catalog.Log, error) {
 	for len(log) > 0 {
@@ -103,7 +103,7 @@ func (p *reader) rejoin(
 		if err != nil || last.Size > rejoined*int64(len(data)) {
 			return log, part, err
 		}
-		before, err := p.logPart(ctx, last)
+		before, err := r.logPart(ctx, last)
 		if err != nil {
 			return nil, nil, err
 		}

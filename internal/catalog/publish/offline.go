@@ -127,10 +127,10 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sigs [][]byte, d
 		return Result{}, refuse(KindRaced, dir, "made for version %d of %s, which has changed since: %s",
 			d.Version-1, d.Channel, is)
 	}
-	if err := p.explain(ctx, &got, d, k); err != nil {
-		return Result{}, err
+	if err = p.explain(ctx, &got, d, k); err == nil {
+		err = p.checkLatest(ctx, d, k)
 	}
-	if err := p.checkLatest(ctx, d, k); err != nil {
+	if err != nil {
 		return Result{}, err
 	}
 	got.Changed = true
@@ -138,31 +138,15 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sigs [][]byte, d
 	if dryRun {
 		return got.whole(), nil
 	}
-	if is == "" {
-		if err := p.checkMovable(ctx, d.Channel); err != nil {
-			return Result{}, err
-		}
-	}
-	if err := p.publishSigned(ctx, d, encoded...); err != nil {
-		return Result{}, err
-	}
-	if is, err = p.registry.Head(ctx, p.repository, d.Channel); err == nil && is != d.digest {
-		err = refuse(KindRaced, d.Channel, "another publisher has published at the same time, as %s", is)
-	}
-	v := Version{Manifest: d.Manifest, Digest: d.digest}
-	if err == nil {
-		err = p.state.note(ctx, p.name, d.Channel, v, true)
-	}
-	return got.at(v), err
+	return got.at(Version{Manifest: d.Manifest, Digest: d.digest}), p.publishSigned(ctx, d, is == "", encoded...)
 }
 
-// explain names what a version changes: each release, as the pages of it and of the version before tell, and each op that
-// its log has. It refuses a version that changes what none of its ops names, or that takes a withdrawal out of its page.
-func (p *Publisher) explain(ctx context.Context, got *Result, d signedDir, k keys) error {
-	base := Version{}
+// explain names what a version changes: each release, as the pages of it and of the version before tell, and each op
+// that its log has. It refuses a version that changes what none of its ops names, or that drops a withdrawal.
+func (p *Publisher) explain(ctx context.Context, got *Result, d signedDir, k keys) (err error) {
+	before := Version{}
 	if d.Previous != "" {
-		var err error
-		if base, err = p.read(ctx, d.Previous.String(), d.Channel, k); err != nil {
+		if before, err = p.read(ctx, d.Previous.String(), d.Channel, k); err != nil {
 			return err
 		}
 	}
@@ -174,40 +158,42 @@ func (p *Publisher) explain(ctx context.Context, got *Result, d signedDir, k key
 	if err != nil {
 		return err
 	}
+	log = slices.DeleteFunc(log, func(e catalog.Entry) bool { return e.Version != d.Version })
+	got.Others = othersOf(log, nil)
 	named := map[string]bool{}
-	for _, e := range log {
-		if e.Version != d.Version {
-			continue
-		}
-		got.Others = append(got.Others, othersOf([]catalog.Entry{e}, nil)...)
-		for _, c := range e.Changes {
-			named[c.Member()] = true
+	for _, o := range got.Others {
+		for _, member := range o.Releases {
+			named[member] = true
 		}
 	}
-	var changed []string
-	for _, ref := range d.Pages {
-		if was, listed := base.Page(ref.Image); !listed || was != ref {
-			changed = append(changed, ref.Image)
-		}
-	}
-	changed = append([]string{}, changed...)
-	before, err := p.Pages(ctx, base, changed...)
-	if err != nil {
+	if got.Outcomes, err = p.differing(ctx, before, next); err != nil {
 		return err
 	}
-	after, err := p.Pages(ctx, next, changed...)
-	if err != nil {
-		return err
-	}
-	for _, image := range changed {
-		for _, o := range changesOf(image, before[image], after[image]) {
-			if member := catalog.Member(o.Image, o.Tag); !named[member] && o.Note != dropped {
-				return refuse(KindInput, d.dir, "its page changes %s, which none of its ops names", member)
-			}
-			got.Outcomes = append(got.Outcomes, o)
+	for _, o := range got.Outcomes {
+		if member := catalog.Member(o.Image, o.Tag); !named[member] && o.Note != dropped {
+			return refuse(KindInput, d.dir, "its page changes %s, which none of its ops names", member)
 		}
 	}
 	return nil
+}
+
+// differing returns what differs between the pages of two versions.
+func (p *Publisher) differing(ctx context.Context, before, next Version) (out []Outcome, err error) {
+	changed := []string{}
+	for _, ref := range next.Pages {
+		if was, listed := before.Page(ref.Image); !listed || was != ref {
+			changed = append(changed, ref.Image)
+		}
+	}
+	old, err := p.Pages(ctx, before, changed...)
+	if err != nil {
+		return nil, err
+	}
+	pages, err := p.Pages(ctx, next, changed...)
+	for _, image := range changed {
+		out = append(out, changesOf(image, old[image], pages[image])...)
+	}
+	return out, err
 }
 
 const dropped = "older than the releases that the page keeps"
@@ -305,7 +291,12 @@ func (p *Publisher) checkLatest(ctx context.Context, d signedDir, k keys) error 
 }
 
 // publishSigned stores a version whose signature was made elsewhere.
-func (p *Publisher) publishSigned(ctx context.Context, d signedDir, sigs ...string) error {
+func (p *Publisher) publishSigned(ctx context.Context, d signedDir, isNew bool, sigs ...string) error {
+	if isNew {
+		if err := p.checkMovable(ctx, d.Channel); err != nil {
+			return err
+		}
+	}
 	err := each(ctx, p.jobs, slices.Sorted(maps.Keys(d.blobs)), func(ctx context.Context, _ int, sum digest.Digest) error {
 		_, err := p.registry.PutBlob(ctx, p.repository, d.blobs[sum])
 		return err
@@ -319,7 +310,17 @@ func (p *Publisher) publishSigned(ctx context.Context, d signedDir, sigs ...stri
 	if err := p.putSignature(ctx, catalog.SignatureTag(d.digest), d.payload, sigs...); err != nil {
 		return err
 	}
-	return p.moveTag(ctx, d.Channel, d.body)
+	if err := p.moveTag(ctx, d.Channel, d.body); err != nil {
+		return err
+	}
+	is, err := p.registry.Head(ctx, p.repository, d.Channel)
+	switch {
+	case err != nil:
+		return err
+	case is != d.digest:
+		return refuse(KindRaced, d.Channel, "another publisher has published at the same time, as %s", is)
+	}
+	return p.state.note(ctx, p.name, d.Channel, Version{Manifest: d.Manifest, Digest: d.digest}, true)
 }
 
 // readDir reads a directory of writeOut.

@@ -429,7 +429,7 @@ func TestThreePublishersAtRandomRequests(t *testing.T) {
 	seed := number("IUA_SEED", 1)
 	t.Logf("seed %d", seed)
 	synctest.Test(t, func(t *testing.T) {
-		random := rand.New(rand.NewPCG(seed, 2)) //nolint:gosec // it is to be repeated
+		random := rand.New(rand.NewPCG(seed, 2))
 		for round := range number("IUA_ROUNDS", 300) {
 			m := x.base.clone()
 			s := &story{x: x, title: fmt.Sprintf("seed %d, round %d:", seed, round)}

@@ -203,8 +203,8 @@ func (p *Publisher) settled(
 	return kept, then.Version, nil
 }
 
-// deleteTag deletes the manifest of a tag, and then its signature, unless the channel's tag names it, too: a version is never
-// there without its signature, and a signature alone is found later.
+// deleteTag deletes the manifest of a tag, and then its signature, unless the channel's tag names it, too: a version is
+// never there without its signature, and a signature alone is found later.
 func (p *Publisher) deleteTag(
 	ctx context.Context, v Version, tag string, listed map[string]bool, dryRun bool,
 ) ([]string, error) {

@@ -18,7 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
-// Registry has the manifests, blobs and tags of a catalog. What is not there is release.ErrNotFound; *store.Client is one.
+// Registry has the manifests, blobs and tags of a catalog, as *store.Client. What is not there is release.ErrNotFound.
 type Registry interface {
 	Head(ctx context.Context, repository, tagOrDigest string) (digest.Digest, error)
 	Manifest(ctx context.Context, repository, tagOrDigest string) (mediaType string, body []byte, err error)
@@ -149,7 +149,7 @@ func (r *reader) back(ctx context.Context, v Version, visit func(v Version) (boo
 // Pages returns the pages of these images of a version, or of all images if none are named. It leaves out images that
 // the version does not list.
 func (r *reader) Pages(ctx context.Context, v Version, images ...string) (map[string]catalog.Page, error) {
-	refs := v.Manifest.Pages
+	refs := v.Pages
 	if images != nil {
 		refs = nil
 		for _, image := range images {

@@ -105,7 +105,8 @@ func outcomesOf(notes []ops.Note) []Outcome {
 	out := make([]Outcome, 0, len(notes))
 	for _, n := range notes {
 		out = append(out, Outcome{
-			Image: n.Image, Tag: n.Tag, Digest: n.Digest, Changed: n.Changed, Withdrawn: n.Withdrawn, Note: n.Note, Steered: n.Steered,
+			Image: n.Image, Tag: n.Tag, Digest: n.Digest, Note: n.Note,
+			Changed: n.Changed, Withdrawn: n.Withdrawn, Steered: n.Steered,
 		})
 	}
 	return out

@@ -75,7 +75,8 @@ func (v *View) earlier(
 		return found, pages, err
 	}
 	isCut, err := v.p.back(ctx, v.Version, func(each Version) (bool, error) {
-		if each.Digest == v.Digest && len(v.Pending) == 0 || each.Digest != v.Digest && slices.Equal(each.Pages, v.Manifest.Pages) {
+		isNow := each.Digest == v.Digest || slices.Equal(each.Pages, v.Manifest.Pages)
+		if isNow && len(v.Pending) == 0 {
 			return true, nil
 		}
 		all, err := v.p.Pages(ctx, each)

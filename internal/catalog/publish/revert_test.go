@@ -13,7 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 )
 
-// reverts reverts prod, and returns what it says of releases that it does not bring back.
+// reverts has prod reverted, and returns what it says of releases that it does not bring back.
 func (r *rig) reverts(p *publish.Publisher, version uint64) (got publish.Result, stays []string) {
 	r.t.Helper()
 	got, err := p.Change(r.t.Context(), "prod", publish.Revert(version, ""), publish.How{})

@@ -165,22 +165,28 @@ func (s *sets) take(image string, page catalog.Page) {
 			s.inPage[image] = append(s.inPage[image], r.Set)
 			s.in[r.Set]++
 		}
+		s.takeMembers(of, r.Members)
 		own := catalog.Member(image, r.Tag)
 		of.records[own] = of.records[own] || len(r.Members) > 0
-		if !isOneList(of.last, r.Members) {
-			for _, member := range r.Members {
-				if of.members[member] == nil {
-					of.members[member] = s.now(member)
-				}
-			}
-			of.last = r.Members
-		}
 		if of.members[own] == nil {
 			if of.members[own] = s.now(own); of.members[own] == nil {
 				of.members[own] = &page.Releases[n]
 			}
 		}
 	}
+}
+
+// takeMembers adds the members that a release names.
+func (s *sets) takeMembers(of *set, members []string) {
+	if isOneList(of.last, members) {
+		return
+	}
+	for _, member := range members {
+		if of.members[member] == nil {
+			of.members[member] = s.now(member)
+		}
+	}
+	of.last = members
 }
 
 // now returns a member as the channel lists it; nil: it does not.

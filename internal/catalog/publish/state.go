@@ -24,8 +24,8 @@ const (
 	lockTime = 30 * time.Second
 )
 
-// stateFile remembers the highest version of each channel that was read, so that a registry cannot hide it later. The zero
-// value remembers nothing.
+// stateFile remembers the highest version of each channel that was read, so that a registry cannot hide it later. The
+// zero value remembers nothing.
 type stateFile struct{ path string }
 
 // seen is the content of the file: catalog, channel, version.

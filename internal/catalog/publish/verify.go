@@ -42,7 +42,7 @@ func (p *Publisher) Verify(ctx context.Context, channel string, images bool) ([]
 		c.report(channel, "expires at %s", v.Expires.Format(time.RFC3339))
 	}
 	if v.Created.After(p.now().Add(ops.Ahead)) {
-		c.report(channel, "created at %s, which is more than a day ahead: nodes refuse it; `refresh` publishes another version",
+		c.report(channel, "created at %s, which is more than a day ahead: nodes refuse it; refresh publishes another one",
 			v.Created.Format(time.RFC3339))
 	}
 	if err := p.verifyTags(ctx, c, v); err != nil {

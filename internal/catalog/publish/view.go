@@ -390,19 +390,7 @@ func (v *View) checkBehind(ctx context.Context, tags []string) error {
 	if err != nil {
 		return err
 	}
-	has := map[string]bool{}
-	for _, op := range v.merged {
-		has[op] = true
-	}
-	for _, op := range v.Pending {
-		has[op.Tag] = true
-	}
-	for _, w := range v.Waiting { // a freeze keeps it out
-		if known, ok := v.p.cache.op(v.Channel + " " + w.Op); ok && known.why == "" {
-			has[w.Op] = true
-		}
-	}
-	known := map[digest.Digest]bool{}
+	has, known := v.ops(), map[digest.Digest]bool{}
 	for n := 0; n < len(later); n++ {
 		is := later[n]
 		if known[is.Digest] {
@@ -430,6 +418,23 @@ func (v *View) checkBehind(ctx context.Context, tags []string) error {
 		}
 	}
 	return nil
+}
+
+// ops returns the tags of the ops that the channel has or can have, also of those that a freeze keeps out.
+func (v *View) ops() map[string]bool {
+	has := map[string]bool{}
+	for _, op := range v.merged {
+		has[op] = true
+	}
+	for _, op := range v.Pending {
+		has[op.Tag] = true
+	}
+	for _, w := range v.Waiting {
+		if known, ok := v.p.cache.op(v.Channel + " " + w.Op); ok && known.why == "" {
+			has[w.Op] = true
+		}
+	}
+	return has
 }
 
 // errLeftOut: a base was chosen, and no key says which later ops count.

@@ -65,7 +65,7 @@ func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn
 		d.inside.Store(host, isPrivate)
 		return conn, nil
 	}
-	if fromInside, _ := d.inside.Load(from); isPrivate && fromInside != true {
+	if fromInside, _ := d.inside.Load(from); isPrivate && fromInside != any(true) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("%w: %s has the private address %s", errRedirect, host, to.Addr())
 	}
