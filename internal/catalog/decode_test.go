@@ -360,6 +360,19 @@ func TestListsOfOps(t *testing.T) {
 	assert.True(t, isErrorOf(err, catalog.KindTooLarge), "%v", err)
 }
 
+// A field that is not known is found, however it is written, and what looks like one in a value is none.
+func TestUnknownFieldsAreFoundHoweverTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	const known = `"tag":"1","digest":"sha256:1","set":"a\"x\":","members":["\"y\":"],"rollout":{"z":1,"from":"2026-01-02T03:04:05Z","hours":1}`
+	for more, want := range map[string]int{
+		"": 0, `,"new":1`: 1, `,"a" : {"tag":2}, "b":[{"x":1}]`: 2, `,"\u006eew":1`: 1, `,"op":"x"`: 0,
+	} {
+		var r catalog.Release
+		require.NoError(t, json.Unmarshal([]byte("{"+known+more+"}"), &r), more)
+		assert.Len(t, r.Unknown, want, more)
+	}
+}
+
 func TestOpManifests(t *testing.T) {
 	t.Parallel()
 	for _, want := range [][]string{nil, {"c2ln"}, {"c2ln", "b3RoZXI=", "bW9yZQ=="}} {

@@ -131,7 +131,10 @@ func (p Page) check() error {
 		return newError(KindTooLarge, "%s: more than %d releases", p.Image, MaxReleases)
 	}
 	seen := map[string]bool{}
-	for _, r := range p.Releases {
+	for n, r := range p.Releases {
+		if n > 0 && r.Set != "" && slices.Equal(r.Members, p.Releases[n-1].Members) {
+			r.Members = nil // they were checked
+		}
 		if err := r.check(); err != nil {
 			return wrap(KindFormat, err, "%s", p.Image)
 		}

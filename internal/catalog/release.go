@@ -3,6 +3,7 @@
 package catalog
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -152,6 +153,10 @@ func (r *Release) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &known); err != nil {
 		return err
 	}
+	if !hasUnknown(data) {
+		*r = Release(known)
+		return nil
+	}
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(data, &all); err != nil {
 		return err
@@ -162,6 +167,33 @@ func (r *Release) UnmarshalJSON(data []byte) error {
 	}
 	*r = Release(known)
 	return nil
+}
+
+// hasUnknown reports whether the object of a release, which is valid JSON, may have fields that are not known. It reads
+// each byte once: a release of a set is kilobytes.
+func hasUnknown(data []byte) bool {
+	depth := 0
+	for n := 0; n < len(data); n++ {
+		switch data[n] {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		case '"':
+			begin := n + 1
+			for n++; n < len(data) && data[n] != '"'; n++ {
+				if data[n] == '\\' {
+					n++
+				}
+			}
+			rest := bytes.TrimLeft(data[min(n+1, len(data)):], " \t\r\n")
+			isKey := depth == 1 && len(rest) > 0 && rest[0] == ':'
+			if isKey && !slices.Contains(fields, string(data[begin:min(n, len(data))])) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // MarshalJSON writes the fields that are not known after the others, sorted.
@@ -238,9 +270,14 @@ func checkMembers(of string, members []string) error {
 	if !AreFew(members) {
 		return newError(KindTooLarge, "%s: members: more than %d of them, or %d bytes", of, maxMembers, MaxMembers)
 	}
+	last := ""
 	for n, m := range members {
 		image, tag := SplitMember(m)
-		if err := checkImage(image); err != nil || !isTag(tag) || n > 0 && m <= members[n-1] {
+		var err error
+		if image != last {
+			err = checkImage(image)
+		}
+		if last = image; err != nil || !isTag(tag) || n > 0 && m <= members[n-1] {
 			return newError(KindFormat, "%s: members: %.120q: want REPOSITORY:TAG, sorted", of, m)
 		}
 	}
