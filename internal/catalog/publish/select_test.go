@@ -212,6 +212,10 @@ func TestAWithdrawalThatWaitsCounts(t *testing.T) {
 	require.ErrorIs(t, r.withdraw(killed, "prod", publish.Withdrawal{Images: []string{"velum:" + build(1)}}), errKilled)
 	_, err := r.promote(p, publish.Selection{Images: []string{"velum:" + build(1)}}, nil)
 	assert.Equal(t, publish.KindAgain, kindOf(err), "%v", err)
+	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionPromote, Changes: []catalog.Change{
+		{Image: r.host + "/velum", Release: *r.release(p, "stage", "velum:"+build(1))},
+	}})
+	assert.Equal(t, publish.KindAgain, kindOf(err), "however it was selected: %v", err)
 	_, err = r.addSet(p, "stage", "", "etcd:"+build(1))
 	require.NoError(t, err)
 	got, err := r.promote(p, publish.Selection{All: true}, &catalog.Rollout{From: noon, Hours: 1})
