@@ -436,8 +436,8 @@ func (m *merging) next(ctx context.Context, v *View) error {
 // checkFrozen takes own ops back that a freeze has refused: it came in between.
 func (c *change) checkFrozen(ctx context.Context, v *View, own []catalog.Op) error {
 	for _, op := range own {
-		isKnown := op.Turn < v.Freeze.Turn // to who froze the channel
-		if slices.Contains(v.merged, op.Tag) || !ops.Brings(op) || isKnown || !ops.IsFrozen(v.Times, c.p.now()) {
+		// Who froze the channel would have published an op that was listed.
+		if slices.Contains(v.merged, op.Tag) || !ops.Brings(op) || !ops.IsFrozen(v.Times, c.p.now()) {
 			continue
 		}
 		for _, op := range own {
@@ -448,6 +448,9 @@ func (c *change) checkFrozen(ctx context.Context, v *View, own []catalog.Op) err
 			if err != nil && !errors.Is(err, release.ErrNotFound) && !errors.Is(err, store.ErrNoDelete) {
 				return err
 			}
+		}
+		if is, err := c.view(ctx); err != nil || slices.Contains(is.merged, op.Tag) {
+			return err // a third publisher has published it
 		}
 		return refuse(KindFrozen, c.channel, "the channel was frozen meanwhile, until %s", v.Frozen.Format(time.RFC3339))
 	}
