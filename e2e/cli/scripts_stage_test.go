@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/kubic-project/image-update-agent/e2e/node"
@@ -94,6 +95,25 @@ func (s *stage) tearDown() {
 			s.Errorf("%s: %v", s.script.name, err)
 		}
 	}
+	if err := s.unpin(); err != nil {
+		s.Errorf("%s: pins: %v", s.script.name, err)
+	}
+}
+
+// unpin removes the agent's pins: without its record, they would be those of a node that has lost it.
+func (s *stage) unpin() error {
+	client, err := containerd.New(s.node.Containerd.Socket, containerd.WithDefaultNamespace("k8s.io"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	all, err := client.ImageService().List(s.Context())
+	for _, image := range all {
+		if err == nil && strings.HasPrefix(image.Name, story.PinHost) {
+			err = client.ImageService().Delete(s.Context(), image.Name)
+		}
+	}
+	return err
 }
 
 // empty removes a directory's content, but keeps the directory, because kubelet watches it.
