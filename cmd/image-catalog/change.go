@@ -15,7 +15,9 @@ import (
 )
 
 // change changes a channel and prints the result.
-func (a *app) change(ctx context.Context, p *publish.Publisher, channel string, do publish.Verb, how publish.How) error {
+func (a *app) change(
+	ctx context.Context, p *publish.Publisher, channel string, do publish.Verb, how publish.How,
+) error {
 	how.DryRun, how.Out = a.flags.dryRun, a.flags.out
 	got, err := p.Change(ctx, channel, do, how)
 	if err != nil {

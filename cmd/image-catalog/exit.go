@@ -89,8 +89,8 @@ func hint(verb *cobra.Command, err error) string {
 	case isKnown && e.Kind == publish.KindUnsigned && verb.Name() == "publish":
 		return "use --signature FILE for each signature, and --trust FILE for each key"
 	case isKnown && e.Kind == publish.KindUnsigned && e.Base > 0 && verb.Flags().Lookup("base") != nil:
-		return fmt.Sprintf("version %[1]d is the newest one that your keys signed: --base %[1]d builds on it, and leaves out "+
-			"what came later; --trust FILE accepts other keys", e.Base)
+		return fmt.Sprintf("version %[1]d is the newest one that your keys signed: --base %[1]d builds on it, and leaves "+
+			"out what came later; --trust FILE accepts other keys", e.Base)
 	case isKnown && e.Kind == publish.KindUnsigned && verb.Flags().Lookup("accept-unsigned") == nil:
 		return "use --trust FILE for other keys"
 	case isKnown && hints[e.Kind] != "":

@@ -149,7 +149,9 @@ func (a *app) printFleet(list []fleet.Standing) error {
 
 // fleetHint says where to look if no node has reported an image.
 func fleetHint(e *fleet.NothingError) string {
-	others := slices.DeleteFunc(slices.Clone(e.Catalogs), func(name string) bool { return name == "" || name == e.Catalog })
+	others := slices.DeleteFunc(slices.Clone(e.Catalogs), func(name string) bool {
+		return name == "" || name == e.Catalog
+	})
 	switch {
 	case len(e.Catalogs) == 0:
 		return "this Prometheus has no metrics of image-update-agent: check --prometheus, and metrics.listen of the nodes"

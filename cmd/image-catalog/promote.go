@@ -106,7 +106,8 @@ func (o *promotion) define(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.rollout, "rollout", "", "spread the nodes over this time: 48h, 7d")
 	cmd.Flags().StringVar(&o.start, "start", "", "when the rollout begins (default: now): "+window.Moments)
 	cmd.Flags().BoolVar(&o.now, "now", false, "end a rollout that is under way: all nodes at once")
-	cmd.Flags().BoolVar(&o.revert, "revert", false, "take back what came since the version before, or since CHANNEL@VERSION")
+	cmd.Flags().BoolVar(&o.revert, "revert", false,
+		"take back what came since the version before, or since CHANNEL@VERSION")
 	cmd.Flags().StringVar(&o.reason, "reason", "", "why, for the log; of --revert, nodes show it")
 }
 

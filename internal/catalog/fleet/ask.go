@@ -48,8 +48,8 @@ const (
 	// A node has a row for each state of the release, and one that says that it has the image.
 	queryNow = `group by (instance, state) (RELEASE) or group by (instance) (IMAGE)`
 	// A node that has the image by another channel does not belong to this one any more.
-	queryBefore = `(group by (instance, state) (last_over_time(RELEASE[1d])) or group by (instance) (last_over_time(IMAGE[1d])))` +
-		` unless on (instance) ANY`
+	queryBefore = `(group by (instance, state) (last_over_time(RELEASE[1d]))` +
+		` or group by (instance) (last_over_time(IMAGE[1d]))) unless on (instance) ANY`
 	queryLately = `group by (instance) (last_over_time(ANY[15m]))`
 	queryStuck  = `group by (instance) (changes(` + cycles + `[1h]) == 0 and ` + cycles + ` offset 1h)`
 	// Two scrapes of one machine have seen the same times of its checks, or their order: those of two machines have
@@ -256,7 +256,8 @@ func (q questions) count(r Release, now, silent nodes, lately set) Standing {
 			add(&s.LostNodes, name)
 		}
 	}
-	s.Failed, s.Starting, s.Running = count[status.ReleaseFailed], count[status.ReleaseStarting], count[status.ReleaseRunning]
+	s.Failed, s.Starting = count[status.ReleaseFailed], count[status.ReleaseStarting]
+	s.Running = count[status.ReleaseRunning]
 	s.Staged, s.Offered, s.Held = count[status.ReleaseStaged], count[status.ReleaseOffered], count[status.ReleaseHeld]
 	for _, names := range [][]string{s.FailedNodes, s.SilentNodes, s.LostNodes, s.SharedNodes} {
 		slices.Sort(names)

@@ -12,5 +12,6 @@
 // # Promises
 //
 //   - A node counts once for each release.
-//   - A release of which no node reports anything is not known to be well, nor is one of several machines with one name.
+//   - A release of which no node reports anything is not known to be well, nor is one of several machines with one
+//     name.
 package fleet

@@ -181,7 +181,7 @@ func TestManyRememberInOneFile(t *testing.T) {
 	for _, path := range []string{file, filepath.Dir(file)} {
 		other, err := os.Open(path)
 		require.NoError(t, err)
-		defer other.Close()
+		t.Cleanup(func() { _ = other.Close() })
 		require.NoError(t, syscall.Flock(int(other.Fd()), syscall.LOCK_SH)) //nolint:forbidigo // the other user
 	}
 	var all sync.WaitGroup

@@ -463,8 +463,8 @@ func (v *View) lacks(tags map[string]bool) bool {
 }
 
 // isSettled reports whether the channel has all ops that must be in it. If this publisher wrote, the channel must also
-// be the newest, or nodes that have seen another version of the same number, or a higher one, do not take it: the writes
-// of two publishers have crossed.
+// be the newest, or nodes that have seen another version of the same number, or a higher one, do not take it: the
+// writes of two publishers have crossed.
 func (v *View) isSettled(ctx context.Context, must map[string]bool, wrote bool) (bool, error) {
 	switch {
 	case v.Digest == "" || v.head != v.Digest || v.lacks(must):

@@ -127,8 +127,8 @@ func splitWord(word string) (name, tag string, want digest.Digest, err error) {
 }
 
 // find returns the release that a word means: REPOSITORY:TAG, also with its digest, or without a tag the newest that is
-// offered. Of the repository, its end is enough. What fell off the page is found in earlier versions. With its digest, a
-// release may also be one that the channel never listed, where that is allowed, or where that cannot be told.
+// offered. Of the repository, its end is enough. What fell off the page is found in earlier versions. With its digest,
+// a release may also be one that the channel never listed, where that is allowed, or where that cannot be told.
 func (v *View) find(ctx context.Context, word string, unlisted bool) (c catalog.Change, hasTag bool, err error) {
 	name, tag, want, err := splitWord(word)
 	if err != nil {

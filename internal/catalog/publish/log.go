@@ -33,8 +33,8 @@ func (r *reader) Log(ctx context.Context, v Version) ([]catalog.Entry, error) {
 	return all, err
 }
 
-// standing returns since when each release of a log is listed without being withdrawn, by member: since the version that
-// was the first to say so. The time that an op names is its publisher's, which may be any.
+// standing returns since when each release of a log is listed without being withdrawn, by member: since the version
+// that was the first to say so. The time that an op names is its publisher's, which may be any.
 func standing(log []catalog.Entry) map[string]time.Time {
 	log = slices.Clone(log)
 	slices.SortStableFunc(log, func(a, b catalog.Entry) int { return a.Mark().Compare(b.Mark()) })

@@ -356,9 +356,9 @@ func (s *selecting) skip(c catalog.Change, why string) {
 	})
 }
 
-// keepRollouts has promoted releases keep the rollouts that their channel has for them: those that come without one, and
-// those that come with the same span, which would begin anew. All releases of a set keep the rollout of the first one
-// that has one.
+// keepRollouts has promoted releases keep the rollouts that their channel has for them: those that come without one,
+// and those that come with the same span, which would begin anew. All releases of a set keep the rollout of the first
+// one that has one.
 func (s *selecting) keepRollouts() {
 	running := func(c catalog.Change) *catalog.Rollout {
 		is := ops.Find(s.target[c.Image], c.Release.Tag)

@@ -123,8 +123,8 @@ func (r *reader) past(ctx context.Context, d digest.Digest) (Version, error) {
 	return v, err
 }
 
-// back calls visit with a version and then with those before it, the newest first, until it returns false. isCut reports
-// that older versions exist and cannot be read: they were pruned.
+// back calls visit with a version and then with those before it, the newest first, until it returns false. isCut
+// reports that older versions exist and cannot be read: they were pruned.
 func (r *reader) back(ctx context.Context, v Version, visit func(v Version) (bool, error)) (isCut bool, err error) {
 	for range maxPast {
 		goOn, err := visit(v)

@@ -16,8 +16,8 @@ import (
 )
 
 // Revert has a channel offer what an earlier version offered; 0: the newest one that offered something else. What came
-// since is withdrawn, with the earlier release to run instead. What was withdrawn since stays so, and is named; rollouts
-// and a freeze stay as they are. Repeated, it does nothing.
+// since is withdrawn, with the earlier release to run instead. What was withdrawn since stays so, and is named;
+// rollouts and a freeze stay as they are. Repeated, it does nothing.
 func Revert(version uint64, reason string) Verb {
 	return func(ctx context.Context, v *View) (Draft, error) {
 		now, err := v.Pages(ctx)

@@ -57,9 +57,9 @@ type sets struct {
 	in     map[string]int
 }
 
-// setsOf returns sets of a channel with all members that they have or had: those of its pages, those that their releases
-// name, and what fell off, or got another set, since the set began. It reads earlier versions for it: a publisher that
-// adds to a set beside another one may not name all of it.
+// setsOf returns sets of a channel with all members that they have or had: those of its pages, those that their
+// releases name, and what fell off, or got another set, since the set began. It reads earlier versions for it: a
+// publisher that adds to a set beside another one may not name all of it.
 func (v *View) setsOf(ctx context.Context, names ...string) (map[string]*set, error) {
 	pages, err := v.Pages(ctx)
 	if err != nil {

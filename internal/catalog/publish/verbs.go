@@ -71,8 +71,8 @@ func (v *View) ask(ctx context.Context, w ops.Want) (Draft, error) {
 }
 
 // former returns, by set, the members of sets that are added to and that no page names: all their releases are in later
-// sets now, and only the log still has the earlier ones. A set has ended, and begins anew, when no page lists any member
-// of it.
+// sets now, and only the log still has the earlier ones. A set has ended, and begins anew, when no page lists any
+// member of it.
 func (v *View) former(ctx context.Context, changes []catalog.Change, state ops.State) (map[string][]string, error) {
 	out := map[string][]string{}
 	for _, c := range changes {

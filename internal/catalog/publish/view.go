@@ -34,8 +34,8 @@ type Waiting struct {
 	Why string `json:"why"`
 }
 
-// View is a channel as its next publisher finds it: its newest version, and the ops that count and that the version does
-// not have.
+// View is a channel as its next publisher finds it: its newest version, and the ops that count and that the version
+// does not have.
 type View struct {
 	Version
 
@@ -227,8 +227,8 @@ func (p *Publisher) view(ctx context.Context, channel string, k keys, mayBeNew b
 	return v, err
 }
 
-// readBase reads the version that the next one builds upon: the channel's, or the base that was chosen, until the channel
-// names another version than when it was chosen.
+// readBase reads the version that the next one builds upon: the channel's, or the base that was chosen, until the
+// channel names another version than when it was chosen.
 func (v *View) readBase(ctx context.Context, channel string) (err error) {
 	p := v.p
 	if v.base == nil {
@@ -352,8 +352,8 @@ func (v *View) nextVersion() uint64 {
 	return highest + 1
 }
 
-// laterVersions returns the versions behind tags; with keys, those that are signed. What is under a version tag and is no
-// such version does not count.
+// laterVersions returns the versions behind tags; with keys, those that are signed. What is under a version tag and is
+// no such version does not count.
 func (v *View) laterVersions(ctx context.Context, tags []string) ([]Version, error) {
 	p := v.p
 	tags = tags[:min(len(tags), maxLater)]
@@ -378,10 +378,10 @@ func (v *View) laterVersions(ctx context.Context, tags []string) ([]Version, err
 	return all, err
 }
 
-// checkBehind refuses a channel that went back: a later version has ops which are neither in the channel nor among those
-// that can be folded into it, so that a withdrawal may be among them. The later version of a publisher that was stopped,
-// or that is under way, has none: its ops are there. Only versions that a key has signed count, and without keys none:
-// whoever may push could forge one. Who hides a signature might as well hide the tag.
+// checkBehind refuses a channel that went back: a later version has ops which are neither in the channel nor among
+// those that can be folded into it, so that a withdrawal may be among them. The later version of a publisher that was
+// stopped, or that is under way, has none: its ops are there. Only versions that a key has signed count, and without
+// keys none: whoever may push could forge one. Who hides a signature might as well hide the tag.
 func (v *View) checkBehind(ctx context.Context, tags []string) error {
 	if !v.keys.areThere() || len(tags) == 0 {
 		return nil
@@ -474,8 +474,8 @@ func (v *View) lacksOp(ctx context.Context, is Version, has map[string]bool) (st
 	return "", nil
 }
 
-// Pages returns the pages of these images, or of all images if none are named, with the pending ops folded in. It leaves
-// out images that are not listed.
+// Pages returns the pages of these images, or of all images if none are named, with the pending ops folded in. It
+// leaves out images that are not listed.
 func (v *View) Pages(ctx context.Context, images ...string) (map[string]catalog.Page, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -22,8 +22,8 @@ type Withdrawal struct {
 	Instead []string
 }
 
-// Withdraw marks releases as withdrawn: each with all tags that the channel lists for its digest. A release that fell off
-// its page is found in earlier versions; one that was never listed is taken with its digest only.
+// Withdraw marks releases as withdrawn: each with all tags that the channel lists for its digest. A release that fell
+// off its page is found in earlier versions; one that was never listed is taken with its digest only.
 func Withdraw(w Withdrawal) Verb {
 	return func(ctx context.Context, v *View) (Draft, error) {
 		selected, err := v.withdrawn(ctx, w)

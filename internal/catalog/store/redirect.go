@@ -43,7 +43,8 @@ func isInside(a netip.Addr) bool {
 	return a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsUnspecified()
 }
 
-// dialer connects to registries, and to where they redirect to: to a private address only if the registry itself has one.
+// dialer connects to registries, and to where they redirect to: to a private address only if the registry itself has
+// one.
 type dialer struct {
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 	inside sync.Map // by host: whether its address is private
