@@ -105,7 +105,7 @@ func (r requests) approve(
 				}
 			}
 		case at.Result == "":
-			approval := p.Approval(r.agent.Now())
+			approval := p.Approval(r.agent.records.Record.Approved[p.File], r.agent.Now())
 			approval.By = r.by
 			o.Edits = p.Edits
 			undo, file := r.agent.records.Record.Approved.Undo(p.File), p.File

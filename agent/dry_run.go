@@ -40,7 +40,7 @@ func (r requests) dryRun(ctx context.Context, req ApplyRequest) ([]status.Outcom
 				o.Reason = "pulls its images first"
 			}
 			undo = append(undo, record.Approved.Undo(p.File))
-			record.Approved.Set(p.File, p.Approval(r.agent.Now()))
+			record.Approved.Set(p.File, p.Approval(record.Approved[p.File], r.agent.Now()))
 		}
 		outcomes = append(outcomes, o)
 	}

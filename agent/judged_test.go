@@ -15,6 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -247,4 +248,46 @@ func releaseOf(s status.Status, d digest.Digest) status.ReleaseState {
 		}
 	}
 	return ""
+}
+
+// An automatic apply that is killed while the pod is aside is not a reason to leave the pod broken.
+func TestKilledAutomaticApplyIsRolledBack(t *testing.T) {
+	t.Parallel()
+	for name, byPerson := range map[string]bool{"it goes on": false, "the window has closed, a person applies": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+				w.Registry.Release(mariadb, "10.0", 1, "1.1")
+				w.Node.PutTemplate("velum.yaml", podYAML("velum", "init:db="+mariadb+":10.0", "velum="+velum+":4.0.0"))
+				w.check()
+				w.Policy.Auto, w.Policy.Window, w.Policy.ApplyTimeout = true, nightly, 5*time.Minute
+				w.at(5)
+				w.restart()
+				w.Registry.Release(mariadb, "10.0", 1, "1.2") // as an init container, it restarts the pod
+				second := w.publish(1, "1.2")
+				w.Node.Crash(second.Digest, true)
+				w.at(2)
+				w.restart()
+				ctx, kill := w.killable()
+				w.Node.OnAside = func(string) error { w.Node.SetKubelet(false); kill(); return nil }
+				_, err := w.agent.Cycle(ctx, source.PollNone)
+				require.NoError(t, err)
+				w.Node.OnAside = nil
+				w.restart()
+				w.Node.SetKubelet(true)
+				for _, at := range every(20*time.Second, 12) {
+					time.AfterFunc(at, w.Node.Sync)
+				}
+				if byPerson {
+					w.at(5)
+					out, _ := w.apply()
+					assert.Contains(t, out[0].Reason, "rolled back to ")
+				}
+				s := w.observe()
+				w.runs("velum.yaml", "velum", first.Digest)
+				assert.Equal(t, status.ResultRolledBack, resultOf(s, "velum"), "%+v", s.History)
+			})
+		})
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -114,7 +115,7 @@ func (x *Executor) Apply(ctx context.Context, s plan.Step, against error) Result
 		return a.ended(err)
 	}
 	rec, by := &x.Records.Record, a.approver()
-	_, approved := rec.Approved[s.File]
+	approval, approved := rec.Approved[s.File]
 	rec.Approved.Delete(s.File)
 	rec.HeldBack.Delete(s.File)
 	switch {
@@ -128,13 +129,28 @@ func (x *Executor) Apply(ctx context.Context, s plan.Step, against error) Result
 	case !release.IsWaiting(err):
 		a.noteEnd(status.ResultFailed, by, err)
 		rec.Failed.Set(s.File, record.Failure{At: x.Now().UTC(), Offer: s.Apply.Offer, Reason: err.Error()})
-	case approved:
+	case approved && approval.By.Kind != status.ByAuto:
 		rec.HeldBack.Set(s.File, record.HeldApply{
 			At: x.Now().UTC(), Offer: s.Apply.Offer, Kind: status.ErrorKindOf(err),
 			Reason: strings.TrimPrefix(err.Error(), release.ErrHeld.Error()+": "),
 		})
 	}
 	return a.ended(errors.Join(err, x.Records.Save(ctx)))
+}
+
+// noteBegun records which containers run, unless an approval says it: an apply by mode auto that is killed must not count
+// what it stopped as broken before.
+func (a *attempt) noteBegun(ctx context.Context) error {
+	if a.step.Apply.Began == nil {
+		return nil
+	}
+	undo := a.Records.Record.Approved.Undo(a.step.File)
+	a.Records.Record.Approved.Set(a.step.File, *a.step.Apply.Began)
+	if err := a.Records.Save(ctx); err != nil {
+		undo()
+		return fmt.Errorf("%w: %w", release.ErrHeld, err)
+	}
+	return nil
 }
 
 // canceled ends a restart that has not begun.
@@ -194,6 +210,9 @@ func (a *attempt) restartAndVerify(ctx context.Context) error {
 		return err
 	}
 	if err := a.begins(); err != nil {
+		return err
+	}
+	if err := a.noteBegun(ctx); err != nil {
 		return err
 	}
 	if err := a.act(ctx, a.step); err != nil {

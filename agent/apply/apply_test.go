@@ -112,7 +112,7 @@ func (w *world) step(approve bool) plan.Step {
 	decide := func() plan.Plan { return plan.Decide(inv, w.offers, w.Records.Record, w.Executor.Policy, w.Now()) }
 	if p := decide(); approve {
 		require.NotEmpty(w.t, p.Pods[0].Offer, "%v", p.Pods[0].Holds)
-		w.Records.Record.Approved.Set(file, p.Pods[0].Approval(w.Now()))
+		w.Records.Record.Approved.Set(file, p.Pods[0].Approval(record.Approval{}, w.Now()))
 	}
 	for _, s := range decide().Steps {
 		if s.Do == plan.StepApply || s.Do == plan.StepVerify || s.Do == plan.StepRollBack {

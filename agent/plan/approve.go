@@ -32,9 +32,14 @@ func IsRepository(repository, name string) bool {
 	return repository == name || strings.HasSuffix(repository, "/"+name)
 }
 
-// Approval returns an approval of the pod's current offer.
-func (p *PodPlan) Approval(now time.Time) record.Approval {
+// Approval returns an approval of the pod's current offer. was is the one before: an interrupted apply of the
+// same offer may have stopped the pod, and what ran before that counts.
+func (p *PodPlan) Approval(was record.Approval, now time.Time) record.Approval {
 	out := record.Approval{At: now, Offer: p.Offer, WasHealthy: true}
+	if was.Offer == p.Offer {
+		out.WasHealthy, out.Ran = was.WasHealthy, was.Ran
+		return out
+	}
 	for _, i := range p.Images {
 		switch {
 		case !i.mustRun():

@@ -160,6 +160,7 @@ type Apply struct {
 	// Broken are the containers that did not run before the apply: it did not break them. Expect has only those of them
 	// that an apply changes.
 	Broken     []string
+	Began      *record.Approval              // to be recorded before the restart; nil: the offer is approved already
 	Grace      time.Duration                 // grace period of its containers
 	Rollback   *record.Override              // the rollback target; nil if there is none, see NoRollback
 	NoRollback string                        // why there is no rollback target

@@ -37,7 +37,7 @@ func (f *facts) apply(v follow.PodView, p PodPlan) (Step, bool) {
 		return Step{}, false
 	}
 	approval, approved := f.rec.Approved[v.File]
-	approved = approved && approval.Offer == p.Offer && approval.IsValid(f.now)
+	approved = approved && approval.Offer == p.Offer && approval.IsValid(f.now) && approval.By.Kind != status.ByAuto
 	isDue := f.policy.Auto || p.GoesOn
 	if !approved && (!isDue || !p.Ready || len(p.Waits) > 0 || p.Change == policy.ChangeRemove) {
 		return Step{}, false
@@ -46,6 +46,11 @@ func (f *facts) apply(v follow.PodView, p PodPlan) (Step, bool) {
 	s.Apply = newApply(v.Was, v.Pod, f.pods, f.names)
 	s.Apply.Offer, s.Apply.Change, s.Apply.Auto = p.Offer, p.Change, !approved && !p.GoesOn
 	s.Apply.Set, s.Apply.Together = p.SetName(), p.Together
+	if s.Apply.Auto {
+		began := p.Approval(approval, f.now)
+		began.By = status.Actor{Kind: status.ByAuto}
+		s.Apply.Began = &began
+	}
 	s.Apply.PullFirst = slices.ContainsFunc(p.Images, startsFromTheNode)
 	if p.Change == policy.ChangeRemove {
 		s.Needs, s.Apply.Remove = nil, true

@@ -228,7 +228,7 @@ func (w *world) offer(tag string, follow release.Release, newer ...release.Relea
 func (w *world) approve() {
 	for _, p := range w.decide().Pods {
 		if p.Offer != "" {
-			w.rec.Approved.Set(p.File, p.Approval(now))
+			w.rec.Approved.Set(p.File, p.Approval(record.Approval{}, now))
 		}
 	}
 }

@@ -214,7 +214,8 @@ type Good struct {
 	PickedUp bool `json:"pickedUp,omitempty"`
 }
 
-// Approval is bound to an offer: if the offer changes, the approval is void.
+// Approval is bound to an offer: if the offer changes, the approval is void. One by auto only says which containers ran
+// before an apply by mode auto.
 type Approval struct {
 	At    time.Time `json:"at"`
 	Offer string    `json:"offer"` // PodPlan.Offer
