@@ -291,3 +291,97 @@ func TestKilledAutomaticApplyIsRolledBack(t *testing.T) {
 		})
 	}
 }
+
+// kubelet picks a release up by itself, beside a container that was in a crash loop before.
+func TestPickedUpReleaseIsJudgedByItself(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ was, crashes bool }{
+		"the other was down before":      {was: true},
+		"it crashes, too":                {was: true, crashes: true},
+		"it takes the other one with it": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, first, db := twoContainers(t)
+				w.Policy.ApplyTimeout = 5 * time.Minute
+				w.restart()
+				if c.was {
+					w.Node.End(db.Digest, 1)
+					w.Node.Restart("velum.yaml", "db")
+					w.observe()
+				}
+				second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+				w.Node.End(db.Digest, 1)
+				if c.crashes {
+					w.Node.End(second.Digest, 1)
+				}
+				w.Node.Restart("velum.yaml", "db")
+				w.Node.Restart("velum.yaml", "velum")
+				for _, at := range every(20*time.Second, 12) {
+					time.AfterFunc(at, w.Node.Sync)
+				}
+				w.check()
+				s := w.observe()
+				want, result := second, status.ResultPickedUp
+				switch {
+				case c.crashes:
+					want, result = first, status.ResultRolledBack
+				case !c.was: // and the release before does not help it
+					want, result = first, status.ResultFailed
+				}
+				w.runs("velum.yaml", "velum", want.Digest)
+				assert.Equal(t, want.Digest, image(s, "velum.yaml", "velum").LastKnownGood.Digest)
+				assert.Equal(t, result, resultOf(s, "velum"), "%+v", s.History)
+			})
+		})
+	}
+}
+
+// slowStart is an apply.Readiness of a container that starts after some time.
+type slowStart struct {
+	silentKubelet
+	takes time.Duration
+	seen  map[string]time.Time // by the container's id
+}
+
+func (s slowStart) Unready(_ context.Context, pod apply.PodReadiness) (v apply.Verdict, _ error) {
+	id := pod.Containers[0].ID
+	if s.seen[id].IsZero() {
+		s.seen[id] = time.Now()
+	}
+	if time.Since(s.seen[id]) < s.takes {
+		v.Unready = "velum has not started: exit code 1"
+	}
+	return v, nil
+}
+
+// applyTimeout does not end a start that the startup probe still allows.
+func TestStartupProbeMayTakeLongerThanApplyTimeout(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		probe, want string
+		takes       time.Duration
+	}{
+		"within its budget":   {probe: "failureThreshold: 100", takes: 15 * time.Minute},
+		"beyond it":           {probe: "failureThreshold: 100", takes: 20 * time.Minute, want: "not running after 16m41s: velum has not started: exit code 1"},
+		"it allows days":      {probe: "failureThreshold: 100000", takes: 2 * time.Hour, want: "not running after 30m0s: velum has not started: exit code 1 (its startup probe allows 277h46m41s)"},
+		"a short budget":      {probe: "failureThreshold: 3", takes: 4 * time.Minute},
+		"beyond applyTimeout": {probe: "failureThreshold: 3", takes: 8 * time.Minute, want: "not running after 5m0s: velum has not started"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.Policy.ApplyTimeout = 5 * time.Minute
+				w.Registry.Release(velum, "4.0.0", 1, "1.1")
+				w.Node.PutTemplate("velum.yaml", []byte(string(podYAML("velum", "velum="+velum+":__TAG__"))+
+					"    startupProbe: {tcpSocket: {port: 80}, periodSeconds: 10, "+c.probe+"}\n"))
+				w.check()
+				w.agent.Readiness = slowStart{takes: c.takes, seen: map[string]time.Time{}}
+				w.publish(1, "1.2")
+				out, _ := w.apply()
+				assert.Contains(t, out[0].Reason, c.want)
+				assert.Equal(t, c.want == "", out[0].Result == status.ResultApplied, out[0].Reason)
+			})
+		})
+	}
+}

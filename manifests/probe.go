@@ -3,6 +3,7 @@
 package manifests
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -55,6 +56,13 @@ type Probe struct {
 	Delay, Period time.Duration
 	// Successes and Failures in a row change kubelet's mind.
 	Successes, Failures int
+	Grace               time.Duration // of a container that kubelet ends because of the probe
+}
+
+// Patience is how long kubelet lets a container fail the probe until it ends it; a year at most.
+func (p Probe) Patience() time.Duration {
+	most := float64(365 * 24 * time.Hour)
+	return time.Duration(min(most, float64(p.Delay)+float64(p.Failures)*float64(p.Period)+float64(p.Timeout)))
 }
 
 // Header is an HTTP header of a probe.
@@ -86,6 +94,7 @@ func (p *Pod) serving(spec *yaml.Node) {
 	for _, c := range slices.Concat(regular, sidecars) {
 		for _, kind := range []string{ProbeStartup, ProbeLiveness, ProbeReadiness} {
 			if probe, ok := probeOf(c, kind); ok {
+				probe.Grace = cmp.Or(probe.Grace, p.Grace)
 				p.Probes = append(p.Probes, probe)
 			}
 		}
@@ -117,6 +126,8 @@ func probeOf(container *yaml.Node, kind string) (Probe, bool) {
 			p.Successes = countOf(value, 1)
 		case name == "failureThreshold":
 			p.Failures = countOf(value, defaultFailures)
+		case name == "terminationGracePeriodSeconds":
+			p.Grace = secondsOf(value, 1, 0)
 		case value.Kind == yaml.MappingNode && handler == nil:
 			p.Kind, handler = name, value
 		}

@@ -4,6 +4,7 @@ package manifests_test
 
 import (
 	"cmp"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,6 +32,7 @@ func filled(p manifests.Probe) manifests.Probe {
 	p.Container, p.Type = cmp.Or(p.Container, "c"), cmp.Or(p.Type, manifests.ProbeReadiness)
 	p.Timeout, p.Period = cmp.Or(p.Timeout, second), cmp.Or(p.Period, 10*second)
 	p.Successes, p.Failures = cmp.Or(p.Successes, 1), cmp.Or(p.Failures, 3)
+	p.Grace = cmp.Or(p.Grace, 30*time.Second)
 	return p
 }
 
@@ -47,6 +49,8 @@ var probesWritten = map[string]struct {
 	"list":                       {ready + "[{httpGet: {port: 80}}]", manifests.Probe{}},
 	"no handler":                 {ready + "{periodSeconds: 1, httpGet: }", manifests.Probe{}},
 	"liveness":                   {"\n    livenessProbe: {tcpSocket: {port: 80}}", filled(manifests.Probe{Type: "liveness", Kind: "tcpSocket", Port: 80})},
+	"a grace period":             {"\n    livenessProbe: {tcpSocket: {port: 80}, terminationGracePeriodSeconds: 4}", filled(manifests.Probe{Type: "liveness", Kind: "tcpSocket", Port: 80, Grace: 4 * second})},
+	"a wrong grace period":       {"\n    livenessProbe: {tcpSocket: {port: 80}, terminationGracePeriodSeconds: 0}", filled(manifests.Probe{Type: "liveness", Kind: "tcpSocket", Port: 80})},
 	"startup, all numbers":       {"\n    startupProbe: {tcpSocket: {port: 80}, initialDelaySeconds: 4, periodSeconds: 5, failureThreshold: 24, successThreshold: 2}", filled(manifests.Probe{Type: "startup", Kind: "tcpSocket", Port: 80, Delay: 4 * second, Period: 5 * second, Failures: 24, Successes: 2})},
 	"numbers out of range":       {ready + "{tcpSocket: {port: 80}, initialDelaySeconds: -4, periodSeconds: 0, failureThreshold: 0, successThreshold: -1}", filled(manifests.Probe{Kind: "tcpSocket", Port: 80})},
 	"http":                       {ready + "{httpGet: {port: 80}}", httpGet(80)},
@@ -167,6 +171,9 @@ func TestParseGracePeriod(t *testing.T) {
 		p, err := manifests.Parse([]byte(pod("a:1") + "  terminationGracePeriodSeconds: " + written + "\n"))
 		require.NoError(t, err, written)
 		assert.Equal(t, want, p.Grace, written)
+		p, err = manifests.Parse([]byte(pod("a:1") + "    livenessProbe: {tcpSocket: {port: 1}}\n  terminationGracePeriodSeconds: " + written + "\n"))
+		require.NoError(t, err)
+		assert.Equal(t, want, p.Probes[0].Grace, written)
 	}
 }
 
@@ -185,4 +192,12 @@ func TestParseProbesOfTemplates(t *testing.T) {
 		assert.Equal(t, want, types, file)
 		assert.True(t, p.HostNetwork, file)
 	}
+}
+
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	kubeadm := manifests.Probe{Delay: 10 * time.Second, Period: 10 * time.Second, Timeout: 15 * time.Second, Failures: 24}
+	assert.Equal(t, 265*time.Second, kubeadm.Patience())
+	endless := manifests.Probe{Period: math.MaxInt32 * time.Second, Failures: math.MaxInt32}
+	assert.Equal(t, 365*24*time.Hour, endless.Patience())
 }

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/manifests"
 )
 
 // healthInterval is the time between two observations of a pod. kubelet relists each second.
@@ -27,10 +29,9 @@ const crashLoopEnds = 5
 // begins the settle time again. After an error a.worse tells whether a container that ran before is the cause.
 func (a *attempt) awaitHealthy(ctx context.Context) error {
 	pod := a.step.Apply
-	limit := a.Policy.ApplyTimeout + a.Policy.Settle
 	tick := time.NewTicker(healthInterval)
 	defer tick.Stop()
-	p := newHealthCheck(pod, a.Policy.Settle)
+	p := newHealthCheck(pod, a.Policy)
 	for {
 		// The deadline must not interrupt an observation: the last one gives the reason.
 		o, err := a.observe(ctx, pod)
@@ -53,18 +54,18 @@ func (a *attempt) awaitHealthy(ctx context.Context) error {
 				pod.Expect = expect
 			}
 		}
-		a.reportHealth(o, p, limit)
+		a.reportHealth(o, p)
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
 		}
 		switch {
-		case time.Since(p.began) < limit:
+		case time.Since(p.began) < p.timeout()+p.settle:
 		case o.tagMoved != "":
 			return a.tagMoved("%s", o.tagMoved)
 		default:
 			a.worse = !p.wellStays()
-			return p.timeout(pod.Pod, a.Policy.ApplyTimeout, err)
+			return p.timedOut(err)
 		}
 	}
 }
@@ -77,11 +78,11 @@ func (a *attempt) passed(o podObservation, p *healthCheck) {
 	a.result.Unchecked, a.up = o.unchecked, p.since
 }
 
-func (a *attempt) reportHealth(o podObservation, p *healthCheck, limit time.Duration) {
+func (a *attempt) reportHealth(o podObservation, p *healthCheck) {
 	a.phase = o.phase()
 	report := status.Progress{
 		Reference: a.step.Apply.Pod, Phase: a.phase, PodManifest: a.step.File, Since: p.began.UTC(),
-		Deadline: p.began.Add(limit).UTC(), Reason: outside.Text(o.pending()),
+		Deadline: p.began.Add(p.timeout() + p.settle).UTC(), Reason: outside.Text(o.pending()),
 	}
 	if a.phase == status.PhaseVerifying {
 		report.HealthyAt = p.since.Add(a.Policy.Settle).UTC()
@@ -92,6 +93,7 @@ func (a *attempt) reportHealth(o podObservation, p *healthCheck, limit time.Dura
 // healthCheck is the result of the observations so far.
 type healthCheck struct {
 	pod       plan.Apply
+	limit     time.Duration // without settle
 	settle    time.Duration
 	began     time.Time
 	since     time.Time // the pod is unchanged
@@ -101,9 +103,28 @@ type healthCheck struct {
 	ended     []endedContainer
 }
 
-func newHealthCheck(pod plan.Apply, settle time.Duration) *healthCheck {
+func newHealthCheck(pod plan.Apply, by policy.Policy) *healthCheck {
 	now := time.Now()
-	return &healthCheck{pod: pod, settle: settle, began: now, since: now, wellSince: now}
+	return &healthCheck{pod: pod, limit: by.ApplyTimeout, settle: by.Settle, began: now, since: now, wellSince: now}
+}
+
+// maxStart limits how long a health check waits for a startup probe: until it ends, nothing else is applied.
+const maxStart = 30 * time.Minute
+
+// timeout is how long the pod may take to become healthy: once its containers run, as long as its startup probes allow,
+// if that is longer than applyTimeout.
+func (p *healthCheck) timeout() time.Duration {
+	return max(p.limit, min(p.startup(), maxStart))
+}
+
+// startup is the longest time that a startup probe of a started pod allows.
+func (p *healthCheck) startup() (out time.Duration) {
+	for _, probe := range p.pod.Probes {
+		if p.last.started && probe.Type == manifests.ProbeStartup && !slices.Contains(p.pod.Broken, probe.Container) {
+			out = max(out, probe.Patience())
+		}
+	}
+	return out
 }
 
 // add adds an observation, or the error of a failed one, which restarts the settle time.
@@ -153,8 +174,8 @@ func (p *healthCheck) lost() string {
 	return ""
 }
 
-// timeout returns the error of a health check that timed out. err is the error of the last observation.
-func (p *healthCheck) timeout(pod string, after time.Duration, err error) error {
+// timedOut returns the error of a health check that timed out. err is the error of the last observation.
+func (p *healthCheck) timedOut(err error) error {
 	why := cmp.Or(p.last.worse, p.last.pending())
 	switch {
 	case err != nil:
@@ -164,7 +185,10 @@ func (p *healthCheck) timeout(pod string, after time.Duration, err error) error 
 	case why == "":
 		why = fmt.Sprintf("it does not stay up (it stopped %d times)", p.restarts)
 	}
-	reason := fmt.Sprintf("pod %s: not running after %s: %s", pod, after, why)
+	if allows := p.startup(); allows > p.timeout() {
+		why += fmt.Sprintf(" (its startup probe allows %s)", allows)
+	}
+	reason := fmt.Sprintf("pod %s: not running after %s: %s", p.pod.Pod, p.timeout(), why)
 	return &release.UnhealthyError{Reason: reason, Unobserved: err != nil}
 }
 

@@ -27,7 +27,6 @@ type PodReadiness struct {
 	Namespace  string
 	Pod        string // with the node's suffix, as CRI has it: velum-node1
 	Address    string // of the pod's sandbox; empty: the host's address
-	Grace      time.Duration
 	Containers []ContainerReadiness
 }
 
@@ -86,7 +85,7 @@ func (x *Executor) judge(ctx context.Context, o *podObservation, p plan.Apply, c
 func (x *Executor) unready(
 	ctx context.Context, p plan.Apply, probes []manifests.Probe, containers []node.Container,
 ) (Verdict, error) {
-	pod := PodReadiness{Namespace: p.Namespace, Grace: p.Grace}
+	pod := PodReadiness{Namespace: p.Namespace}
 	sandbox := ""
 	for _, probe := range probes {
 		c := node.FindContainer(containers, probe.Container)

@@ -177,10 +177,9 @@ func (f *facts) verify(v follow.PodView, p PodPlan) (Step, bool) {
 	var broken []string
 	containers := f.pods.Containers(v.Pod.Namespace, v.Pod.Name)
 	unverified := false
-	approval, interrupted := f.rec.Approved[v.File]
 	for _, i := range p.Images {
 		img := i.Want.Image
-		if interrupted && i.mustRun() && !i.Well && !approval.HasRun(img.Container) {
+		if i.mustRun() && !i.Well && f.wasDown(v.File, i) {
 			broken = append(broken, img.Container)
 			continue
 		}
@@ -203,6 +202,15 @@ func (f *facts) verify(v follow.PodView, p PodPlan) (Step, bool) {
 	}
 	f.rollbackTarget(v, &s)
 	return s, true
+}
+
+// wasDown reports whether a container did not run before the release that its pod runs now.
+func (f *facts) wasDown(file string, i ImagePlan) bool {
+	if approval, interrupted := f.rec.Approved[file]; interrupted {
+		return !approval.HasRun(i.Want.Image.Container)
+	}
+	g := f.rec.Good[record.GoodKey(file, i.Want.Image.Container)]
+	return g.Down && f.runsGood(i, g)
 }
 
 // uncheckedPause is the time from one health check that could not verify a pod to the next.

@@ -212,6 +212,8 @@ type Good struct {
 	Before []release.Pin `json:"before,omitempty"`
 	// PickedUp: kubelet started Running without an approval.
 	PickedUp bool `json:"pickedUp,omitempty"`
+	// Down: its container did not run when the pod was last seen with known good releases.
+	Down bool `json:"down,omitempty"`
 }
 
 // Approval is bound to an offer: if the offer changes, the approval is void. One by auto only says which containers ran

@@ -92,12 +92,22 @@ type retention struct {
 	now time.Time
 }
 
-// goods removes the good releases of containers that are gone. A pod manifest that cannot be read keeps its containers.
+// goods removes the good releases of containers that are gone, and notes which containers are down. A pod manifest that
+// cannot be read keeps its containers.
 func (t retention) goods() {
 	for key := range t.Good {
 		file, container, _ := strings.Cut(key, "/")
 		if p, known := t.use.Pods[file]; !known || !p.Broken && p.Contains != nil && !p.Contains[container] {
 			delete(t.Good, key)
+		}
+	}
+	for file, p := range t.use.Pods {
+		for _, i := range p.Images {
+			key := GoodKey(file, i.Container)
+			if g, is := t.Good[key]; is && i.IsContainer && !t.runsUnverified(file, p) {
+				g.Down = !i.RunsWell
+				t.Good[key] = g
+			}
 		}
 	}
 }

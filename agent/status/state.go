@@ -28,7 +28,7 @@ func StateKinds() []StateKind {
 	return []StateKind{
 		{
 			StateApplying, "a pod is being restarted, or kubelet is starting a new container",
-			"wait, at most for `applyTimeout` and `settle`, twice with a rollback",
+			"wait, at most for `applyTimeout` (or a longer startup probe) and `settle`, twice with a rollback",
 		},
 		{
 			StateFailed, "an update failed, a container does not run, a followed tag is gone, or the agent cannot read or " +

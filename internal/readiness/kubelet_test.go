@@ -38,6 +38,9 @@ func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
 func checker(t *testing.T, o readiness.Options) *readiness.Checker {
 	t.Helper()
 	o.Timeout = cmp.Or(o.Timeout, time.Minute)
+	if o.Addresses == nil {
+		o.Addresses = addressesOf(1) // of the tests' servers
+	}
 	c, err := readiness.New(o)
 	require.NoError(t, err)
 	return c

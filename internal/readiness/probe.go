@@ -24,7 +24,8 @@ import (
 )
 
 const (
-	// maxTimeout limits the timeout in a pod manifest. Kubeadm's longest is 15 s.
+	// maxTimeout limits the timeout in a pod manifest. Kubeadm's longest is 15 s. A probe that takes longer, and may, has
+	// no result.
 	maxTimeout = 30 * time.Second
 	// maxBody is kubelet's limit: a server that cannot finish its answer is not ready.
 	maxBody = 10 << 10
@@ -66,13 +67,24 @@ func (c *Checker) probe(ctx context.Context, p manifests.Probe, podAddress, cont
 	if timeout <= 0 {
 		timeout = time.Second // kubelet's default
 	}
+	err := c.within(ctx, timeout, p, podAddress, container)
+	if _, isLate := errors.AsType[*lateError](err); isLate && timeout < p.Timeout {
+		return &unknownError{fmt.Errorf("%w, and it may take %v", err, p.Timeout)}
+	}
+	return err
+}
+
+func (c *Checker) within(
+	ctx context.Context, timeout time.Duration, p manifests.Probe, podAddress, container string,
+) error {
 	if p.Kind == manifests.ProbeExec {
 		return c.exec(ctx, p, container, timeout)
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var first error
-	for _, host := range c.hosts(ctx, p, podAddress) {
+	hosts := c.hosts(ctx, p, podAddress)
+	for _, host := range hosts {
 		address := net.JoinHostPort(host, strconv.Itoa(p.Port))
 		what, err := c.ask(ctx, p, address)
 		if err == nil {
@@ -84,6 +96,9 @@ func (c *Checker) probe(ctx context.Context, p manifests.Probe, podAddress, cont
 		if !isRefused(err) || ctx.Err() != nil {
 			break
 		}
+	}
+	if hosts == nil {
+		return &unknownError{errors.New("the node has no address")}
 	}
 	return first
 }
@@ -106,7 +121,7 @@ func (c *Checker) exec(ctx context.Context, p manifests.Probe, container string,
 	code, err := c.Exec(ctx, container, p.Command, timeout)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("exec: no end within %v", timeout)
+		return &lateError{fmt.Sprintf("exec: no end within %v", timeout)}
 	case err != nil:
 		return &unknownError{fmt.Errorf("exec probe: %w", outside.Error(err))}
 	case code != 0:

@@ -419,9 +419,7 @@ func TestProbeStopsAtTheFirstConnection(t *testing.T) {
 func TestHostAddresses(t *testing.T) {
 	t.Parallel()
 	found := readiness.HostAddresses(t.Context())
-	require.GreaterOrEqual(t, len(found), 2)
-	assert.Equal(t, "127.0.0.1 ::1", found[0].String()+" "+found[1].String())
-	for _, a := range append(found[2:], readiness.Sources(t.Context())...) {
+	for _, a := range append(found, readiness.Sources(t.Context())...) {
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", netip.AddrPortFrom(a, 0).String())
 		require.NoError(t, err)
 		require.NoError(t, l.Close())

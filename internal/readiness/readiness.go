@@ -34,8 +34,7 @@ type Options struct {
 	Timeout time.Duration
 	// UserAgent is sent to kubelet and containers; empty means the agent's name.
 	UserAgent string
-	// Addresses returns the host's addresses, for probes and pods without one; nil means
-	// loopback, and those of the host's interfaces.
+	// Addresses returns the host's addresses, for probes and pods without one; nil means those of its interfaces.
 	Addresses func(ctx context.Context) []netip.Addr
 	// Exec runs a command in a container and returns its exit code; context.DeadlineExceeded after timeout. nil: exec
 	// probes cannot run.
@@ -205,7 +204,7 @@ func (j judge) isReady(ctx context.Context, p *manifests.Probe, v *apply.Verdict
 // while, one that kubelet has not ended is alive.
 func (j judge) isAlive(ctx context.Context, p manifests.Probe, v *apply.Verdict, unchecked func(string)) {
 	name := j.container.Name
-	survives := p.Delay + time.Duration(p.Failures)*p.Period + p.Timeout + j.pod.Grace
+	survives := p.Patience() + p.Grace
 	if j.kubelet != nil && time.Since(j.memory.started) >= survives {
 		return
 	}

@@ -52,7 +52,7 @@ func handlers(t *testing.T) map[string]struct {
 		return manifests.Probe{Kind: manifests.ProbeGRPC, Port: port, Service: service, Timeout: time.Minute}
 	}
 	execOf := func(word string) manifests.Probe {
-		return manifests.Probe{Kind: manifests.ProbeExec, Command: []string{word}, Timeout: time.Minute}
+		return manifests.Probe{Kind: manifests.ProbeExec, Command: []string{word}, Timeout: 20 * time.Second}
 	}
 	dead := deadAddress(t)
 	good, bad := serve(t, status(http.StatusOK)), serve(t, status(http.StatusServiceUnavailable))
@@ -72,12 +72,12 @@ func handlers(t *testing.T) map[string]struct {
 		"grpc refused":         {grpcOf(dead.Port, ""), "gRPC " + dead.String() + ": connect: connection refused"},
 		"exec":                 {execOf("0"), ""},
 		"exec, code 1":         {execOf("1"), "exec: exit code 1"},
-		"exec, too slow":       {execOf("slow"), "exec: no end within 30s"},
+		"exec, too slow":       {execOf("slow"), "exec: no end within 20s"},
 	}
 }
 
 // execute answers an exec probe by its command.
-func execute(_ context.Context, container string, command []string, _ time.Duration) (int32, error) {
+func execute(_ context.Context, container string, command []string, within time.Duration) (int32, error) {
 	switch {
 	case !strings.HasPrefix(container, "id of velum"):
 		return 0, errors.New("another container")
@@ -85,7 +85,7 @@ func execute(_ context.Context, container string, command []string, _ time.Durat
 		return 0, nil
 	case slices.Equal(command, []string{"1"}):
 		return 1, nil
-	case slices.Equal(command, []string{"slow"}):
+	case slices.Equal(command, []string{"slow"}) && within < 40*time.Second:
 		return 0, fmt.Errorf("cri: %w", context.DeadlineExceeded)
 	}
 	return 0, errors.New("cri: no such container")
@@ -124,11 +124,17 @@ func TestEachTypeAndHandler(t *testing.T) {
 	}
 }
 
-func TestExecWithoutAResultIsUnchecked(t *testing.T) {
+func TestProbeWithoutAResultIsUnchecked(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{manifests.ProbeStartup, manifests.ProbeReadiness, manifests.ProbeLiveness} {
 		v := ask(t, checker(t, readiness.Options{Exec: execute}), podOf(manifests.Probe{Type: kind, Kind: manifests.ProbeExec}))
 		assert.Equal(t, apply.Verdict{Unchecked: []string{"velum: exec probe: cri: no such container"}}, v, kind)
+		slow := manifests.Probe{Type: kind, Kind: manifests.ProbeExec, Command: []string{"slow"}, Timeout: 40 * time.Second}
+		v = ask(t, checker(t, readiness.Options{Exec: execute}), podOf(slow))
+		assert.Equal(t, apply.Verdict{Unchecked: []string{"velum: exec: no end within 30s, and it may take 40s"}}, v, kind)
+		tcp := manifests.Probe{Type: kind, Kind: manifests.ProbeTCP, Port: 1}
+		v = ask(t, checker(t, readiness.Options{Addresses: addressesOf()}), podOf(tcp))
+		assert.Equal(t, apply.Verdict{Unchecked: []string{"velum: the node has no address"}}, v, kind)
 	}
 }
 

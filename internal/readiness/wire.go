@@ -40,9 +40,9 @@ func newTransport() *http.Transport {
 	}
 }
 
-// hostAddresses returns loopback and the addresses of the host's interfaces.
-func hostAddresses(ctx context.Context) []netip.Addr {
-	found := []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
+// hostAddresses returns the addresses of the host's interfaces: one of them is the node's, which kubelet asks. It never
+// asks loopback (validateNodeIP in k8s.io/kubernetes/pkg/kubelet/kubelet_node_status.go) unless a probe names it.
+func hostAddresses(ctx context.Context) (found []netip.Addr) {
 	own, err := net.InterfaceAddrs()
 	if err != nil { // the service may not be allowed to open netlink sockets
 		return append(found, sources(ctx)...)
@@ -83,10 +83,15 @@ func statusError(code int) error {
 	return errors.New(strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code))))
 }
 
+// lateError says that a timeout was over.
+type lateError struct{ text string }
+
+func (l *lateError) Error() string { return l.text }
+
 // withTimeout names the timeout if it is the cause.
 func withTimeout(err error, timeout time.Duration) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("no answer within %v", timeout)
+		return &lateError{fmt.Sprintf("no answer within %v", timeout)}
 	}
 	return cause(err)
 }
