@@ -4,6 +4,8 @@ package apply
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -12,6 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
+	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
 
 // A pod as kubeadm writes it, with a startup and a liveness probe only, gets a release that answers 503 for ever. It
@@ -51,4 +54,84 @@ func TestReleaseThatNeverStartsIsRolledBack(t *testing.T) {
 			assert.Equal(t, 0, daemon.Stop().Code)
 		})
 	}
+}
+
+// A sidecar and two containers have probes of each type, with each handler but two alike. kubelet's read-only port is
+// off: it tells the API server, or nobody.
+func TestSidecarAndEveryHandlerWithoutKubeletsPort(t *testing.T) {
+	t.Parallel()
+	for name, hasAPI := range map[string]bool{"the mirror pod says it": true, "the agent probes": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const kubelet = "system:node:node1"
+			o := node.Options{Containerd: node.Containerd2, Kubelet: true}
+			var api *story.APIServer
+			if hasAPI {
+				api = story.StartAPIServer(t, story.StartEtcd(t), kubelet)
+				o.Kubeconfig = api.Kubeconfig(kubelet)
+			}
+			n := node.Start(t, o)
+			said := "dashboard has not started: exec: exit code 1"
+			if hasAPI {
+				n.WriteFile("etc/kubernetes/kubelet.conf", registrytest.Text(t, o.Kubeconfig))
+				said = "dashboard has not started according to kubelet"
+			}
+			n.WriteFile(story.ConfigFile, "interval: 0\nsettle: 3s\napplyTimeout: 40s\nkubelet: {pods: \"off\"}\n")
+			port, grpc, side := n.FreePort(), n.FreePort(), n.FreePort()
+			const probe = ", periodSeconds: 1, failureThreshold: "
+			n.WriteFile(story.TemplateDir+"velum.yaml", story.VelumTemplate(port, n.Registry.Ref("demo/velum:__TAG__"))+fmt.Sprintf(`
+    startupProbe: {exec: {command: [/answer, ready]}%[1]s24}
+    livenessProbe: {httpGet: {host: 127.0.0.1, path: /ready, port: %[2]d}%[1]s8}
+  - name: second
+    image: %[3]s
+    args: [":%[4]d"] # kubelet asks the node's address
+    readinessProbe: {grpc: {port: %[4]d}%[1]s3}
+  initContainers:
+  - name: side
+    image: %[5]s
+    args: ["127.0.0.1:%[6]d"]
+    restartPolicy: Always
+    startupProbe: {tcpSocket: {host: 127.0.0.1, port: %[6]d}%[1]s24}
+    readinessProbe: {exec: {command: [/answer, ready]}%[1]s3}
+`, probe, port, n.Registry.Ref("demo/second:__TAG__"), grpc, n.Registry.Ref("demo/side:__TAG__"), side))
+			story.Rel(n, "demo/second", "1.0.0-rev1-build1.1")
+			story.Rel(n, "demo/side", "1.0.0-rev1-build1.1")
+			good := story.Rel(n, "demo/velum", "4.0.0-rev1-build1.1")
+			story.Cycle(t, n, 0)
+			n.WaitAnswer(port, "4.0.0-rev1-build1.1")
+			daemon := story.StartDaemonWith(t, n)
+
+			n.Registry.PublishFaulty("demo/velum", "4.0.0-rev1-build1.2", node.Image{}, node.Unready)
+			story.Check(t, n)
+			r := n.Agent("apply", "velum")
+			require.Equal(t, 1, r.Code, "%s\n%s", r.Stdout, r.Stderr)
+			assert.Contains(t, r.Stdout+r.Stderr, said)
+			story.Answers(t, port, "4.0.0-rev1-build1.1")
+			assert.Equal(t, good, lastGood(t, n, "dashboard"))
+
+			for _, next := range []struct{ repository, tag, container string }{
+				{"demo/velum", "4.0.0-rev1-build1.3", "dashboard"}, {"demo/second", "1.0.0-rev1-build1.2", "second"},
+				{"demo/side", "1.0.0-rev1-build1.2", "side"},
+			} {
+				digest := story.Rel(n, next.repository, next.tag)
+				story.Check(t, n)
+				story.Apply(t, n, 0, "velum")
+				assert.Equal(t, digest, lastGood(t, n, next.container))
+			}
+			assert.Equal(t, 0, daemon.Stop().Code)
+			if hasAPI {
+				isAgent := func(name string) bool { return strings.HasPrefix(name, "image-update-agent/") }
+				assert.True(t, slices.Contains(api.Requests(isAgent), "get /api/v1/namespaces/kube-system/pods/velum-node1"))
+			}
+		})
+	}
+}
+
+// lastGood returns the last known good digest of a container.
+func lastGood(t *testing.T, n *node.Node, container string) string {
+	t.Helper()
+	s := story.St(t, n)
+	at := slices.IndexFunc(s.Images, func(i status.ImageStatus) bool { return i.Container == container })
+	require.GreaterOrEqual(t, at, 0, "%s: %+v", container, s.Images)
+	return string(s.Images[at].LastKnownGood.Digest)
 }

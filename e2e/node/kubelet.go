@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 )
 
-// Kubelet is a kubelet without API server.
+// Kubelet is a kubelet.
 type Kubelet struct {
-	Port int // the read-only port: /pods, /healthz
+	Port int // the read-only port: /pods, /healthz; with an API server only /healthz
 	*Process
 
 	node     *Node
@@ -32,6 +32,10 @@ func (n *Node) startKubelet(options Options) *Kubelet {
 	k.argv = []string{
 		filepath.Join(n.built("kubelet"), "kubelet"), "--config", k.file, "--root-dir", filepath.Join(dir, "root"),
 		"--cert-dir", filepath.Join(dir, "pki"), "--hostname-override", "node1",
+	}
+	if options.Kubeconfig != "" {
+		k.argv = append(k.argv, "--kubeconfig", options.Kubeconfig)
+		k.settings["readOnlyPort"], k.settings["healthzPort"] = 0, k.Port
 	}
 	k.configure(options.KubeletConfig)
 	k.Start()

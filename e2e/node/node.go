@@ -50,6 +50,8 @@ type Options struct {
 	Manifests string
 	// KubeletConfig overrides fields of the KubeletConfiguration (kubelet.config.k8s.io/v1beta1).
 	KubeletConfig map[string]any
+	// Kubeconfig leads kubelet to an API server. Its read-only port is closed then. Empty: kubelet runs alone.
+	Kubeconfig string
 	// Snapshotter is CRI's snapshotter; empty: containerd's default, overlayfs.
 	Snapshotter string
 	// ConfigPath is containerd's config_path: directories below Root, or absolute ones of a host; nil:

@@ -33,7 +33,7 @@ import (
 )
 
 // APIServer is a real kube-apiserver over an etcd, with RBAC. Its users have their names as tokens: admin may do
-// everything, others only what a test allows them.
+// everything, others only what a test allows them; system:node:NAME is the kubelet of a node.
 type APIServer struct {
 	URL, CA string
 	t       testing.TB
@@ -53,7 +53,11 @@ func StartAPIServer(t testing.TB, etcd *EtcdCluster, users ...string) *APIServer
 	require.NoError(t, err)
 	tokens := []string{"admin,admin,0,system:masters"}
 	for n, user := range users {
-		tokens = append(tokens, fmt.Sprintf("%s,%s,%d", user, user, n+1))
+		token := fmt.Sprintf("%s,%s,%d", user, user, n+1)
+		if strings.HasPrefix(user, "system:node:") {
+			token += ",system:nodes"
+		}
+		tokens = append(tokens, token)
 	}
 	s.put("tokens.csv", strings.Join(tokens, "\n")+"\n")
 	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -66,7 +70,7 @@ func StartAPIServer(t testing.TB, etcd *EtcdCluster, users ...string) *APIServer
 	s.args = []string{
 		"--etcd-servers=" + strings.Join(etcd.Store().URLs, ","), "--bind-address=127.0.0.1", "--secure-port=" + port,
 		"--tls-cert-file=" + cert, "--tls-private-key-file=" + key, "--cert-dir=" + s.dir,
-		"--token-auth-file=" + filepath.Join(s.dir, "tokens.csv"), "--authorization-mode=RBAC",
+		"--token-auth-file=" + filepath.Join(s.dir, "tokens.csv"), "--authorization-mode=Node,RBAC",
 		"--service-account-issuer=https://tests", "--service-account-key-file=" + filepath.Join(s.dir, "signer.pem"),
 		"--service-account-signing-key-file=" + filepath.Join(s.dir, "signer.pem"), "--service-cluster-ip-range=10.0.0.0/24",
 		"--audit-policy-file=" + filepath.Join(s.dir, "audit.yaml"), "--audit-log-path=" + filepath.Join(s.dir, "audit.log"),
