@@ -65,6 +65,7 @@ export const reasons = s => (s.reasons ?? []).filter(r => !shownElsewhere.includ
         down: () => [format(_("$0: $1 does not run."), of, r.container)],
         "rolled-back": () => [format(_("$0 was rolled back."), of)], // the pod says why
         "not-up": () => [format(_("$0 did not come up and was not rolled back."), of), r.text],
+        "not-checked": () => [format(_("$0 runs, but nobody can tell whether it works."), of), r.text],
         "tag-gone": () => [format(_("$0: the registry no longer has the tag $1."), of, r.tag), r.text],
         "tag-not-found": () => [format(_("$0: the registry does not have the tag $1."), of, r.tag), r.text],
         lock: () => [format(_("The lock of the fleet is kept, because $0 did not come up."), of)],
@@ -212,6 +213,7 @@ export function failure({ kind, text }) {
         "not-found": _("The registry does not have it."), platform: _("The image is not for this node."),
         unlisted: _("The release catalog does not list the image."), catalog: _("The release catalog cannot be used."),
         source: _("The registry does not answer."), "not-up": _("The pod did not come up."),
+        "not-checked": _("The pod runs, but nobody can tell whether it works."),
         conflict: _("The pod manifest was changed meanwhile."),
     };
     return texts[kind] ? { text: texts[kind], cause: text } : { text, cause: "" };

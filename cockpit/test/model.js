@@ -50,6 +50,8 @@ const cases = () => [
     ["no other state is green", ["staged", "applying", "held", "stale", "failed"].map(state => head({ state })), ["info", "busy", "warning", "warning", "danger"]],
 
     ["what pods and registries show is no reason above them", model.reasons(status({ reasons: ["hold", "source", "approval", "none"].map(kind => ({ kind, text: "t" })) })), []],
+    ["what nobody could check is no failure", [model.reasons(status({ reasons: [{ kind: "not-checked", podManifest: "velum.yaml", text: "t" }] }))[0].text, model.failure({ kind: "not-checked", text: "t" }).cause],
+        ["velum.yaml runs, but nobody can tell whether it works.", "t"]],
     ["an unknown reason is shown as the daemon says it", model.reasons(status({ reasons: [{ kind: "new", text: "t" }] })), [{ text: "t", cause: "" }]],
     ["each state says what to do, but one that waits by itself", ["applying", "failed", "held", "stale", "staged", "unchecked", "current"]
         .map(state => model.advice(status({ state }), { up: true }) !== ""), [true, true, true, true, true, false, false]],
