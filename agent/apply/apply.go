@@ -138,8 +138,8 @@ func (x *Executor) Apply(ctx context.Context, s plan.Step, against error) Result
 	return a.ended(errors.Join(err, x.Records.Save(ctx)))
 }
 
-// noteBegun records which containers run, unless an approval says it: an apply by mode auto that is killed must not count
-// what it stopped as broken before.
+// noteBegun records which containers run, unless an approval says it: an apply by mode auto that is killed must not
+// count what it stopped as broken before.
 func (a *attempt) noteBegun(ctx context.Context) error {
 	if a.step.Apply.Began == nil {
 		return nil
