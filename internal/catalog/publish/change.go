@@ -107,12 +107,19 @@ func (c *change) ask(ctx context.Context, isFirst bool) (got Result, again bool,
 	if err != nil {
 		return Result{}, false, err
 	}
-	if isFirst {
-		c.outcomes = d.Outcomes
-	}
 	own, err := c.sealed(ctx, v, d)
 	if err != nil {
 		return Result{}, false, err
+	}
+	if isFirst {
+		c.outcomes = d.Outcomes
+		if v.head != v.Digest {
+			left, err := c.p.leftOut(ctx, v.Version, v.head, v.tags, v.with(own).Pages)
+			if err != nil {
+				return Result{}, false, err
+			}
+			c.outcomes = slices.Concat(c.outcomes, left)
+		}
 	}
 	if c.how.Out != "" || c.how.DryRun {
 		got, err = c.plan(ctx, v, own)

@@ -141,8 +141,9 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sigs [][]byte, d
 	return got.at(Version{Manifest: d.Manifest, Digest: d.digest}), p.publishSigned(ctx, d, is == "", encoded...)
 }
 
-// explain names what a version changes: each release, as the pages of it and of the version before tell, and each op
-// that its log has. It refuses a version that changes what none of its ops names, or that drops a withdrawal.
+// explain names what a version changes: each release, as the pages of it and of the version before tell, each op that its
+// log has, and what it leaves out of the version that the channel names. It refuses a version that no publisher makes: one
+// that changes what none of its ops names, drops a release or a withdrawal, or uses up numbers.
 func (p *Publisher) explain(ctx context.Context, got *Result, d signedDir, k keys) (err error) {
 	before := Version{}
 	if d.Previous != "" {
@@ -160,6 +161,9 @@ func (p *Publisher) explain(ctx context.Context, got *Result, d signedDir, k key
 	}
 	log = slices.DeleteFunc(log, func(e catalog.Entry) bool { return e.Version != d.Version })
 	got.Others = othersOf(log, nil)
+	if err := p.checkOps(ctx, before, next, log); err != nil {
+		return &Error{Kind: KindInput, Object: d.dir, Text: "not a version that --out writes", Err: err}
+	}
 	named := map[string]bool{}
 	for _, o := range got.Others {
 		for _, member := range o.Releases {
@@ -174,6 +178,65 @@ func (p *Publisher) explain(ctx context.Context, got *Result, d signedDir, k key
 			return refuse(KindInput, d.dir, "its page changes %s, which none of its ops names", member)
 		}
 	}
+	if d.head == d.Previous {
+		return nil
+	}
+	tags, err := p.registry.Tags(ctx, p.repository)
+	if err != nil {
+		return err
+	}
+	before.Channel = d.Channel
+	left, err := p.leftOut(ctx, before, d.head, tags, func(ctx context.Context, images ...string) (map[string]catalog.Page, error) {
+		return p.Pages(ctx, next, images...)
+	})
+	got.Outcomes = slices.Concat(got.Outcomes, left)
+	return err
+}
+
+// checkOps checks that a version has published the ops that its log names, and no others, and that there are numbers left
+// for the next ones.
+func (p *Publisher) checkOps(ctx context.Context, before, next Version, log []catalog.Entry) error {
+	if next.Version-before.Version >= furthest || next.Turn > before.Turn+furthest {
+		return fmt.Errorf("its version is %d and its turn %d, and those before %d and %d",
+			next.Version, next.Turn, before.Version, before.Turn)
+	}
+	logged := map[string]bool{}
+	for _, e := range log {
+		logged[e.Tag] = true
+	}
+	had, err := p.mergedOps(ctx, before)
+	if err != nil {
+		return err
+	}
+	has, err := p.mergedOps(ctx, next)
+	if err != nil {
+		return err
+	}
+	was := ops.State{Merged: had}
+	for _, op := range slices.Concat(has, next.Merged) {
+		if !logged[op] && !was.IsMerged(op) {
+			return fmt.Errorf("it names %s as published, and its log does not have it", op)
+		}
+	}
+	return p.checkWithdrawals(ctx, next, log)
+}
+
+// checkWithdrawals checks that the pages of a version have the withdrawals of a log.
+func (p *Publisher) checkWithdrawals(ctx context.Context, next Version, log []catalog.Entry) error {
+	for _, e := range log {
+		if e.Do != catalog.ActionWithdraw {
+			continue
+		}
+		pages, err := p.Pages(ctx, next, imagesOf(e.Op)...)
+		if err != nil {
+			return err
+		}
+		for _, l := range ops.Lost(ops.State{Pages: pages}, e.Op) {
+			if !l.Final && l.By == "" {
+				return fmt.Errorf("its log withdraws %s, and its page offers it", l.Change.Member())
+			}
+		}
+	}
 	return nil
 }
 
@@ -185,18 +248,47 @@ func (p *Publisher) differing(ctx context.Context, before, next Version) (out []
 			changed = append(changed, ref.Image)
 		}
 	}
+	for _, ref := range before.Pages {
+		if _, listed := next.Page(ref.Image); !listed {
+			return nil, refuse(KindInput, next.Channel, "version %d lacks %s, which the version before lists", next.Version, ref.Image)
+		}
+	}
 	old, err := p.Pages(ctx, before, changed...)
 	if err != nil {
 		return nil, err
 	}
 	pages, err := p.Pages(ctx, next, changed...)
 	for _, image := range changed {
+		if err := checkPage(image, old[image], pages[image]); err != nil {
+			return nil, err
+		}
 		out = append(out, changesOf(image, old[image], pages[image])...)
 	}
 	return out, err
 }
 
 const dropped = "older than the releases that the page keeps"
+
+// checkPage checks that a page has the releases of the one before, with their digests, but those that it does not keep.
+func checkPage(image string, before, after catalog.Page) error {
+	all := after
+	all.Releases = slices.Clone(after.Releases)
+	for _, was := range before.Releases {
+		is := ops.Find(after, was.Tag)
+		switch {
+		case is == nil:
+			all.Releases = append(all.Releases, was)
+		case is.Digest != was.Digest:
+			return refuse(KindInput, catalog.Member(image, was.Tag), "listed with digest %s, not %s", was.Digest, is.Digest)
+		}
+	}
+	for _, r := range all.Trimmed().Releases {
+		if ops.Find(after, r.Tag) == nil {
+			return refuse(KindInput, catalog.Member(image, r.Tag), "the version before lists it, and this one does not")
+		}
+	}
+	return nil
+}
 
 // changesOf returns what differs between two pages of an image.
 func changesOf(image string, before, after catalog.Page) []Outcome {
@@ -228,11 +320,7 @@ func changesOf(image string, before, after catalog.Page) []Outcome {
 	}
 	for _, was := range before.Releases {
 		if ops.Find(after, was.Tag) == nil {
-			o := Outcome{Image: image, Tag: was.Tag, Digest: was.Digest, Note: dropped}
-			if was.Withdrawn != nil {
-				o.Note = "not listed any more, and it was withdrawn: " + was.Withdrawn.Reason
-			}
-			out = append(out, o)
+			out = append(out, Outcome{Image: image, Tag: was.Tag, Digest: was.Digest, Note: dropped})
 		}
 	}
 	return out

@@ -300,22 +300,28 @@ func withLayer(t *testing.T, manifest []byte, layer catalog.BlobRef, signature s
 	return out
 }
 
-// hideInDir adds a release to a page of a directory of --out, and signs nothing of it in the log.
-func hideInDir(t *testing.T, dir string, hidden catalog.Change) {
+// setPage has a version in a directory list a page.
+func setPage(t *testing.T, dir string, m *catalog.Manifest, p catalog.Page) {
+	t.Helper()
+	page, err := p.Encode()
+	require.NoError(t, err)
+	sum := digest.FromBytes(page)
+	m.SetPage(catalog.PageRef{Image: p.Image, Digest: sum, Size: int64(len(page))})
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "blobs", sum.Encoded()), page, 0o600))
+}
+
+// editDir edits the version in a directory, as whoever may write there can, and its payload.
+func editDir(t *testing.T, dir string, edit func(m *catalog.Manifest)) {
 	t.Helper()
 	file := filepath.Join(dir, "manifest.json")
 	body, err := os.ReadFile(file)
 	require.NoError(t, err)
 	m, err := catalog.DecodeManifest(body)
 	require.NoError(t, err)
-	page, err := catalog.Page{Image: hidden.Image, Releases: []catalog.Release{hidden.Release}}.Encode()
-	require.NoError(t, err)
-	sum := digest.FromBytes(page)
-	m.SetPage(catalog.PageRef{Image: hidden.Image, Digest: sum, Size: int64(len(page))})
+	edit(&m)
 	body, d, err := m.Encode()
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, body, 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "blobs", sum.Encoded()), page, 0o600))
 	payload, err := json.Marshal(map[string]any{
 		"critical": map[string]any{
 			"identity": map[string]string{"docker-reference": m.Name},

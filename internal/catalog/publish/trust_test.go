@@ -4,6 +4,7 @@ package publish_test
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -205,17 +206,97 @@ func TestAnOpNeedsAsManyKeysAsAVersion(t *testing.T) {
 	assert.Empty(t, h.offers("prod", "anna"))
 }
 
-// A version that was written for others to sign changes what its ops name, or it is not published.
+// A version that was written for others to sign changes what its ops name, and keeps what the channel had, or it is not
+// published: a dry run without a key says so.
 func TestADirectoryThatHidesAChangeIsRefused(t *testing.T) {
+	t.Parallel()
+	for title, c := range map[string]struct {
+		edit func(t *testing.T, dir string, m *catalog.Manifest)
+		want string
+	}{
+		"a release that no op names": {func(t *testing.T, dir string, m *catalog.Manifest) {
+			t.Helper()
+			setPage(t, dir, m, catalog.Page{Image: evil.Image, Releases: []catalog.Release{evil.Release}})
+		}, "its page changes " + evil.Member() + ", which none of its ops names"},
+		"another digest for what an op names": {func(t *testing.T, dir string, m *catalog.Manifest) {
+			t.Helper()
+			r := releaseOf("velum", 1, "")
+			r.Release.Digest = evil.Release.Digest
+			setPage(t, dir, m, catalog.Page{Image: r.Image, Releases: []catalog.Release{r.Release}})
+		}, "listed with digest " + releaseOf("velum", 1, "").Release.Digest.String()},
+		"a page that is not there any more": {func(_ *testing.T, _ string, m *catalog.Manifest) {
+			m.Pages = m.Pages[1:] // etcd, with its withdrawal
+		}, "lacks " + images + "etcd, which the version before lists"},
+		"a withdrawal that is not there any more": {func(t *testing.T, dir string, m *catalog.Manifest) {
+			t.Helper()
+			setPage(t, dir, m, catalog.Page{Image: images + "etcd"})
+		}, images + "etcd:" + build(1) + ": the version before lists it, and this one does not"},
+		"a pending withdrawal that only the log has": {func(t *testing.T, dir string, m *catalog.Manifest) {
+			t.Helper()
+			r := releaseOf("velum", 1, "")
+			r.Release.Rollout = &catalog.Rollout{From: noon, Hours: 48}
+			setPage(t, dir, m, catalog.Page{Image: r.Image, Releases: []catalog.Release{r.Release}})
+		}, "its log withdraws " + images + "velum:" + build(1) + ", and its page offers it"},
+		"an op that the log does not have": {func(_ *testing.T, _ string, m *catalog.Manifest) {
+			m.Merged = append([]string{"op-prod-20200101T000000Z-000000000000"}, m.Merged...)
+		}, "names op-prod-20200101T000000Z-000000000000 as published, and its log does not have it"},
+		"the last version there can be": {func(_ *testing.T, _ string, m *catalog.Manifest) { m.Version = catalog.MaxVersion }, "its version is"},
+		"the last turn there can be":    {func(_ *testing.T, _ string, m *catalog.Manifest) { m.Turn = catalog.MaxVersion }, "its version is"},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, "ci", "prod")
+			h.begin(1, "prod")
+			p := h.as(publish.Trust{}, "prod")
+			h.does(p, "prod", added(releaseOf("velum", 1, ""), releaseOf("etcd", 1, "")), publish.How{})
+			h.does(p, "prod", publish.Withdraw(publish.Withdrawal{Images: []string{"etcd:" + build(1)}, Reason: "bsc#1"}), publish.How{})
+			gone := releaseOf("velum", 1, "")
+			gone.Release.Withdrawn = &catalog.Withdrawal{At: noon, Reason: "bsc#2"}
+			h.store(opAt("prod", noon, 9, catalog.ActionWithdraw, gone), "prod")
+			dir := filepath.Join(t.TempDir(), "out")
+			trust := publish.Trust{All: [][]byte{h.public("prod")}}
+			h.does(h.as(trust), "prod", publish.Refresh(noon.Add(time.Hour)), publish.How{Out: dir})
+			_, err := h.as(trust).PublishDir(t.Context(), dir, nil, true)
+			require.NoError(t, err)
+			editDir(t, dir, func(m *catalog.Manifest) { c.edit(t, dir, m) })
+			_, err = h.as(trust).PublishDir(t.Context(), dir, nil, true)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+// Who builds on an earlier version sees what that leaves out: before it is published, and before it is signed elsewhere,
+// also where whoever prepares the directory has chosen the earlier version.
+func TestABaseNamesWhatItLeavesOut(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "ci", "prod")
 	h.begin(1, "prod")
+	p := h.as(publish.Trust{}, "prod")
+	h.does(p, "prod", added(releaseOf("velum", 1, ""), releaseOf("velum", 2, "")), publish.How{})
+	h.does(p, "prod", publish.Withdraw(publish.Withdrawal{Images: []string{"velum:" + build(2)}, Reason: "bsc#1"}), publish.How{})
+	h.does(p, "prod", added(evil), publish.How{})
+	maps.DeleteFunc(h.m.tags, func(tag string, _ digest.Digest) bool { return strings.HasPrefix(tag, "op-prod-") }) // pruned
+	based := func(o *publish.Options) { o.Base = 2 }
 	dir := filepath.Join(t.TempDir(), "out")
 	trust := publish.Trust{All: [][]byte{h.public("prod")}}
-	h.does(h.as(trust), "prod", added(releaseOf("velum", 1, "")), publish.How{Out: dir})
-	hideInDir(t, dir, evil)
-	_, err := h.as(trust).PublishDir(t.Context(), dir, nil, true)
-	require.ErrorContains(t, err, "its page changes "+evil.Member()+", which none of its ops names")
+	all := map[string]publish.Result{
+		"--out":     h.does(h.with(trust, based), "prod", publish.Refresh(noon.Add(time.Hour)), publish.How{Out: dir}),
+		"--dry-run": h.does(h.with(trust, based, "prod"), "prod", publish.Refresh(noon.Add(time.Hour)), publish.How{DryRun: true}),
+	}
+	var err error
+	all["publish"], err = h.as(publish.Trust{}).PublishDir(t.Context(), dir, nil, true)
+	require.NoError(t, err)
+	all["done"] = h.does(h.with(trust, based, "prod"), "prod", publish.Refresh(noon.Add(time.Hour)), publish.How{})
+	for title, got := range all {
+		var notes []string
+		for _, o := range got.Outcomes {
+			notes = append(notes, catalog.Member(o.Image, o.Tag)+": "+o.Note)
+		}
+		assert.Equal(t, []string{
+			evil.Member() + ": not offered any more: version 4, which lists it, is left out",
+			images + "velum:" + build(2) + ": offered again: version 4, which is left out, has withdrawn it: bsc#1",
+		}, notes, title)
+	}
 }
 
 // The page on a leaked key: the thief has published versions and ops with it. The next version builds upon the last one
