@@ -336,6 +336,38 @@ func TestPatternThatTakesOneTag(t *testing.T) {
 	}
 }
 
+// A reference without a tag follows latest. It is not rewritten, and so not restarted, to write the tag.
+func TestReferenceWithoutATag(t *testing.T) {
+	t.Parallel()
+	const nginx = "r.io/library/nginx"
+	first, next := rel(nginx, "latest"), rel(nginx, "latest")
+	next.Digest, next.Config = digest.FromString("next"), digest.FromString("config of next")
+	for name, c := range map[string]struct {
+		template, disk string // the reference
+		offered        release.Release
+		change, wanted string
+	}{
+		"current":                      {nginx, nginx, first, "", nginx},
+		"rebuilt":                      {nginx, nginx, next, "rebuild", nginx},
+		"an older agent wrote the tag": {nginx, nginx + ":latest", first, "", nginx + ":latest"},
+		"the template has it":          {nginx + ":latest", nginx, first, "convert", nginx + ":latest"},
+	} {
+		w := empty()
+		w.template("web.yaml", "web="+c.template)
+		w.wrote("web.yaml", text("web", w.policy.PullPolicy, "web="+c.disk))
+		w.runs("web.yaml", "web", first)
+		w.offer("latest", c.offered)
+		p := w.decide().Pods[0]
+		require.NoError(t, p.Err, name)
+		assert.Equal(t, c.change, p.Change, name)
+		if c.wanted != "" && p.Wanted != nil {
+			assert.Contains(t, string(p.Wanted), "image: "+c.wanted+"\n", name)
+		}
+		assert.Equal(t, c.change == "convert", p.Waiting, name)
+	}
+	assert.Empty(t, policy.ChangeOf(release.Reference{Repository: nginx}, first, true, true, tags.Scheme{}))
+}
+
 // Newer tags that the configuration refuses come with the setting that would allow them.
 func TestNotAllowed(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -40,7 +41,8 @@ func (f *facts) renderFile(
 	}
 	tags := map[string]string{}
 	for _, i := range p.Images {
-		if i.Want.Image.Document == 0 { // a later document has the same paths, and is not edited
+		isLater := i.Want.Image.Document > 0 // it has the same paths, and is not edited
+		if !isLater && !i.namesLatest() {
 			tags[i.Want.Image.Path] = i.Target.Tag
 		}
 	}
@@ -67,6 +69,14 @@ func (f *facts) renderFile(
 	}
 	bound, err := bind(p, out.File)
 	return bound, out.Untouched, err
+}
+
+// namesLatest reports whether the target is the tag that kubelet pulls for a reference without a tag, and neither the
+// template nor the pod manifest on disk has one: to write it would restart the pod for nothing.
+func (i *ImagePlan) namesLatest() bool {
+	written := manifests.SplitReference(i.Want.Image.Reference)
+	return written.Tag == "" && written.Digest == "" && i.Want.OnDisk.Tag == "" &&
+		i.Target.Tag == release.Reference{}.Tagged().Tag
 }
 
 // unreplacedPlaces returns the places of the override that no newer release replaces. all: the override has no other

@@ -13,6 +13,7 @@ func ChangeOf(disk release.Reference, target release.Release, known, same bool, 
 	if disk.Repository == "" {
 		return "" // no pod yet: nothing to change
 	}
+	disk = disk.Tagged() // kubelet pulls latest for a reference without a tag
 	if disk.Repository == target.Repository && disk.Tag == target.Tag {
 		if known && !same {
 			return tags.Rebuild.String()
