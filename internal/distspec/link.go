@@ -4,6 +4,7 @@ package distspec
 
 import (
 	"errors"
+	"net/http"
 	"net/url"
 	"path"
 	"slices"
@@ -27,6 +28,19 @@ func TagPage(list *url.URL, size int, last string) *url.URL {
 	}
 	page.RawQuery = query.Encode()
 	return &page
+}
+
+// MayRefuseSize reports whether a host with this answer may have refused the size of the page rather than the list:
+// distribution 3 answers 400, Quay 413, validators 422, and others fail on the first page (500, 501). Without a size each
+// uses its own.
+func MayRefuseSize(status, page int) bool {
+	switch status {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return true
+	case http.StatusInternalServerError, http.StatusNotImplemented:
+		return page == 1
+	}
+	return false
 }
 
 // NextPage returns the URL of the next page from the Link headers of a page; nil if there is none. page is the URL that

@@ -66,10 +66,9 @@ func (e endpoint) tags(ctx context.Context) (*tagList, error) {
 		}
 		asked[u.String()] = true
 		header, err := e.tagPage(ctx, u, list)
-		// A host may have refused the page size rather than the list: distribution 3 answers 400, Quay 413, and
-		// validators 422. Without a size, each uses its own.
-		if (page == 1 || list.guessing) && !list.unsized && hasStatus(err,
-			http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity) {
+		f, refused := errors.AsType[*release.SourceError](err)
+		if refused = refused && !f.Unasked && f.RetryAt.IsZero() && distspec.MayRefuseSize(f.Status, page); refused &&
+			(page == 1 || list.guessing) && !list.unsized {
 			u, list.unsized = e.url("tags", "list"), true
 			header, err = e.tagPage(ctx, u, list)
 		}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 
 	"github.com/google/go-containerregistry/pkg/name"
 
@@ -61,9 +60,7 @@ func (c *Client) list(ctx context.Context, r name.Repository, l *tagList) error 
 		}
 		asked[next.String()] = true
 		names, links, err := c.page(ctx, r, next, l)
-		// A registry may have refused the size of the page, and not the list.
-		size := []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}
-		if (page == 1 || before != nil) && next != bare && slices.Contains(size, Status(err)) {
+		if (page == 1 || before != nil) && next != bare && distspec.MayRefuseSize(Status(err), page) {
 			next = bare
 			names, links, err = c.page(ctx, r, next, l)
 		}

@@ -164,7 +164,6 @@ func (c *Client) share(made *http.Transport) *sharedTransport {
 	tr.Proxy = c.proxyOf
 	tr.DialContext = c.dialAsAsked
 	tr.TLSHandshakeTimeout = tlsTimeout
-	tr.ResponseHeaderTimeout = headerTimeout
 	tr.MaxResponseHeaderBytes = maxHeader
 	tr.MaxConnsPerHost, tr.MaxIdleConnsPerHost = c.options.ConnectionsPerHost, c.options.ConnectionsPerHost
 	s := &sharedTransport{http: tr, next: tr}
