@@ -29,6 +29,8 @@ type Resolved struct {
 	// HostsIgnored is the directory of hosts.toml that the node's runtime ignores, with the reason; empty if there is
 	// none.
 	HostsIgnored string
+	// Skipped is the failure of a host before the one that answered; nil if there is none.
+	Skipped *SourceError
 }
 
 // Build describes a digest. It never changes.

@@ -31,6 +31,10 @@ func (a *Asker) recordSources(ctx context.Context, round *Round, count bool) {
 	jitter := a.Jitter() // one per round: questions that failed together are retried together
 	for _, q := range sortedKeys(round.results) {
 		r := round.results[q]
+		if skipped := r.by.Skipped; skipped != nil && count && a.Meter != nil && !counted[q.Repository] {
+			counted[q.Repository] = true
+			a.Meter.Failed(skipped.Host, sourceError(skipped).Cause)
+		}
 		if r.err == nil || ctx.Err() != nil {
 			continue
 		}

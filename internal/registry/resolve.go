@@ -50,14 +50,18 @@ func (r *Registry) resolve(
 	if tags.Classify(ref.Tag) == tags.ClassInvalid {
 		return release.Resolved{}, fmt.Errorf("registry: %q: %w", ref, tags.ErrInvalid)
 	}
+	var skipped *release.SourceError
 	return each(ctx, r, ref.Repository, mayResolve, func(e endpoint) (release.Resolved, error) {
 		found, err := ask(e)
 		if err != nil {
+			if f, is := errors.AsType[*release.SourceError](err); is && f.Status != http.StatusNotFound { // a mirror may lack it
+				skipped = f
+			}
 			return release.Resolved{}, err
 		}
 		return release.Resolved{
 			Digest: found.desc.Digest, Host: e.host.Host, Mirror: e.mirror, Insecure: found.insecure,
-			HostsIgnored: r.hosts.IgnoredFor(e.namespace),
+			HostsIgnored: r.hosts.IgnoredFor(e.namespace), Skipped: skipped,
 		}, nil
 	})
 }

@@ -109,14 +109,19 @@ func (s *Set) checked(name string, ago time.Duration) ([]docker.RegistryHost, er
 		if known.hosts, err = s.read(name); err != nil {
 			return nil, err
 		}
+		if dir, _, err := s.dir(name); err == nil {
+			if d := readDir(context.Background(), dir); d.Unparsed != nil {
+				known.ignored = fmt.Sprintf("%s is ignored: %v", filepath.Join(dir, "hosts.toml"), d.Unparsed)
+			}
+		}
 	}
 	known.checked = now
 	s.kept[name] = known
 	return known.hosts, nil
 }
 
-// IgnoredFor returns the directory of a namespace that containerd ignored when Of last read it, and why; empty if there
-// is none, or if containerd follows it.
+// IgnoredFor returns the directory or hosts.toml of a namespace that containerd ignored when Of last read it, and why;
+// empty if there is none, or if containerd follows it.
 func (s *Set) IgnoredFor(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
