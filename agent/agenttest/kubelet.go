@@ -169,7 +169,7 @@ func (n *Node) imageFor(img manifests.Image) (digest.Digest, bool) {
 		}
 		return d, ok && !n.lost[d]
 	}
-	name := release.Reference{Repository: repository, Tag: ref.Tag}
+	name := release.Reference{Repository: repository, Tag: ref.Tag}.Tagged() // as kubelet names it
 	if d, ok := n.records[name.String()]; ok && img.PullPolicy != manifests.PullAlways {
 		return d, !n.lost[d]
 	}
