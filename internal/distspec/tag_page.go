@@ -26,7 +26,8 @@ const tooLong = `"`
 // with them (`child`, `manifest`). It returns at most `most` names, which need not be tags; a name longer than a tag is
 // replaced by a quote. It reads the reader to its end; the reader limits the size.
 func ReadTagPage(from io.Reader, most int) ([]string, error) {
-	p := page{json.NewDecoder(from)}
+	ends := &firstError{Reader: from}
+	p := page{json.NewDecoder(ends)}
 	names, err := p.read(most)
 	if err == nil {
 		switch token, errEnd := p.Token(); {
@@ -36,13 +37,29 @@ func ReadTagPage(from io.Reader, most int) ([]string, error) {
 			err = fmt.Errorf("after the list: %w", errEnd)
 		}
 	}
-	if errors.Is(err, io.EOF) {
+	switch {
+	case err != nil && ends.err != nil && !errors.Is(ends.err, io.EOF):
+		err = ends.err // the reader's: a limit or the end of a wait
+	case errors.Is(err, io.EOF):
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
 		return nil, err
 	}
 	return names, nil
+}
+
+// firstError ends with the first error. After one in More, the decoder would read again and get another.
+type firstError struct {
+	io.Reader
+	err error
+}
+
+func (f *firstError) Read(p []byte) (n int, err error) {
+	if f.err == nil {
+		n, f.err = f.Reader.Read(p)
+	}
+	return n, f.err
 }
 
 // page reads token by token: encoding/json keeps nothing of what is skipped.
