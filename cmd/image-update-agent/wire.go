@@ -163,7 +163,7 @@ func (a *app) registryWith(s settings, ignored func() (string, error), log *slog
 			Credentials: logins.For, TokenServers: s.Credentials.TokenServers,
 			Roots: hosts.NewTrust(s.root, os.Getenv, log).Roots,
 			Proxy: hosts.NewProxies(s.root, os.Getenv).For,
-			Wrap:  a.onWire,
+			Wrap:  a.onWire, IsPatient: func() bool { return !hosts.EndsSilence(running()) },
 		},
 		CertsDirs: s.Containerd.CertsD, HostsIgnored: ignored, LeastSpeed: s.Staging.LeastSpeed,
 	})

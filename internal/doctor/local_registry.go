@@ -122,7 +122,7 @@ func localRegistryFinding(r registryhost.Registration, version string, hostTable
 			r.Position), again)
 	case r.Outdated:
 		return warn(check, r.File+": the file that it was made from has changed", again)
-	case r.Position == localregistry.Fallback && (old || isOlder(version, "2.0.", "2.1.", "2.2.")):
+	case r.Position == localregistry.Fallback && version != "" && !hosts.EndsSilence(version):
 		return advise(check, fmt.Sprintf("%s: %s; containerd %s waits forever for a registry that accepts "+
 			"requests but never answers, "+
 			"and then does not reach the fallback", r.Registry, r.Position, version),

@@ -26,6 +26,7 @@ const (
 	dialTimeout        = 10 * time.Second
 	tlsTimeout         = 10 * time.Second
 	headerTimeout      = 30 * time.Second
+	patientTimeout     = 50 * time.Second
 	exchangeTimeout    = 60 * time.Second
 	stallTimeout       = 60 * time.Second
 )

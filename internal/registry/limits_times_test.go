@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 
@@ -123,6 +125,9 @@ func TestLimitsOfTime(t *testing.T) {
 		{"header", headerTimeout, func(_, _ string, d time.Duration) func(*testing.T) transport.DialFunc {
 			return slowHost(answers(d, listed+`{"tags":["1"]}`))
 		}, "timeout awaiting response headers"},
+		{"header, as containerd 2.2", patientTimeout, func(_, _ string, d time.Duration) func(*testing.T) transport.DialFunc {
+			return slowHost(answers(d, listed+`{"tags":["1"]}`))
+		}, "timeout awaiting response headers"},
 		{"header, in drops", headerTimeout, func(_, _ string, d time.Duration) func(*testing.T) transport.DialFunc {
 			return slowHost(answers("HTTP/1.1 2", d/3, "00 OK\r\nX: ", d/3, "x\r\nContent-Length: 14", d-2*(d/3), "\r\n\r\n"+`{"tags":["1"]}`))
 		}, "timeout awaiting response headers"},
@@ -146,7 +151,13 @@ func TestLimitsOfTime(t *testing.T) {
 					if l.title == "TLS" {
 						server = "server = \"https://" + namespace + "\"\nca = \"" + ca + "\"\n"
 					}
-					r, _ := newRegistry(t, certsD(t, namespace, server))
+					version := "v2.3.0"
+					if _, is, ok := strings.Cut(l.title, "as containerd "); ok {
+						version = "v" + is
+					}
+					r, _ := newRegistry(t, certsD(t, namespace, server), func(o *Options) {
+						o.IsPatient = func() bool { return !hosts.EndsSilence(version) }
+					})
 					r.client.Dial = l.host(cert, key, l.limit+off)(t)
 					start := time.Now()
 					names, err := r.Tags(t.Context(), namespace+"/app")

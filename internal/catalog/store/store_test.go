@@ -123,6 +123,10 @@ func TestTagListsAsRegistriesSendThem(t *testing.T) {
 		"page 2 is refused":      {map[string]answer{first: next("/v2/a/b/tags/list?last=1&n=1000"), second: status(http.StatusForbidden)}, nil, "403"},
 		"leads elsewhere":        {map[string]answer{first: next("http://elsewhere/x")}, nil, "leads to another host"},
 		"size refused":           {map[string]answer{first: status(http.StatusBadRequest), list: page(`"1"`)}, []string{"1"}, ""},
+		"size too large for it":  {map[string]answer{first: status(http.StatusInternalServerError), list: page(`"1"`)}, []string{"1"}, ""},
+		"size not implemented":   {map[string]answer{first: status(http.StatusNotImplemented), list: page(`"1"`)}, []string{"1"}, ""},
+		"501 for the list":       {map[string]answer{first: status(http.StatusNotImplemented), list: status(http.StatusNotImplemented)}, nil, "501"},
+		"501 on page 2":          {map[string]answer{first: next("/v2/a/b/tags/list?last=1&n=1000"), second: status(http.StatusNotImplemented), list: page(`"1"`)}, nil, "501"},
 		"not a list":             {map[string]answer{first: says(`<html>login</html>`)}, nil, "invalid character"},
 		"an object, and no list": {map[string]answer{first: says(`{}`)}, nil, "no tag list"},
 	} {

@@ -122,6 +122,14 @@ func (d Dir) Otherwise(version string) string {
 	}
 }
 
+// EndsSilence reports whether a containerd of that version ends its wait for the header of an answer: 2.3 and later after
+// 30 s (DefaultHTTPTransport). Older ones wait without end. False if the version is not known.
+func EndsSilence(version string) bool {
+	var major, minor int
+	n, _ := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor)
+	return n == 2 && (major > 2 || major == 2 && minor >= 3)
+}
+
 // unasked returns the first host that a file names without its own table.
 func unasked(file string, read map[string]any) string {
 	table, _ := read["host"].(map[string]any)

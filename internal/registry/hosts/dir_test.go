@@ -119,3 +119,14 @@ func TestARewriteOfK3sIsSeen(t *testing.T) {
 		assert.Equal(t, want, Dirs(t.Context(), []string{dir})[0].Rewritten, text)
 	}
 }
+
+// containerd 2.3 got a limit for the wait for a header. Of an unknown version it is not known, and so not taken for granted.
+func TestVersionsThatEndSilence(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]bool{
+		"": false, "unknown": false, "1.6.20~ds1": false, "v1.7.35": false, "2.0.0": false, "v2.2.0": false, "v2.2.10+k3s1": false,
+		"v2.3.0": true, "2.3.0-rc.1": true, "v2.4.2": true, "v2.10.0": true, "3.0.0": true,
+	} {
+		assert.Equal(t, want, EndsSilence(version), version)
+	}
+}

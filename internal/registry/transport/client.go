@@ -55,6 +55,9 @@ type Options struct {
 	// Wrap wraps the transport below everything else, for a recorder; token requests are included. It is called once
 	// per TLS configuration, so state about hosts must be outside of it. nil: none.
 	Wrap func(http.RoundTripper) http.RoundTripper
+	// IsPatient reports whether the node's containerd waits for the header of an answer without end; nil: it waits as
+	// long as the parser that the agent has of it.
+	IsPatient func() bool
 	// RequestsPerHour is the budget of this node: the requests to all hosts together, at once or over the hour.
 	// Questions wait for it; pulls use it and never wait. 0: no budget.
 	RequestsPerHour int
@@ -84,7 +87,7 @@ type Client struct {
 	shared []*sharedTransport
 }
 
-// sharedTransport is used by all hosts with one TLS configuration, so that a mirror of several namespaces uses one
+// sharedTransport is used by all hosts with one TLS configuration (and wait for a header), so that a mirror of several namespaces uses one
 // connection. It is never removed: a new one is needed only for a new CA, and an idle one holds no resources.
 type sharedTransport struct {
 	http *http.Transport
@@ -152,14 +155,17 @@ func (c *Client) share(made *http.Transport) *sharedTransport {
 	if config.RootCAs == nil {
 		config.RootCAs = c.Roots()
 	}
+	tr := made.Clone()
+	if c.options.IsPatient != nil && c.options.IsPatient() {
+		tr.ResponseHeaderTimeout = patientTimeout
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.shared {
-		if sameTLS(s.http.TLSClientConfig, config) {
+		if s.http.ResponseHeaderTimeout == tr.ResponseHeaderTimeout && sameTLS(s.http.TLSClientConfig, config) {
 			return s
 		}
 	}
-	tr := made.Clone()
 	tr.TLSClientConfig = config
 	tr.Proxy = c.proxyOf
 	tr.DialContext = c.dialAsAsked
