@@ -315,12 +315,12 @@ func TestDownIsReportedAlikeToAllClients(t *testing.T) {
 	w.check()
 	w.Clock.Add(time.Hour)
 	s := w.observe()
-	require.Equal(t, "velum.yaml: velum was not started", s.Reason)
+	require.Equal(t, "velum.yaml: velum was not started: no image on the node is named "+velum+":4.0.0-rev1", s.Reason)
 	text, err := json.Marshal(s)
 	require.NoError(t, err)
 	var read status.Status
 	require.NoError(t, json.Unmarshal(text, &read))
-	assert.Equal(t, "was not started", image(read, "velum.yaml", "velum").Down.String())
+	assert.Equal(t, "was not started: no image on the node is named "+velum+":4.0.0-rev1", image(read, "velum.yaml", "velum").Down.String())
 }
 
 // Another program writes a pod manifest: kubelet starts the pod, and only the event informs the agent.

@@ -407,13 +407,14 @@ func TestBeginSet(t *testing.T) {
 type prober struct {
 	verdict apply.Verdict
 	err     error
+	waiting []node.Waiting
 }
 
 func (p *prober) Unready(context.Context, apply.PodReadiness) (apply.Verdict, error) {
 	return p.verdict, p.err
 }
 
-func (*prober) Waiting(context.Context) ([]node.Waiting, error) { return nil, nil }
+func (p *prober) Waiting(context.Context) ([]node.Waiting, error) { return p.waiting, nil }
 
 // A pod whose containers are not ready fails its health check; a container whose readiness cannot be checked counts as
 // ready.
@@ -441,6 +442,58 @@ func TestReadiness(t *testing.T) {
 			}
 			require.NoError(t, r.Err, name)
 			assert.Len(t, r.Unchecked, len(c.prober.verdict.Unchecked)+map[bool]int{true: 1}[c.prober.err != nil], name)
+		})
+	}
+}
+
+// A container ends, and kubelet cannot pull its image: the failure says so, not only how the container ended.
+func TestPodThatCannotPullSaysWhy(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		set  func(w *world, s *plan.Step)
+		want string
+	}{
+		"its registry is away": {
+			func(w *world, _ *plan.Step) { w.Registry.Down(agenttest.ErrRefused) },
+			"velum is not running (exit code 0); velum: pull registry.suse.com/caasp/v4/velum:4.0.0-rev1: connection refused",
+		},
+		"CRI does not list it": {
+			func(w *world, s *plan.Step) {
+				w.Node.SetKubelet(false)
+				w.Node.Lose(s.Apply.Expect[0].Digest)
+				s.Apply.PullFirst = true
+			},
+			"velum is not running (exit code 0); velum: CRI lists neither registry.suse.com/caasp/v4/velum:4.0.0-rev1 nor its digest sha256:",
+		},
+		"kubelet says it": {
+			func(w *world, _ *plan.Step) {
+				w.Registry.Down(agenttest.ErrRefused)
+				w.Readiness = &prober{waiting: []node.Waiting{{
+					Namespace: "default", Pod: "velum-" + agenttest.NodeName, Container: "velum", Reason: "ErrImagePull", Message: "no such host",
+				}}}
+				w.Executor.Policy.NodeName = agenttest.NodeName
+			},
+			"velum is not running (exit code 0); velum: ErrImagePull: no such host",
+		},
+		"its image is not the cause": {
+			func(w *world, _ *plan.Step) { w.Node.SetKubelet(false) }, "velum is not running (exit code 0)",
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.update(1)
+			w.Node.Restart(file, "velum")
+			s := w.step(false)
+			require.Equal(t, plan.StepVerify, s.Do)
+			c.set(w, &s)
+			w.Node.Restart(file, "velum")
+			r := w.Verify(t.Context(), s, false)
+			require.Error(t, r.Err, name)
+			_, said, _ := strings.Cut(r.Err.Error(), "not running after 1m0s: ")
+			if name == "CRI does not list it" {
+				said = said[:min(len(said), len(c.want))]
+			}
+			assert.Equal(t, c.want, said, name)
 		})
 	}
 }

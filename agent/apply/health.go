@@ -65,7 +65,7 @@ func (a *attempt) awaitHealthy(ctx context.Context) error {
 			return a.tagMoved("%s", o.tagMoved)
 		default:
 			a.worse = !p.wellStays()
-			return p.timedOut(err)
+			return p.timedOut(a.whyDown(ctx, o), err)
 		}
 	}
 }
@@ -174,8 +174,9 @@ func (p *healthCheck) lost() string {
 	return ""
 }
 
-// timedOut returns the error of a health check that timed out. err is the error of the last observation.
-func (p *healthCheck) timedOut(err error) error {
+// timedOut returns the error of a health check that timed out. cause is of a container that does not run, err of the last
+// observation.
+func (p *healthCheck) timedOut(cause string, err error) error {
 	why := cmp.Or(p.last.worse, p.last.pending())
 	switch {
 	case err != nil:
@@ -184,6 +185,8 @@ func (p *healthCheck) timedOut(err error) error {
 		why = "it started too late for the health check"
 	case why == "":
 		why = fmt.Sprintf("it does not stay up (it stopped %d times)", p.restarts)
+	case cause != "":
+		why += "; " + cause
 	}
 	if allows := p.startup(); allows > p.timeout() {
 		why += fmt.Sprintf(" (its startup probe allows %s)", allows)

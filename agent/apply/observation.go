@@ -26,6 +26,8 @@ type podObservation struct {
 	// failing is why the pod is not healthy yet, although it is ready; "" if nothing is known against it.
 	// stillFailing is the same of the containers that did not run before.
 	failing, stillFailing string
+	// down is the first expected container that does not run; nil if each does.
+	down *plan.Expectation
 	// unchecked are the containers whose readiness could not be checked.
 	unchecked []string
 }
@@ -48,7 +50,11 @@ func (x *Executor) observe(ctx context.Context, p plan.Apply) (podObservation, e
 	initStarted := false
 	for _, e := range initsFirst(p.Expect) {
 		c := node.FindContainer(containers, e.Container)
-		o.add(e.Container, mismatch(c, e, p, containers), p)
+		differs := mismatch(c, e, p, containers)
+		o.add(e.Container, differs, p)
+		if o.down == nil && differs != "" && (c == nil || !c.Running) {
+			o.down = &e
+		}
 		isNew := c != nil && c.ID != e.Old
 		// The containers after an init container that succeeded may still lack their images.
 		initStarted = initStarted || e.Init && isNew && (c.Running || c.ExitCode != 0)
@@ -128,10 +134,21 @@ func mismatch(c *node.Container, e plan.Expectation, p plan.Apply, all []node.Co
 	case c.Running, c.Succeeded() && (e.Init || p.Once), e.Init && isDone(p, all):
 		return "" // a running init container is a sidecar, or the others have not started
 	case e.Init:
-		return fmt.Sprintf("init container %s failed (exit code %d)", e.Container, c.ExitCode)
+		return fmt.Sprintf("init container %s failed %s", e.Container, end(*c))
 	default:
-		return fmt.Sprintf("%s is not running (exit code %d)", e.Container, c.ExitCode)
+		return fmt.Sprintf("%s is not running %s", e.Container, end(*c))
 	}
+}
+
+// end describes the end of a container as the runtime reports it. Its reasons Error and Completed only repeat the exit code.
+func end(c node.Container) string {
+	text := fmt.Sprintf("(exit code %d)", c.ExitCode)
+	for _, more := range []string{c.Reason, c.Message} {
+		if more != "" && more != "Error" && more != "Completed" {
+			text += ": " + more
+		}
+	}
+	return text
 }
 
 // isDone reports whether a pod has done its work: kubelet then ends its sidecars, whatever their exit code.

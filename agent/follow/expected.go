@@ -3,6 +3,7 @@
 package follow
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
@@ -35,6 +36,11 @@ func (v *PodView) Expects(w Want, inv node.Inventory) (Expected, bool) {
 // Find returns the container in CRI; nil if CRI does not show it.
 func (e Expected) Find(pods node.ByPod) *node.Container {
 	return node.FindContainer(pods.Containers(e.namespace, e.pod), e.Container)
+}
+
+// IsExplained reports whether kubelet says why it does not start the container.
+func (e Expected) IsExplained(pods node.ByPod) bool {
+	return slices.ContainsFunc(pods.Unstarted(e.namespace, e.pod), func(w node.Waiting) bool { return w.Container == e.Container })
 }
 
 // Down returns why the container does not run; nil if it runs or has finished.

@@ -342,6 +342,8 @@ func TestReferenceWithoutATag(t *testing.T) {
 	const nginx = "r.io/library/nginx"
 	first, next := rel(nginx, "latest"), rel(nginx, "latest")
 	next.Digest, next.Config = digest.FromString("next"), digest.FromString("config of next")
+	pinned := nginx + "@" + first.Digest.String()
+	tagged := nginx + ":latest@" + first.Digest.String()
 	for name, c := range map[string]struct {
 		template, disk string // the reference
 		offered        release.Release
@@ -351,10 +353,17 @@ func TestReferenceWithoutATag(t *testing.T) {
 		"rebuilt":                      {nginx, nginx, next, "rebuild", nginx},
 		"an older agent wrote the tag": {nginx, nginx + ":latest", first, "", nginx + ":latest"},
 		"the template has it":          {nginx + ":latest", nginx, first, "convert", nginx + ":latest"},
+		"by digest":                    {pinned, pinned, first, "", pinned},
+		"by digest, rebuilt":           {pinned, pinned, next, "", pinned},
+		"by digest, with a tag":        {tagged, tagged, next, "", tagged},
 	} {
 		w := empty()
 		w.template("web.yaml", "web="+c.template)
-		w.wrote("web.yaml", text("web", w.policy.PullPolicy, "web="+c.disk))
+		pull := w.policy.PullPolicy
+		if strings.Contains(c.disk, "@") {
+			pull = "" // as rendered: beside a digest none is written
+		}
+		w.wrote("web.yaml", text("web", pull, "web="+c.disk))
 		w.runs("web.yaml", "web", first)
 		w.offer("latest", c.offered)
 		p := w.decide().Pods[0]
@@ -366,6 +375,46 @@ func TestReferenceWithoutATag(t *testing.T) {
 		assert.Equal(t, c.change == "convert", p.Waiting, name)
 	}
 	assert.Empty(t, policy.ChangeOf(release.Reference{Repository: nginx}, first, true, true, tags.Scheme{}))
+}
+
+// A container has ended, and kubelet does not say why it starts no other: what is known of its image is said beside how it
+// ended.
+func TestDownSaysWhatIsKnownOfTheImage(t *testing.T) {
+	t.Parallel()
+	away := record.SourceRecord{Failures: 2, Reason: "mirror m1:5000: connection refused"}
+	for name, c := range map[string]struct {
+		pull, want string
+		set        func(w *world)
+	}{
+		"the registry does not answer": {manifests.PullAlways, "kubelet has to pull " + velum + ":4.0.0-rev1, and the registry did not answer the last question: mirror m1:5000: connection refused", func(w *world) {
+			w.rec.Sources.Set(velum, away)
+		}},
+		"only its list": {manifests.PullAlways, "", func(w *world) {
+			list := away
+			list.List = true
+			w.held(velum+":4.0.0-rev1", first.Digest)
+			w.rec.Sources.Set(velum, list)
+		}},
+		"it is on the node": {manifests.PullIfNotPresent, "", func(w *world) {
+			w.held(velum+":4.0.0-rev1", first.Digest)
+			w.rec.Sources.Set(velum, away)
+		}},
+		"it is not on the node": {manifests.PullIfNotPresent, "no image on the node is named " + velum + ":4.0.0-rev1", func(*world) {}},
+		"kubelet says why": {manifests.PullAlways, "no such host", func(w *world) {
+			w.rec.Sources.Set(velum, away)
+			w.inv.Unstarted = []node.Waiting{{Namespace: "default", Pod: "velum-node1", Container: "velum", Reason: "ErrImagePull", Message: "no such host"}}
+		}},
+	} {
+		w := running()
+		w.policy.PullPolicy = c.pull
+		w.has("velum.yaml", "velum="+velum+":4.0.0-rev1")
+		w.stops("velum.yaml")
+		c.set(w)
+		down := w.decide().Pods[0].Images[0].Down
+		require.NotNil(t, down, name)
+		assert.Equal(t, c.want, down.Message, name)
+		assert.EqualValues(t, 1, down.ExitCode, name)
+	}
 }
 
 // Newer tags that the configuration refuses come with the setting that would allow them.

@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -24,6 +25,26 @@ func (f *facts) flaps(c node.Container) bool {
 	return c.Restarts > 0 && age >= 0 && age < flapTime
 }
 
+// pullProblem returns what may keep kubelet from pulling the image of a container that does not run, where kubelet does
+// not say it; "" if nothing is known. It is what was seen of the image store, and the last answer of the registry.
+func (f *facts) pullProblem(v follow.PodView, w follow.Want) string {
+	if _, isPinned := v.PinnedAt(w.Image); isPinned {
+		return ""
+	}
+	ref := w.OnDisk.Tagged()
+	_, isThere := f.held.Named(ref.String())
+	s := f.rec.Sources[ref.Repository]
+	switch {
+	case isThere && w.PullPolicy != manifests.PullAlways:
+		return ""
+	case s.Failures > 0 && !s.List:
+		return fmt.Sprintf("kubelet has to pull %s, and the registry did not answer the last question: %s", ref, s.Reason)
+	case !isThere:
+		return fmt.Sprintf("no image on the node is named %s", ref)
+	}
+	return ""
+}
+
 // image plans one image of a pod.
 func (f *facts) image(v follow.PodView, w follow.Want, containers []node.Container) ImagePlan {
 	i := ImagePlan{Want: w, Offer: f.offers[w.Ask]}
@@ -35,7 +56,11 @@ func (f *facts) image(v follow.PodView, w follow.Want, containers []node.Contain
 	i.Well = c != nil && (c.Running || mayEnd && c.Succeeded())
 	if e, is := v.Expects(w, f.inv); is {
 		i.Expected = &e
-		i.Down = e.Down(f.pods, f.now)
+		if i.Down = e.Down(f.pods, f.now); i.Down != nil && !i.Down.Starting && !e.IsExplained(f.pods) {
+			if why := f.pullProblem(v, w); why != "" {
+				i.Down.Message = strings.TrimPrefix(i.Down.Message+"; "+why, "; ")
+			}
+		}
 	}
 	if c != nil {
 		i.Flaps = f.flaps(*c)
