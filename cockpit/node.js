@@ -28,14 +28,15 @@ export const Outages = ({ status: s, now }) => {
 export function Sources({ status: s, now }) {
     if (s.sources.length === 0)
         return null;
-    const insecure = s.sources.filter(one => one.insecure), ignored = s.sources.filter(one => one.hostsIgnored);
+    const insecure = s.sources.filter(one => one.insecure), ignored = s.sources.filter(one => one.hostsIgnored || one.skipped);
     const columns = [_("Repository"), _("Answers"), _("Last answer")];
     const text = insecure.length > 0 ? _("without verified TLS") : format(ngettext("$0 repository", "$0 repositories", s.sources.length), s.sources.length);
     return h(Fold, { id: "sources", title: _("Registries"), text, open: insecure.length + ignored.length > 0 },
         h(Table, { label: _("Registries"), columns },
             h("tbody", { class: "pf-v6-c-table__tbody" }, s.sources.map(one => h(Row, { key: one.repository + one.kind },
                 h(Cell, { label: columns[0] }, h("div", null, one.repository, one.kind === "catalog" && h(Label, null, _("release catalog")),
-                    one.hostsIgnored && h("div", { class: "error" }, one.hostsIgnored))),
+                    one.hostsIgnored && h("div", { class: "error" }, one.hostsIgnored),
+                    one.skipped && h("div", { class: "error" }, one.skipped))),
                 h(Cell, { label: columns[1] }, h("div", null, one.host || "–", " ", h(Label, null, one.mirror ? _("mirror") : _("upstream")),
                     one.insecure && h(Label, { color: "orange" }, _("without verified TLS")))),
                 h(Cell, { label: columns[2] }, one.lastSuccess ? h(Time, { at: one.lastSuccess, now }) : _("never")))))));

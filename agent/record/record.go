@@ -183,14 +183,16 @@ type SourceRecord struct {
 	Mirror   bool   `json:"mirror,omitempty"`
 	Insecure bool   `json:"insecure,omitempty"`
 	// HostsIgnored is as in release.Resolved.
-	HostsIgnored string        `json:"hostsIgnored,omitempty"`
-	LastSuccess  time.Time     `json:"lastSuccess,omitzero"`
-	Failures     int           `json:"failures,omitempty"` // consecutive ones
-	Error        string        `json:"error,omitempty"`
-	Reason       string        `json:"reason,omitempty"` // Error without the repository
-	Cause        release.Cause `json:"cause,omitempty"`
-	HTTPStatus   int           `json:"httpStatus,omitempty"`
-	RetryAt      time.Time     `json:"retryAt,omitzero"`
+	HostsIgnored string `json:"hostsIgnored,omitempty"`
+	// Skipped is the failure of a host before the one that answered; empty if there is none.
+	Skipped     string        `json:"skipped,omitempty"`
+	LastSuccess time.Time     `json:"lastSuccess,omitzero"`
+	Failures    int           `json:"failures,omitempty"` // consecutive ones
+	Error       string        `json:"error,omitempty"`
+	Reason      string        `json:"reason,omitempty"` // Error without the repository
+	Cause       release.Cause `json:"cause,omitempty"`
+	HTTPStatus  int           `json:"httpStatus,omitempty"`
+	RetryAt     time.Time     `json:"retryAt,omitzero"`
 	// List: the followed tags were resolved, but the tag list failed.
 	List bool `json:"list,omitempty"`
 }

@@ -26,8 +26,8 @@ type Resolved struct {
 	Host     string        // the host that answered, as host[:port]
 	Mirror   bool          // the host is not the repository's own
 	Insecure bool          // plain http or unverified TLS
-	// HostsIgnored is the directory of hosts.toml that the node's runtime ignores, with the reason; empty if there is
-	// none.
+	// HostsIgnored is the hosts.toml, or its directory, that the node's runtime ignores, with the reason; empty if there
+	// is none.
 	HostsIgnored string
 	// Skipped is the failure of a host before the one that answered; nil if there is none.
 	Skipped *SourceError

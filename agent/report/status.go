@@ -187,8 +187,8 @@ func SourceStatus(rec record.Record) []status.SourceStatus {
 		s := rec.Sources[name]
 		out = append(out, status.SourceStatus{
 			Repository: name, Kind: s.Kind, Host: s.Host, Mirror: s.Mirror, Insecure: s.Insecure,
-			HostsIgnored: s.HostsIgnored,
-			LastSuccess:  when(s.LastSuccess), Failures: s.Failures, Error: s.Error,
+			HostsIgnored: s.HostsIgnored, Skipped: s.Skipped,
+			LastSuccess: when(s.LastSuccess), Failures: s.Failures, Error: s.Error,
 			Reason: s.Reason, Cause: s.Cause, HTTPStatus: s.HTTPStatus, RetryAt: when(s.RetryAt),
 		})
 	}

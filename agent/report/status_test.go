@@ -183,10 +183,10 @@ func TestSourceStatus(t *testing.T) {
 	t.Parallel()
 	assert.NotNil(t, report.SourceStatus(record.Record{}))
 	got := report.SourceStatus(record.Record{Sources: record.Entries[record.SourceRecord]{
-		"b": {Host: "m:5000", Mirror: true, LastSuccess: now, Failures: 1, Error: "b: 503", Reason: "503", Cause: release.CauseServerError, HTTPStatus: 503, RetryAt: now}, "a": {Kind: record.SourceCatalog},
+		"b": {Host: "m:5000", Mirror: true, Skipped: "n", LastSuccess: now, Failures: 1, Error: "b: 503", Reason: "503", Cause: release.CauseServerError, HTTPStatus: 503, RetryAt: now}, "a": {Kind: record.SourceCatalog},
 	}})
 	assert.Equal(t, []status.SourceStatus{{Repository: "a", Kind: "catalog"}, {
-		Repository: "b", Host: "m:5000", Mirror: true, LastSuccess: &now, Failures: 1, Error: "b: 503", Reason: "503", Cause: "server error", HTTPStatus: 503, RetryAt: &now,
+		Repository: "b", Host: "m:5000", Mirror: true, Skipped: "n", LastSuccess: &now, Failures: 1, Error: "b: 503", Reason: "503", Cause: "server error", HTTPStatus: 503, RetryAt: &now,
 	}}, got)
 }
 

@@ -61,10 +61,7 @@ func (a *Asker) isCatalogDue(last catalog.Listing, poll Poll) bool {
 // recordCatalog records the result of the catalog's source.
 func (a *Asker) recordCatalog(l catalog.Listing, err error) {
 	if err == nil {
-		a.Record.Sources.Set(l.Catalog, record.SourceRecord{
-			Kind: record.SourceCatalog, Host: l.By.Host, Mirror: l.By.Mirror, Insecure: l.By.Insecure,
-			HostsIgnored: l.By.HostsIgnored, LastSuccess: a.Now(),
-		})
+		a.Record.Sources.Set(l.Catalog, a.answeredBy(record.SourceCatalog, l.By))
 		return
 	}
 	a.Log.Warn("cannot refresh the catalog", "catalog", l.Catalog, "err", err)

@@ -31,10 +31,6 @@ func (a *Asker) recordSources(ctx context.Context, round *Round, count bool) {
 	jitter := a.Jitter() // one per round: questions that failed together are retried together
 	for _, q := range sortedKeys(round.results) {
 		r := round.results[q]
-		if skipped := r.by.Skipped; skipped != nil && count && a.Meter != nil && !counted[q.Repository] {
-			counted[q.Repository] = true
-			a.Meter.Failed(skipped.Host, sourceError(skipped).Cause)
-		}
 		if r.err == nil || ctx.Err() != nil {
 			continue
 		}
@@ -62,11 +58,20 @@ func (a *Asker) recordSources(ctx context.Context, round *Round, count bool) {
 		if round.listing.IsListed(q.Repository) || errors.Is(r.err, release.ErrUnlisted) {
 			kind, r.by = record.SourceCatalog, round.listing.By
 		}
-		a.Record.Sources.Set(q.Repository, record.SourceRecord{
-			Kind: kind, Host: r.by.Host, Mirror: r.by.Mirror, Insecure: r.by.Insecure, HostsIgnored: r.by.HostsIgnored,
-			LastSuccess: a.Now(),
-		})
+		a.Record.Sources.Set(q.Repository, a.answeredBy(kind, r.by))
 	}
+}
+
+// answeredBy returns the record of a source that has answered.
+func (a *Asker) answeredBy(kind string, by release.Resolved) record.SourceRecord {
+	s := record.SourceRecord{
+		Kind: kind, Host: by.Host, Mirror: by.Mirror, Insecure: by.Insecure, HostsIgnored: by.HostsIgnored,
+		LastSuccess: a.Now(),
+	}
+	if by.Skipped != nil {
+		s.Skipped = by.Skipped.Answer()
+	}
+	return s
 }
 
 // recordLists records the failed tag lists of repositories whose followed tags were resolved: newer tags are unknown,
@@ -109,7 +114,7 @@ func recordFailure(r *record.Record, repository string, err error, now time.Time
 	if !se.Unasked || s.Failures == 0 {
 		s.Failures++
 	}
-	s.List = false
+	s.List, s.Skipped = false, ""
 	s.Error, s.Reason, s.Cause, s.HTTPStatus = err.Error(), se.Answer(), se.Cause, se.Status
 	if se.Host != "" {
 		s.Host, s.Mirror = se.Host, se.Mirror

@@ -40,9 +40,6 @@ func (l *lookup) answer(ctx context.Context) (Offer, error) {
 	}
 	by := l.resolved[release.Reference{Repository: q.Repository, Tag: follow}].Resolved
 	offer.Host, offer.Mirror = by.Host, by.Mirror
-	if by.Skipped != nil {
-		offer.Notes = append(offer.Notes, fmt.Sprintf("%v; %s answered instead", by.Skipped, by.Host))
-	}
 	offer.Follow, err = l.existing(ctx, follow, d)
 	if errors.Is(err, release.ErrNotFound) {
 		// OBS deletes a tag by moving it to a digest that it deletes next. The tag still exists, so this must not be

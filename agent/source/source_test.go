@@ -869,3 +869,33 @@ func TestCatalog(t *testing.T) {
 	n.ask(source.PollFailed, q)
 	assert.Equal(t, 1, n.catalog().Asked())
 }
+
+// skipping answers for another host that has failed before.
+type skipping struct {
+	*agenttest.Registry
+	failure *release.SourceError
+}
+
+func (s *skipping) Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error) {
+	by, err := s.Registry.Resolve(ctx, ref)
+	by.Skipped = s.failure
+	return by, err
+}
+
+// A host that failed before the one that answered is recorded until it answers, or none does.
+func TestSkippedHostIsRecorded(t *testing.T) {
+	t.Parallel()
+	n, q := newNode(t)
+	mirror := &skipping{n.Registry, &release.SourceError{Repository: velum, Host: "m1:5000", Mirror: true, Err: errors.New("503")}}
+	n.Source = mirror
+	n.ask(source.PollAll, q)
+	assert.Equal(t, "mirror m1:5000: 503", n.Record.Sources[velum].Skipped)
+	assert.Zero(t, n.Record.Sources[velum].Failures)
+	n.Registry.Down(agenttest.ErrRefused)
+	n.ask(source.PollAll, q)
+	assert.Empty(t, n.Record.Sources[velum].Skipped, "nobody answered instead")
+	n.Registry.Down(nil)
+	mirror.failure = nil
+	n.ask(source.PollAll, q)
+	assert.Empty(t, n.Record.Sources[velum].Skipped)
+}

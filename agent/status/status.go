@@ -104,15 +104,17 @@ type SourceStatus struct {
 	Host       string `json:"host" dbus:"host"`
 	Mirror     bool   `json:"mirror" dbus:"mirror"`
 	Insecure   bool   `json:"insecure"`
-	// HostsIgnored is the directory of hosts.toml that containerd ignores, with the reason; absent if there is none.
-	HostsIgnored string        `json:"hostsIgnored,omitempty"`
-	LastSuccess  *time.Time    `json:"lastSuccess" dbus:"lastSuccess" metric:"source_last_success_timestamp_seconds" help:"When a source last answered for the repository; absent before the first answer."`
-	Failures     int           `json:"failures" dbus:"failures" metric:"source_failures" help:"Failed polls of the repository in a row."`
-	Error        string        `json:"error" dbus:"error"`
-	Reason       string        `json:"reason"`             // Error without the repository
-	Cause        release.Cause `json:"cause" dbus:"cause"` // of Error; "" if there is none
-	HTTPStatus   int           `json:"httpStatus"`         // 0 if the host sent none
-	RetryAt      *time.Time    `json:"retryAt" dbus:"retryAt"`
+	// HostsIgnored is the hosts.toml, or its directory, that containerd ignores, with the reason; absent if there is none.
+	HostsIgnored string `json:"hostsIgnored,omitempty"`
+	// Skipped is the failure of a host before the one that answered; absent if there is none.
+	Skipped     string        `json:"skipped,omitempty"`
+	LastSuccess *time.Time    `json:"lastSuccess" dbus:"lastSuccess" metric:"source_last_success_timestamp_seconds" help:"When a source last answered for the repository; absent before the first answer."`
+	Failures    int           `json:"failures" dbus:"failures" metric:"source_failures" help:"Failed polls of the repository in a row."`
+	Error       string        `json:"error" dbus:"error"`
+	Reason      string        `json:"reason"`             // Error without the repository
+	Cause       release.Cause `json:"cause" dbus:"cause"` // of Error; "" if there is none
+	HTTPStatus  int           `json:"httpStatus"`         // 0 if the host sent none
+	RetryAt     *time.Time    `json:"retryAt" dbus:"retryAt"`
 }
 
 // Named is a digest with its best name.

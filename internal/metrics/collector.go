@@ -31,6 +31,11 @@ var descriptions = []struct {
 	{"last_success_age_seconds", "Age of the oldest of the last answers for each repository.", nil},
 	{"source_last_success_age_seconds", "Age of the last answer for the repository.", []string{"repository"}},
 	{
+		"source_off_hosts_toml",
+		"1 if a host failed before the one that answered for the repository, or if containerd ignores its hosts.toml.",
+		[]string{"repository"},
+	},
+	{
 		"offers",
 		"Containers with an available update, by its size: convert, rebuild, revision, patch, minor or major; " +
 			"remove counts pod manifests.",
@@ -242,6 +247,13 @@ func (c *collector) sources(sources []status.SourceStatus, all valuesOf, gauge s
 	successes, now := all["source_last_success_timestamp_seconds"], seconds(c.from.Now())
 	for repository, at := range successes {
 		gauge("source_last_success_age_seconds", age(now, at), repository)
+	}
+	off := map[string]float64{}
+	for _, s := range sources {
+		off[label(s.Repository)] = number(s.Skipped != "" || s.HostsIgnored != "")
+	}
+	for repository, value := range bounded(off, func(a, b float64) float64 { return max(a, b) }) {
+		gauge("source_off_hosts_toml", value, repository)
 	}
 	isSilent := func(s status.SourceStatus) bool { return s.LastSuccess == nil }
 	if len(sources) > 0 && !slices.ContainsFunc(sources, isSilent) {

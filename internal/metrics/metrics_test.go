@@ -59,7 +59,7 @@ func full() Readings {
 		s.Reasons = []status.Reason{{Kind: status.KindSource}, {Kind: status.KindApproval, PodManifest: "velum.yaml"}}
 		s.Sources = []status.SourceStatus{
 			{Repository: "registry.suse.com/caasp/v4/velum", LastSuccess: &success},
-			{Repository: "registry.suse.com/sles12/mariadb", LastSuccess: &older, Failures: 4},
+			{Repository: "registry.suse.com/sles12/mariadb", LastSuccess: &older, Failures: 4, Skipped: "mirror m1:5000: 503"},
 		}
 		offer := func(pod, container, tag, change string, size int64, staged bool) status.ImageStatus {
 			return status.ImageStatus{

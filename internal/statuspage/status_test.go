@@ -243,7 +243,7 @@ func pages() map[string]status.Status {
 				{Line: 12, Reference: "busybox", Reason: "no-known-tag", Text: "no tag is known"},
 				{Path: "spec.containers[1].image", Line: 15, Reason: "empty", Text: "no image is written"},
 			}
-			s.Sources[0].Insecure = true
+			s.Sources[0].Insecure, s.Sources[0].Skipped = true, "mirror m0:5000: 503 Service Unavailable"
 		}),
 		"failed-down": node(status.StateFailed, "velum.yaml: velum is not running (exit code 137): CrashLoopBackOff: back-off 40s", func(s *status.Status) {
 			nothingOffered(s)

@@ -253,6 +253,10 @@ func (p *page) notes() {
 			begin()
 			p.Item("  ", r.Repository+": "+r.HostsIgnored+" (see doctor)")
 		}
+		if r.Skipped != "" {
+			begin()
+			p.Item("  ", r.Repository+": "+r.Skipped+"; "+r.Host+" answered instead")
+		}
 	}
 	seen := map[string]bool{}
 	write := func(file, text string) {
