@@ -11,8 +11,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
-// whyDown returns why kubelet does not start the container that is down; "" if nobody knows. The end of a container says
-// why it ended, not why no other follows. kubelet is asked first; it has a list only with its read-only port.
+// whyDown returns why kubelet does not start the container that is down; "" if nobody knows. The end of a container
+// says why it ended, not why no other follows. kubelet is asked first; it has a list only with its read-only port.
 func (a *attempt) whyDown(ctx context.Context, o podObservation) string {
 	if o.down == nil {
 		return ""
@@ -37,7 +37,8 @@ func (a *attempt) whyDown(ctx context.Context, o podObservation) string {
 }
 
 // lacksImage returns why kubelet cannot have the image of a container, by the calls of its image manager
-// (EnsureImageExists): without a pull it starts what CRI lists, else what CRI can pull. nil: the image is not the cause.
+// (EnsureImageExists): without a pull it starts what CRI lists, else what CRI can pull. nil: the image is not the
+// cause.
 func (a *attempt) lacksImage(ctx context.Context, e plan.Expectation) error {
 	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
 	defer cancel()

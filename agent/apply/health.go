@@ -174,8 +174,8 @@ func (p *healthCheck) lost() string {
 	return ""
 }
 
-// timedOut returns the error of a health check that timed out. cause is of a container that does not run, err of the last
-// observation.
+// timedOut returns the error of a health check that timed out. cause is of a container that does not run, err of the
+// last observation.
 func (p *healthCheck) timedOut(cause string, err error) error {
 	why := cmp.Or(p.last.worse, p.last.pending())
 	switch {

@@ -140,7 +140,8 @@ func mismatch(c *node.Container, e plan.Expectation, p plan.Apply, all []node.Co
 	}
 }
 
-// end describes the end of a container as the runtime reports it. Its reasons Error and Completed only repeat the exit code.
+// end describes the end of a container as the runtime reports it. Its reasons Error and Completed only repeat the exit
+// code.
 func end(c node.Container) string {
 	text := fmt.Sprintf("(exit code %d)", c.ExitCode)
 	for _, more := range []string{c.Reason, c.Message} {

@@ -40,7 +40,9 @@ func (e Expected) Find(pods node.ByPod) *node.Container {
 
 // IsExplained reports whether kubelet says why it does not start the container.
 func (e Expected) IsExplained(pods node.ByPod) bool {
-	return slices.ContainsFunc(pods.Unstarted(e.namespace, e.pod), func(w node.Waiting) bool { return w.Container == e.Container })
+	return slices.ContainsFunc(pods.Unstarted(e.namespace, e.pod), func(w node.Waiting) bool {
+		return w.Container == e.Container
+	})
 }
 
 // Down returns why the container does not run; nil if it runs or has finished.

@@ -31,8 +31,8 @@ func TagPage(list *url.URL, size int, last string) *url.URL {
 }
 
 // MayRefuseSize reports whether a host with this answer may have refused the size of the page rather than the list:
-// distribution 3 answers 400, Quay 413, validators 422, and others fail on the first page (500, 501). Without a size each
-// uses its own.
+// distribution 3 answers 400, Quay 413, validators 422, and others fail on the first page (500, 501). Without a size
+// each uses its own.
 func MayRefuseSize(status, page int) bool {
 	switch status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
