@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
@@ -143,13 +144,10 @@ func mismatch(c *node.Container, e plan.Expectation, p plan.Apply, all []node.Co
 // end describes the end of a container as the runtime reports it. Its reasons Error and Completed only repeat the exit
 // code.
 func end(c node.Container) string {
-	text := fmt.Sprintf("(exit code %d)", c.ExitCode)
-	for _, more := range []string{c.Reason, c.Message} {
-		if more != "" && more != "Error" && more != "Completed" {
-			text += ": " + more
-		}
-	}
-	return text
+	parts := slices.DeleteFunc([]string{fmt.Sprintf("(exit code %d)", c.ExitCode), c.Reason, c.Message}, func(s string) bool {
+		return s == "" || s == "Error" || s == "Completed"
+	})
+	return strings.Join(parts, ": ")
 }
 
 // isDone reports whether a pod has done its work: kubelet then ends its sidecars, whatever their exit code.

@@ -891,10 +891,10 @@ func TestSkippedHostIsRecorded(t *testing.T) {
 	n.ask(source.PollAll, q)
 	assert.Equal(t, "mirror m1:5000: 503", n.Record.Sources[velum].Skipped)
 	assert.Zero(t, n.Record.Sources[velum].Failures)
-	n.Registry.Down(agenttest.ErrRefused)
+	n.Down(agenttest.ErrRefused)
 	n.ask(source.PollAll, q)
 	assert.Empty(t, n.Record.Sources[velum].Skipped, "nobody answered instead")
-	n.Registry.Down(nil)
+	n.Down(nil)
 	mirror.failure = nil
 	n.ask(source.PollAll, q)
 	assert.Empty(t, n.Record.Sources[velum].Skipped)

@@ -122,8 +122,8 @@ func (d Dir) Otherwise(version string) string {
 	}
 }
 
-// EndsSilence reports whether a containerd of that version ends its wait for the header of an answer: 2.3 and later after
-// 30 s (DefaultHTTPTransport). Older ones wait without end. False if the version is not known.
+// EndsSilence reports whether a containerd of that version ends its wait for the header of an answer: 2.3 and later
+// after 30 s (DefaultHTTPTransport). Older ones wait without end. False if the version is not known.
 func EndsSilence(version string) bool {
 	var major, minor int
 	n, _ := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor)
