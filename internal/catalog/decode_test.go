@@ -302,6 +302,17 @@ func TestFollows(t *testing.T) {
 	}
 }
 
+// A key that leaked cannot use up the numbers of versions.
+func TestFollowsNoVersionThatIsFarAbove(t *testing.T) {
+	t.Parallel()
+	m := manifest()
+	for version, known := range map[uint64]uint64{catalog.MaxJump + 6: 7, catalog.MaxVersion: 0, catalog.MaxJump + 7: 6, catalog.MaxVersion - 1: 31} {
+		m.Version = version
+		err := m.Follows(catalog.Known{Version: known}, digest.FromString("far"), m.Name, m.Channel, noon)
+		assert.Equal(t, known > 0 && version-known >= catalog.MaxJump, isErrorOf(err, catalog.KindFormat), "%d after %d: %v", version, known, err)
+	}
+}
+
 func TestTags(t *testing.T) {
 	t.Parallel()
 	channel, version, ok := catalog.ParseVersionTag(catalog.VersionTag("prod-v1", 31))

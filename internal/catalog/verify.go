@@ -11,6 +11,9 @@ import (
 // maxAhead is how far a catalog may be created after the reader's now: clocks differ.
 const maxAhead = 24 * time.Hour
 
+// MaxJump is how far a version may be above the one before: else whoever has a key once could use up all numbers.
+const MaxJump = 1 << 20
+
 // Known is the version that a reader verified last. The zero value: it verified none.
 type Known struct {
 	Version uint64
@@ -29,6 +32,8 @@ func (m Manifest) Follows(known Known, d digest.Digest, name, channel string, no
 		return newError(KindOlder, "version %d is older than version %d, which was verified before", m.Version, known.Version)
 	case m.Version == known.Version && d != known.Digest:
 		return newError(KindChanged, "version %d was %s, and is %s now", m.Version, known.Digest, d)
+	case known.Version > 0 && m.Version-known.Version >= MaxJump:
+		return newError(KindFormat, "version %d is too far above version %d, which was verified before", m.Version, known.Version)
 	case m.Created.After(now.Add(maxAhead)):
 		return newError(KindFuture, "created at %s, which is in the future (now: %s)", formatTime(m.Created), formatTime(now))
 	}

@@ -336,6 +336,26 @@ func TestAChannelGoesOnAfterItsKeyLeaked(t *testing.T) {
 	assert.Equal(t, publish.KindUnsigned, kindOf(err), "%v", err)
 }
 
+// The version after a leaked key is one that nodes take: above that of the thief, also if it has no tag of its own, and not
+// above one that is so far above that no node takes it.
+func TestTheVersionAfterALeakIsAboveTheThiefs(t *testing.T) {
+	t.Parallel()
+	for thiefs, want := range map[uint64]uint64{3: 4, 900: 901, catalog.MaxJump + 1: catalog.MaxJump + 2, 1 << 30: 3, catalog.MaxVersion: 3} {
+		for _, hasTag := range []bool{true, false} {
+			h := newHouse(t, "ci", "prod", "prod-2027")
+			h.begin(1, "prod")
+			h.does(h.as(publish.Trust{}, "prod"), "prod", added(releaseOf("velum", 1, "")), publish.How{})
+			h.publishAs(t, "prod", func(m *catalog.Manifest) { m.Version = thiefs - 1 })
+			if !hasTag {
+				delete(h.m.tags, catalog.VersionTag("prod", thiefs))
+			}
+			p := h.with(publish.Trust{All: [][]byte{h.public("prod")}}, func(o *publish.Options) { o.Base = 2 }, "prod-2027")
+			got := h.does(p, "prod", publish.Refresh(noon.Add(time.Hour)), publish.How{})
+			assert.Equal(t, want, got.Version, "after %d, with a tag: %v", thiefs, hasTag)
+		}
+	}
+}
+
 // thiefAgain is the thief, who accepts the new key.
 func thiefAgain(h *house) *publish.Publisher {
 	return h.as(publish.Trust{All: [][]byte{h.public("prod-2027")}}, "prod")

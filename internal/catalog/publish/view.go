@@ -24,8 +24,8 @@ const (
 	// another. Whoever may push can store any number of others.
 	maxLater = 64
 	// furthest is how far above the channel's version a version tag counts: whoever may push could else use up all
-	// numbers.
-	furthest = 1 << 20
+	// numbers. Nodes take none that is further.
+	furthest = catalog.MaxJump
 )
 
 // Waiting is an op that does not count, and why.
@@ -42,13 +42,14 @@ type View struct {
 	Pending []catalog.Op
 	Waiting []Waiting
 
-	p      *Publisher
-	keys   keys
-	base   *base
-	head   digest.Digest // what the channel's tag names; another one than Digest where a base was chosen
-	tags   []string
-	merged []string // the ops of the version
-	isNext bool     // no later version of the channel is listed
+	p        *Publisher
+	keys     keys
+	base     *base
+	replaced uint64        // the version that the channel names where a base was chosen
+	head     digest.Digest // what the channel's tag names; another one than Digest where a base was chosen
+	tags     []string
+	merged   []string // the ops of the version
+	isNext   bool     // no later version of the channel is listed
 
 	mu    sync.Mutex
 	pages map[string]catalog.Page // with the pending ops
@@ -246,6 +247,13 @@ func (v *View) readBase(ctx context.Context, channel string) (err error) {
 	if !isReplaced {
 		v.Version, err = p.readVersion(ctx, channel, v.base.version, v.keys)
 	}
+	if err == nil && !isReplaced && v.head != "" { // nodes that have accepted it take none below
+		is, errHead := p.past(ctx, v.head)
+		if errHead != nil && !isFinding(errHead) {
+			return errHead
+		}
+		v.replaced = is.Version
+	}
 	if err == nil && len(p.keys) > 0 { // what was signed with keys that are trusted only for the base does not count
 		v.keys, err = newKeys(p.trust.Require, p.trust.Accept, p.signing()...)
 	}
@@ -342,13 +350,15 @@ func laterTags(version uint64, channel string, tags []string) []string {
 	return later
 }
 
-// nextVersion is one above the channel's and all of its version tags.
+// nextVersion is one above the channel's, all of its version tags, and the version that a base replaces.
 func (v *View) nextVersion() uint64 {
-	later := laterTags(v.Version.Version, v.Channel, v.tags)
-	if len(later) == 0 {
-		return v.Version.Version + 1
+	highest := v.Version.Version
+	if later := laterTags(highest, v.Channel, v.tags); len(later) > 0 {
+		_, highest, _ = catalog.ParseVersionTag(later[len(later)-1])
 	}
-	_, highest, _ := catalog.ParseVersionTag(later[len(later)-1])
+	if v.replaced > highest && v.replaced-v.Version.Version < furthest {
+		highest = v.replaced
+	}
 	return highest + 1
 }
 
