@@ -194,18 +194,25 @@ func trusted(word string) (channel, file string) {
 	return channel, file
 }
 
-// checkTrust refuses to promote to a signed channel whose keys are not known: those of FROM do not count for it.
+// checkTrust refuses to promote where the keys of one channel are known and those of the other one are not: the keys of
+// FROM do not count for TO, and without keys of FROM everybody says what it offers.
 func (a *app) checkTrust(from, to string) error {
 	if len(a.flags.trust) == 0 || len(a.flags.keys) > 0 {
 		return nil
 	}
+	known := map[string]bool{}
 	for _, word := range a.flags.trust {
-		if channel, _ := trusted(word); channel == to {
-			return nil
-		}
+		channel, _ := trusted(word)
+		known[cmp.Or(channel, from)] = true
 	}
-	return cli.Usage(fmt.Errorf("--trust FILE names the keys of %[1]s only, and those of %[2]s are missing: "+
-		"use --trust %[2]s=FILE for them", from, to))
+	switch {
+	case !known[to]:
+		return cli.Usage(fmt.Errorf("--trust FILE names the keys of %[1]s only, and those of %[2]s are missing: "+
+			"use --trust %[2]s=FILE for them", from, to))
+	case !known[from]:
+		return cli.Usage(fmt.Errorf("the keys of %s are missing: use --trust FILE for them", from))
+	}
+	return nil
 }
 
 // readKey reads a key: a file, or a variable of the environment, as in env://CATALOG_KEY.

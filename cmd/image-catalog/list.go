@@ -28,7 +28,7 @@ func (a *app) listCommand() *cobra.Command {
 	return a.withOutput(&cobra.Command{
 		Use:     "list",
 		Short:   "List the channels of a catalog",
-		Example: "  image-catalog list --trust ci.pub --trust prod.pub",
+		Example: "  image-catalog list --trust stage=ci.pub --trust prod=prod.pub",
 		Args:    wantArgs(false),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := a.publisher(cmd.Context())

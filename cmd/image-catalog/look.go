@@ -84,7 +84,7 @@ it also checks that the registries have all releases that are offered. verify re
 signature that it cannot check because --trust is missing, unless you use --unsigned.
 
 Exit status: 0 no problems, 1 problems were found, or there is no channel.`,
-		Example: `  image-catalog verify --trust ci.pub --trust prod.pub
+		Example: `  image-catalog verify --trust stage=ci.pub --trust prod=prod.pub
   image-catalog verify prod --images --trust prod.pub`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.verify(cmd.Context(), args, images) },
 	}

@@ -134,7 +134,8 @@ func (a *app) promote(cmd *cobra.Command, from, to string, o promotion) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	if err := a.checkTrust(from, to); err != nil {
+	channel, _, _ := strings.Cut(from, "@")
+	if err := a.checkTrust(channel, to); err != nil {
 		return err
 	}
 	rollout, err := a.rollout(o.rollout, o.start)
@@ -142,7 +143,6 @@ func (a *app) promote(cmd *cobra.Command, from, to string, o promotion) error {
 		return err
 	}
 	ctx := cmd.Context()
-	channel, _, _ := strings.Cut(from, "@")
 	a.flags.from = channel
 	p, err := a.publisher(ctx)
 	if err != nil {

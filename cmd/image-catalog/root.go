@@ -89,10 +89,11 @@ in sets and rollouts. A withdrawn release stays listed with the reason.
 Several publishers may run at once, without a lock. If one is stopped, the next one
 completes its change.`,
 		Example: `  export IMAGE_CATALOG=registry.example.com/releases/catalog
-  image-catalog init stage prod --key ci.key
+  image-catalog init stage --key ci.key
+  image-catalog init prod --key prod.key
   image-catalog add stage registry.example.com/velum:4.0.0-rev2-build1.5 --key ci.key
   image-catalog diff stage prod
-  image-catalog promote stage prod velum --rollout 48h --out to-sign`,
+  image-catalog promote stage prod velum --rollout 48h --key prod.key --trust ci.pub`,
 		SilenceErrors: true, SilenceUsage: true, SuggestionsMinimumDistance: 2,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -116,6 +116,25 @@ func opAt(channel string, at time.Time, turn uint64, do catalog.Action, all ...c
 
 var evil = releaseOf("evil", 9, "")
 
+// An older publisher drops the turn of the channel, and keeps those of its releases. What is asked for next still counts.
+func TestAChangeCountsAfterAnOlderPublisher(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, "ci", "prod")
+	h.begin(1, "prod")
+	c := releaseOf("velum", 1, "")
+	for hours := range 5 {
+		c.Release.Rollout = &catalog.Rollout{From: noon, Hours: 48 + hours}
+		do := publish.Ask(ops.Want{Do: catalog.ActionPromote, Changes: []catalog.Change{c}})
+		h.does(h.as(publish.Trust{}, "prod"), "prod", do, publish.How{})
+	}
+	maps.DeleteFunc(h.m.tags, func(tag string, _ digest.Digest) bool { return strings.HasPrefix(tag, "op-prod-") }) // pruned
+	h.publishAs(t, "prod", func(m *catalog.Manifest) { m.Turn = 0 })
+	pause := publish.Roll(publish.Selection{}, publish.Steer{Pause: true})
+	got := h.does(h.as(publish.Trust{}, "prod"), "prod", pause, publish.How{})
+	assert.True(t, got.Changed, "%v", got.Outcomes)
+	assert.Contains(t, h.offers("prod", "prod")[c.Member()], "paused")
+}
+
 // Who has the key of FROM brings nothing into TO but what FROM offers: neither by a version of TO nor by an op for it.
 func TestKeysOfFromSayWhatFromOffersOnly(t *testing.T) {
 	t.Parallel()

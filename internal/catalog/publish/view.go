@@ -505,6 +505,7 @@ func (v *View) Pages(ctx context.Context, images ...string) (map[string]catalog.
 		if err != nil {
 			return nil, err
 		}
+		v.countTurns(read)
 		state, _ := ops.Fold(ops.State{Pages: read}, onlyOf(v.Pending, lacking)...)
 		maps.Copy(v.pages, state.Pages)
 		v.whole = images == nil
@@ -516,6 +517,31 @@ func (v *View) Pages(ctx context.Context, images ...string) (map[string]catalog.
 		}
 	}
 	return out, nil
+}
+
+// countTurns has the next op come after those that have changed releases: an older publisher, which knows no turns, keeps
+// theirs and drops that of its channel.
+func (v *View) countTurns(pages map[string]catalog.Page) {
+	last := v.Turn
+	for _, page := range pages {
+		for _, r := range page.Releases {
+			turn := max(r.Turn, turnOf(r.Again))
+			if r.Withdrawn != nil {
+				turn = max(turn, r.Withdrawn.Turn)
+			}
+			if turn > last && turn < v.Turn+furthest {
+				last = turn
+			}
+		}
+	}
+	v.Turn = last
+}
+
+func turnOf(m *catalog.Mark) uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.Turn
 }
 
 // with returns the channel as it is with more ops, which come after those that are pending.
