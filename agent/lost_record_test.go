@@ -3,7 +3,6 @@
 package agent_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -97,6 +96,6 @@ func TestDigestOfAPersonStaysThePersons(t *testing.T) {
 		assert.Equal(t, velum, image(s, "velum.yaml", "velum").Image)
 		assert.Equal(t, text, w.Node.PodManifest("db.yaml"))
 		w.runs("velum.yaml", "velum", first.Digest)
-		assert.True(t, strings.Contains(w.Disk.JSON(), `"lost"`))
+		assert.Contains(t, w.Disk.JSON(), `"lost"`)
 	})
 }

@@ -74,29 +74,16 @@ func (r requests) requestRollback(
 		inv.RestartHolds = r.agent.Preconditions.Holds(ctx)
 	}
 	all := plan.Rollbacks(inv, r.agent.records.Record, r.agent.Policy, r.agent.Now(), pods, which)
-	var outcomes []status.Outcome
+	outcomes := make([]status.Outcome, len(all))
 	lacks := map[string]error{} // targets that the node does not get, by pod manifest
-	for _, rb := range all {
-		o := status.Outcome{PodManifest: rb.Pod.File, Change: status.ChangeRollback}
-		switch {
-		case rb.Err != nil:
-			o.SetError(rb.Err)
-			if rb.Pod.Err == nil {
-				o.Result = status.ResultHeld
-			}
-		case rb.To == nil:
-			o.Result = status.ResultNothing
-		case len(inv.RestartHolds) > 0:
-			against := inv.RestartHolds[0]
-			o.Result, o.Hold, o.Reason = status.ResultHeld, against.Name, against.Name+": "+against.Reason
-		default:
+	for n, rb := range all {
+		if outcomes[n] = outcomeBefore(rb, inv.RestartHolds); isOpen(outcomes[n]) {
 			staging, end := r.caller.until(ctx)
 			if err := c.executor.Provide(staging, *rb.To); err != nil {
 				lacks[rb.Pod.File] = fmt.Errorf("nothing was changed: the release to return to is not on the node: %w", err)
 			}
 			end()
 		}
-		outcomes = append(outcomes, o)
 	}
 	if r.caller.hasLeft() && ctx.Err() == nil {
 		return nil, errLeft
@@ -111,11 +98,28 @@ func (r requests) requestRollback(
 			continue
 		}
 		o.Edits = rb.Edits
-		file := rb.Pod.File
-		r.caller.approves(*o, func() { r.agent.records.Record.EndRequest(file) }, rb.Together...)
+		r.caller.approves(*o, func() { r.agent.records.Record.EndRequest(rb.Pod.File) }, rb.Together...)
 		r.recordRollback(rb)
 	}
 	return outcomes, r.agent.records.Commit(ctx)
+}
+
+// outcomeBefore returns the outcome of a rollback that is not possible, or that the holds forbid; otherwise it has no
+// result.
+func outcomeBefore(rb plan.Rollback, holds []status.Hold) status.Outcome {
+	o := status.Outcome{PodManifest: rb.Pod.File, Change: status.ChangeRollback}
+	switch {
+	case rb.Err != nil:
+		o.SetError(rb.Err)
+		if rb.Pod.Err == nil {
+			o.Result = status.ResultHeld
+		}
+	case rb.To == nil:
+		o.Result = status.ResultNothing
+	case len(holds) > 0:
+		o.Result, o.Hold, o.Reason = status.ResultHeld, holds[0].Name, holds[0].Name+": "+holds[0].Reason
+	}
+	return o
 }
 
 // lackOf returns why a pod, or another one that returns with it, cannot be rolled back; nil if all can.

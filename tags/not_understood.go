@@ -87,19 +87,14 @@ func FindNotUnderstood(list []string, follow Tag, s Scheme, most int) []NotUnder
 	var found []read
 	for _, text := range list {
 		t, err := s.Parse(text)
-		if err == nil && InLine(follow, t) {
-			if r, ok := readLeniently(text); ok {
-				if r.tag = t; r.isAbove(known) {
-					known = r
-				}
-			}
-			continue
-		}
 		r, ok := readLeniently(text)
 		r.text, r.tag = text, t
-		isVersion := ok && isVersionLike(r.numbers, follow) && (r.rev == "" || !isOtherKind(r.rev, follow.Rev())) &&
-			!preRelease.MatchString(r.suffix) && (err != nil || gapBetween(follow, t) != gapPre)
-		if isVersion && ociFault(text) == "" || isRebuildOf(follow, t) {
+		switch {
+		case err == nil && InLine(follow, t):
+			if ok && r.isAbove(known) {
+				known = r
+			}
+		case ok && r.isVersionBeside(follow), isRebuildOf(follow, t):
 			found = append(found, r)
 		}
 	}
@@ -110,6 +105,12 @@ func FindNotUnderstood(list []string, follow Tag, s Scheme, most int) []NotUnder
 		out = append(out, NotUnderstood{r.text, r.reason(follow, s), s.patternBetween(follow.String(), r.text)})
 	}
 	return out
+}
+
+// isVersionBeside reports whether a tag has a version of follow's kind that is no pre-release.
+func (r read) isVersionBeside(follow Tag) bool {
+	return isVersionLike(r.numbers, follow) && (r.rev == "" || !isOtherKind(r.rev, follow.Rev())) &&
+		!preRelease.MatchString(r.suffix) && (r.tag.IsZero() || gapBetween(follow, r.tag) != gapPre) && ociFault(r.text) == ""
 }
 
 // compareNames puts a tag that differs from follow in numbers alone before one with another name. The v does not count.
@@ -140,24 +141,32 @@ func isRebuildOf(from, to Tag) bool {
 	if len(partsFrom) != len(partsTo) {
 		return false
 	}
-	higher, decided := false, false
-	for n, a := range partsFrom {
-		b := partsTo[n]
-		if number.ReplaceAllString(a, "#") != number.ReplaceAllString(b, "#") || a != b && (isHash(a) || isHash(b)) {
+	order := 0
+	for n, from := range partsFrom {
+		of, ok := compareParts(partsTo[n], from)
+		if !ok {
 			return false
 		}
-		numbersA, numbersB := number.FindAllString(a, -1), number.FindAllString(b, -1)
-		for i, x := range numbersA {
-			y := numbersB[i]
-			if isOtherKind(x, y) || x != y && len(y) >= hashDigits && !isDate(y) {
-				return false
-			}
-			if order := compareNumber(y, x); order != 0 && !decided {
-				higher, decided = order > 0, true
-			}
-		}
+		order = cmp.Or(order, of)
 	}
-	return higher
+	return order > 0
+}
+
+// compareParts compares two parts of suffixes by the first number that differs; false if their words differ, or one of
+// their numbers is of another kind.
+func compareParts(a, b string) (order int, ok bool) {
+	if number.ReplaceAllString(a, "#") != number.ReplaceAllString(b, "#") || a != b && (isHash(a) || isHash(b)) {
+		return 0, false
+	}
+	numbersB := number.FindAllString(b, -1)
+	for i, x := range number.FindAllString(a, -1) {
+		y := numbersB[i]
+		if isOtherKind(y, x) || x != y && len(x) >= hashDigits && !isDate(x) {
+			return 0, false
+		}
+		order = cmp.Or(order, compareNumber(x, y))
+	}
+	return order, true
 }
 
 // isHotfixOf reports whether a tag is another one with a word at its end that names a later build, and a number.

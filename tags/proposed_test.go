@@ -68,7 +68,7 @@ func TestProposedPatternsOrderAnotherTag(t *testing.T) {
 		assert.Empty(t, tags.PatternFor(c.tag, []string{c.tag, "latest", "other-" + c.later + "-x"}), "nothing to order")
 		assert.Empty(t, tags.PatternFor(c.tag, nil))
 	}
-	for _, tag := range strings.Fields("latest nightly git-9f86D081884c 9f86d08 sha256-00.sig 1.5.4-rev5-build 1.27.0-alpine") {
+	for tag := range strings.FieldsSeq("latest nightly git-9f86D081884c 9f86d08 sha256-00.sig 1.5.4-rev5-build 1.27.0-alpine") {
 		assert.Empty(t, tags.PatternFor(tag, []string{tag, "latest", "1.2.3", "git-1f86D081884c", "1f86d08", "1.28.0-alpine"}), tag)
 	}
 }

@@ -159,8 +159,9 @@ func laterBuilds(text string) []string {
 	var out []string
 	for n := range 4 {
 		later, step := []byte(text), 1-2*(n%2)
-		for start, end := 0, 0; start < len(text); start = end + 1 {
-			for end = start; end < len(text) && !isSeparator(text[end]); {
+		for start := 0; start < len(text); {
+			end := start
+			for end < len(text) && !isSeparator(text[end]) {
 				end++
 			}
 			part := text[start:end]
@@ -171,6 +172,7 @@ func laterBuilds(text string) []string {
 					later[i] = '0' + byte((int(text[i]-'0')+10+step)%10)
 				}
 			}
+			start = end + 1
 		}
 		out = append(out, string(later))
 	}
@@ -298,7 +300,8 @@ func (p *proposal) words(text string, ofNumber func() string) (out string) {
 // revision.
 func (p *proposal) readPart(part string) {
 	if isDotted(part) && strings.Contains(part, ".") {
-		if first, _, _ := strings.Cut(part, "."); len(first) == stampDigits || unorderedPart(part) == longNumber || hasDate(part) {
+		first, _, _ := strings.Cut(part, ".")
+		if len(first) == stampDigits || unorderedPart(part) == longNumber || hasDate(part) {
 			p.out += p.group(&p.build, groupBuild, "[0-9.]+")
 		} else {
 			p.out += p.group(&p.rev, groupRev, "[0-9.]+")

@@ -104,13 +104,7 @@ func (x *Executor) RollBack(ctx context.Context, s plan.Step) Result {
 	if o.Data != string(s.Data) { // it ended with the request for another pod of its set
 		return a.ended(&release.HoldError{Hold: status.HoldSet, Err: errors.New("another pod of its set is not rolled back")})
 	}
-	err := a.prepare(ctx, func(ctx context.Context) error { return a.Provide(ctx, o) })
-	if err == nil && s.Apply.Aside && (o.ByHand || o.Set != "") { // otherwise the pod is down, and needs no lock
-		err = a.prepare(ctx, a.enterFleet)
-	}
-	if err == nil {
-		err = a.begins()
-	}
+	err := a.prepareRollback(ctx, o)
 	switch {
 	case errors.Is(err, errCanceled):
 		return a.canceled()
@@ -152,16 +146,35 @@ func (x *Executor) RollBack(ctx context.Context, s plan.Step) Result {
 		a.noteRollback(o, err)
 	}
 	if err == nil {
-		before := maps.Clone(rec.Good)
-		rec.NoteHealthy(s.File, s.Healthy(), false, x.Policy.Prune.Keep)
-		if o.Set != "" { // the release did not fail, but without its set it is not a rollback target
-			for _, p := range s.Healthy() {
-				was := before[record.GoodKey(s.File, p.Container)]
-				rec.DropTarget(s.File, p.Container, release.Pin{Repository: was.Repository, Digest: was.Running})
-			}
-		}
+		a.noteHealthyAgain(o)
 	}
 	return a.ended(errors.Join(a.finishRollback(o, err), x.Records.Save(ctx)))
+}
+
+// prepareRollback gets all that a rollback needs before the pod is touched.
+func (a *attempt) prepareRollback(ctx context.Context, o record.Override) error {
+	err := a.prepare(ctx, func(ctx context.Context) error { return a.Provide(ctx, o) })
+	if err == nil && a.step.Apply.Aside && (o.ByHand || o.Set != "") { // otherwise the pod is down, and needs no lock
+		err = a.prepare(ctx, a.enterFleet)
+	}
+	if err != nil {
+		return err
+	}
+	return a.begins()
+}
+
+// noteHealthyAgain records the healthy releases of an override as the last known good ones.
+func (a *attempt) noteHealthyAgain(o record.Override) {
+	s, rec := a.step, &a.Records.Record
+	before := maps.Clone(rec.Good)
+	rec.NoteHealthy(s.File, s.Healthy(), false, a.Policy.Prune.Keep)
+	if o.Set == "" {
+		return
+	}
+	for _, p := range s.Healthy() { // the release did not fail, but without its set it is not a rollback target
+		was := before[record.GoodKey(s.File, p.Container)]
+		rec.DropTarget(s.File, p.Container, release.Pin{Repository: was.Repository, Digest: was.Running})
+	}
 }
 
 // endRequest ends a person's rollback that could not begin. It only waited: the node is as before.

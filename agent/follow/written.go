@@ -14,8 +14,8 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// RestoreWritten restores what a lost record knew of managed pod manifests without a template: which digests in them the
-// agent wrote. Those stand beside a tag, and the agent has pinned their images; an override also has IfNotPresent.
+// RestoreWritten restores what a lost record knew of managed pod manifests without a template: which digests in them
+// the agent wrote. Those stand beside a tag, and the agent has pinned their images; an override also has IfNotPresent.
 // Templates show it without a record, see foundOverride.
 func RestoreWritten(inv node.Inventory, rec *record.Record, p policy.Policy, now time.Time) {
 	templates := node.ByName(inv.Templates)

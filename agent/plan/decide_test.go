@@ -310,7 +310,8 @@ func TestPatternThatTakesOneTag(t *testing.T) {
 		want *status.RebuildsOnly
 	}{
 		"one of four": {
-			record.TagList{Tags: []string{"4.0.0-rev1"}, Unrecognized: 3}, false,
+			record.TagList{Tags: []string{"4.0.0-rev1"}, Unrecognized: 3},
+			false,
 			&status.RebuildsOnly{Tag: "4.0.0-rev1", Reason: "tags.pattern matches none of the other tags in the list (3)"},
 		},
 		"two":               {record.TagList{Tags: []string{"4.0.0-rev1", "4.0.0-rev2"}, Unrecognized: 3}, false, nil},

@@ -52,23 +52,7 @@ func (f *facts) image(v follow.PodView, w follow.Want, containers []node.Contain
 	if node.IsContainer(w.Image) {
 		c = node.FindContainer(containers, w.Image.Container)
 	}
-	mayEnd := w.Image.Kind == manifests.KindInit || v.Was.Once
-	i.Well = c != nil && (c.Running || mayEnd && c.Succeeded())
-	if e, is := v.Expects(w, f.inv); is {
-		i.Expected = &e
-		if i.Down = e.Down(f.pods, f.now); i.Down != nil && !i.Down.Starting && !e.IsExplained(f.pods) {
-			if why := f.pullProblem(v, w); why != "" {
-				i.Down.Message = strings.TrimPrefix(i.Down.Message+"; "+why, "; ")
-			}
-		}
-	}
-	if c != nil {
-		i.Flaps = f.flaps(*c)
-		i.Running.Digest, i.Config = f.held.DigestOf(c), c.Image
-	}
-	if u, is := f.rec.Unchecked[v.File]; is && c != nil && strings.Contains(u.Running, string(i.Running.Digest)) {
-		i.note(u.Reason)
-	}
+	f.observed(v, w, c, &i)
 	i.WasThere = f.wasThere(w.Ask)
 	if w.Ask.Repository == "" || i.Offer.IsUnresolved() {
 		return i
@@ -104,6 +88,28 @@ func (f *facts) image(v follow.PodView, w follow.Want, containers []node.Contain
 		i.note("staging begins at " + i.StageFrom.Format(time.RFC3339))
 	}
 	return i
+}
+
+// observed says of an image what its container does; nil: CRI does not show it.
+func (f *facts) observed(v follow.PodView, w follow.Want, c *node.Container, i *ImagePlan) {
+	if e, is := v.Expects(w, f.inv); is {
+		i.Expected = &e
+		if i.Down = e.Down(f.pods, f.now); i.Down != nil && !i.Down.Starting && !e.IsExplained(f.pods) {
+			if why := f.pullProblem(v, w); why != "" {
+				i.Down.Message = strings.TrimPrefix(i.Down.Message+"; "+why, "; ")
+			}
+		}
+	}
+	if c == nil {
+		return
+	}
+	mayEnd := w.Image.Kind == manifests.KindInit || v.Was.Once
+	i.Well = c.Running || mayEnd && c.Succeeded()
+	i.Flaps = f.flaps(*c)
+	i.Running.Digest, i.Config = f.held.DigestOf(c), c.Image
+	if u, is := f.rec.Unchecked[v.File]; is && strings.Contains(u.Running, string(i.Running.Digest)) {
+		i.note(u.Reason)
+	}
 }
 
 // wasThere reports whether a tag is known to have existed: the record or the node has an image for it.

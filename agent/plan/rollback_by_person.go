@@ -91,17 +91,9 @@ func (f *facts) byPerson(v follow.PodView, p PodPlan, which Which) (*record.Over
 			another = true
 			return at
 		}
-		if running[container] == "" {
-			return release.Pin{Repository: g.Repository, Digest: g.Running}
-		}
-		for _, pin := range append([]release.Pin{{Repository: g.Repository, Digest: g.Running}}, g.Before...) {
-			_, denied := f.rec.Denied[release.Key(pin.Repository, pin.Digest)]
-			if pin.Digest != running[container] && !denied {
-				another = another || pin.Digest != ""
-				return pin
-			}
-		}
-		return release.Pin{Repository: g.Repository, Digest: g.Running}
+		at, is := f.goodBefore(g, running[container])
+		another = another || is
+		return at
 	})
 	if err != nil || !another {
 		return nil, err
@@ -115,6 +107,22 @@ func (f *facts) byPerson(v follow.PodView, p PodPlan, which Which) (*record.Over
 		}
 	}
 	return &o, nil
+}
+
+// goodBefore returns the newest known good release that is not the running one and not denied; otherwise, and if it is
+// not known what runs, the last known good one, and false.
+func (f *facts) goodBefore(g record.Good, running digest.Digest) (release.Pin, bool) {
+	last := release.Pin{Repository: g.Repository, Digest: g.Running}
+	if running == "" {
+		return last, false
+	}
+	for _, pin := range append([]release.Pin{last}, g.Before...) {
+		_, denied := f.rec.Denied[release.Key(pin.Repository, pin.Digest)]
+		if pin.Digest != running && !denied {
+			return pin, pin.Digest != ""
+		}
+	}
+	return last, false
 }
 
 // returning returns the release to which a person has begun to roll a container back.

@@ -200,6 +200,26 @@ func (i ImagePlan) RunsTarget() bool { return i.Staged && i.Running.Digest == i.
 // ones, and those that are fetched again. differ: the node has other pins.
 func (f *facts) pins(plan Plan, lost []release.Release) (want []release.Pin, differ bool) {
 	held, have := f.inv.Digests()
+	need := f.needed(plan, lost, held)
+	mustKeep := plan.mustKeep()
+	for p := range have {
+		if mustKeep(p) {
+			need[p] = true
+		}
+		differ = differ || !need[p]
+	}
+	for p := range need {
+		differ = differ || !have[p]
+		want = append(want, p)
+	}
+	slices.SortFunc(want, func(a, b release.Pin) int {
+		return strings.Compare(release.Key(a.Repository, a.Digest), release.Key(b.Repository, b.Digest))
+	})
+	return want, differ
+}
+
+// needed returns the releases to protect; held are the digests on the node.
+func (f *facts) needed(plan Plan, lost []release.Release, held map[digest.Digest]bool) map[release.Pin]bool {
 	need := map[release.Pin]bool{}
 	add := func(repository string, dg digest.Digest, isStaging bool) {
 		if repository != "" && dg != "" && (held[dg] || isStaging) {
@@ -229,21 +249,7 @@ func (f *facts) pins(plan Plan, lost []release.Release) (want []release.Pin, dif
 	for _, rel := range lost {
 		add(rel.Repository, rel.Digest, true)
 	}
-	mustKeep := plan.mustKeep()
-	for p := range have {
-		if mustKeep(p) {
-			need[p] = true
-		}
-		differ = differ || !need[p]
-	}
-	for p := range need {
-		differ = differ || !have[p]
-		want = append(want, p)
-	}
-	slices.SortFunc(want, func(a, b release.Pin) int {
-		return strings.Compare(release.Key(a.Repository, a.Digest), release.Key(b.Repository, b.Digest))
-	})
-	return want, differ
+	return need
 }
 
 // mustKeep returns a function that reports whether a pin must stay: a pod is unclear, or the new release of a

@@ -119,8 +119,8 @@ func (f *facts) explainChoice(i *ImagePlan, c source.Choice, rule policy.Rule) {
 	}
 }
 
-// rebuildsOnly returns why nothing is newer than a followed tag: it has no order, or the configured pattern takes no other
-// tag of the list.
+// rebuildsOnly returns why nothing is newer than a followed tag: it has no order, or the configured pattern takes no
+// other tag of the list.
 func (f *facts) rebuildsOnly(o source.Offer, rule policy.Rule) *status.RebuildsOnly {
 	list := f.rec.Lists[o.Repository]
 	listed := slices.Concat(list.Tags, list.Unread)

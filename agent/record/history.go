@@ -21,7 +21,7 @@ type History []status.HistoryEntry
 
 // Add adds entries, and removes the oldest beyond maxHistory.
 func (h *History) Add(entries []status.HistoryEntry) {
-	all := History(slices.Concat(entries, *h))
+	all := slices.Concat(entries, *h)
 	for n := range entries {
 		all[n].Reason = outside.Text(all[n].Reason)
 	}

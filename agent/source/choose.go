@@ -23,8 +23,8 @@ type Choice struct {
 }
 
 // Choose finds the newest release that the rules allow. It is pure, and the only code that applies rules to candidates.
-// against refuses releases for reasons other than their tags. Unless the rule allows older ones, a release that is newer
-// than the followed one by name and older by time is chosen only if no other is allowed; Notes name it.
+// against refuses releases for reasons other than their tags. Unless the rule allows older ones, a release that is
+// newer than the followed one by name and older by time is chosen only if no other is allowed; Notes name it.
 func (o Offer) Choose(rule policy.Rule, now time.Time, against func(release.Release) (policy.Refusal, bool)) Choice {
 	c := Choice{Newest: o.Follow, Unresolved: -1}
 	from, err := rule.Scheme.Parse(o.Follow.Tag)
@@ -37,34 +37,45 @@ func (o Offer) Choose(rule policy.Rule, now time.Time, against func(release.Rele
 		if err != nil || change <= tags.Same || !tags.InLine(from, t) {
 			continue
 		}
-		no, refused := refusesByTag(candidate, rule, t, change)
-		if !refused && candidate.Digest != "" {
-			if no, refused = against(candidate.Release); !refused {
-				no, refused = policy.ForeignOrigin(o.Follow, candidate.Release)
-			}
-		}
-		switch {
-		case refused:
+		no, refused := o.refuses(candidate, rule, t, change, against)
+		if refused {
 			c.Refused = append(c.Refused, no)
-		case !candidate.Confirmed:
+			continue
+		}
+		if !candidate.Confirmed {
 			if c.Unresolved < 0 {
 				c.Unresolved = n
 			}
-		default:
-			odd := policy.Contradiction(o.Follow, candidate.Release, rule.Scheme, now)
-			if odd != "" {
-				c.Notes = append(c.Notes, odd)
-			}
-			if odd == "" || rule.Older {
-				c.Newest = candidate.Release
-				return c
-			}
-			if c.Newest.Digest == o.Follow.Digest {
-				c.Newest = candidate.Release
-			}
+			continue
+		}
+		odd := policy.Contradiction(o.Follow, candidate.Release, rule.Scheme, now)
+		if odd != "" {
+			c.Notes = append(c.Notes, odd)
+		}
+		if odd == "" || rule.Older {
+			c.Newest = candidate.Release
+			return c
+		}
+		if c.Newest.Digest == o.Follow.Digest {
+			c.Newest = candidate.Release
 		}
 	}
 	return c
+}
+
+// refuses refuses a candidate by its tag or the source's answer about it, and by what is known of its digest.
+func (o Offer) refuses(
+	candidate record.Candidate, rule policy.Rule, t tags.Tag, change tags.Change,
+	against func(release.Release) (policy.Refusal, bool),
+) (policy.Refusal, bool) {
+	no, refused := refusesByTag(candidate, rule, t, change)
+	if refused || candidate.Digest == "" {
+		return no, refused
+	}
+	if no, refused = against(candidate.Release); refused {
+		return no, true
+	}
+	return policy.ForeignOrigin(o.Follow, candidate.Release)
 }
 
 // refusesByTag refuses a candidate by its tag, or by the source's answer about it.

@@ -141,8 +141,8 @@ func (r *Round) ask(ctx context.Context, q release.Question) {
 	r.results[q] = result{offer: offer, err: err, by: l.by, confirmed: true}
 }
 
-// reportAsking reports that a source is asked when it sends a request: it may know the answer, its host may wait, and the
-// budget may be used up. The caller calls end with the result.
+// reportAsking reports that a source is asked when it sends a request: it may know the answer, its host may wait, and
+// the budget may be used up. The caller calls end with the result.
 func (a *Asker) reportAsking(ctx context.Context, reference string) (asking context.Context, end func(error)) {
 	p := status.Progress{Reference: reference, Phase: status.PhaseAsking}
 	var asked atomic.Bool

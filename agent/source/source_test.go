@@ -356,7 +356,8 @@ func TestOddOldTagIsPassedOver(t *testing.T) {
 		want  string
 	}{
 		"an old scheme": {
-			[]string{"20.04.1 2020", "14.3.9 2019", "5.2.3 2025", "5.2.4 2026", "6.0.0 2024"}, policy.Rule{Updates: tags.Major},
+			[]string{"20.04.1 2020", "14.3.9 2019", "5.2.3 2025", "5.2.4 2026", "6.0.0 2024"},
+			policy.Rule{Updates: tags.Major},
 			"5.2.3; newest 5.2.4",
 		},
 		"and a newer major": {

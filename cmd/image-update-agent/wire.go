@@ -89,10 +89,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 	if err != nil {
 		return nil, configError{err}
 	}
-	ready, err := readiness.New(readiness.Options{
-		Pods: s.Kubelet.Pods, Kubeconfig: s.kubeletKubeconfig(), Root: s.root, Version: version,
-		UserAgent: "image-update-agent/" + version, Exec: runtime.Exec,
-	})
+	ready, err := readinessOf(s, runtime)
 	if err != nil {
 		return nil, configError{err}
 	}
@@ -130,6 +127,13 @@ func quietContainerd() error {
 		return fmt.Errorf("containerd's logger: %w", err)
 	}
 	return nil
+}
+
+func readinessOf(s settings, runtime *pods.Runtime) (*readiness.Checker, error) {
+	return readiness.New(readiness.Options{
+		Pods: s.Kubelet.Pods, Kubeconfig: s.kubeletKubeconfig(), Root: s.root, Version: version,
+		UserAgent: "image-update-agent/" + version, Exec: runtime.Exec,
+	})
 }
 
 // origin has releases, their signatures and catalogs: the registries, or a layout.

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -91,9 +92,7 @@ func TestEventedPLEG(t *testing.T) {
 		"on, and another flag":  {on, unit("--feature-gates=A=true"), true},
 	} {
 		files := map[string]string{kubeletFile: c.text}
-		for path, text := range c.files {
-			files[path] = text
-		}
+		maps.Copy(files, c.files)
 		assert.Equal(t, c.want, EventedPLEG(platform.Detect(tree(t, files))) != "", name)
 	}
 }

@@ -151,10 +151,14 @@ func TestRemediesNameTheUnitThatStartsContainerd(t *testing.T) {
 	for name, want := range map[string]struct{ unit, file, log string }{
 		"kubeadm": {"containerd", "/etc/containerd/config.toml", "journalctl -u containerd"},
 		"caasp":   {"containerd", "/etc/containerd/config.toml", "journalctl -u containerd"},
-		"k3s": {"k3s", "/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.tmpl",
-			"/var/lib/rancher/k3s/agent/containerd/containerd.log"},
-		"rke2": {"rke2-server", "/var/lib/rancher/rke2/agent/etc/containerd/config-v3.toml.tmpl",
-			"/var/lib/rancher/rke2/agent/containerd/containerd.log"},
+		"k3s": {
+			"k3s", "/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.tmpl",
+			"/var/lib/rancher/k3s/agent/containerd/containerd.log",
+		},
+		"rke2": {
+			"rke2-server", "/var/lib/rancher/rke2/agent/etc/containerd/config-v3.toml.tmpl",
+			"/var/lib/rancher/rke2/agent/containerd/containerd.log",
+		},
 	} {
 		n := newNode(t)
 		for _, p := range platform.All() {

@@ -78,7 +78,7 @@ func proxyIn(getenv func(string) string) (name, proxy string) {
 func environOf(ctx context.Context, bus, unit string) (getenv func(string) string, running bool, err error) {
 	state, err := systemd.ReadState(ctx, bus, unit)
 	if err != nil || state.PID == 0 {
-		return nil, false, nil //nolint:nilerr // the check of the service names a bus that does not answer
+		return nil, false, nil // the check of the service names a bus that does not answer
 	}
 	file, err := nodefile.Open(filepath.Join("/proc", strconv.FormatUint(uint64(state.PID), 10), "environ"))
 	if err != nil {

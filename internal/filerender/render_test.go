@@ -58,7 +58,7 @@ func TestResultsAreForTheUsersOfTheirFiles(t *testing.T) {
 			info, err := os.Stat(f.To)
 			require.NoError(t, err)
 			assert.Equal(t, modes[filepath.Base(f.To)], info.Mode(), f.To)
-			stat := info.Sys().(*syscall.Stat_t) //nolint:forcetypeassert // Linux
+			stat := info.Sys().(*syscall.Stat_t)
 			assert.Equal(t, []uint32{4711, 42}, []uint32{stat.Uid, stat.Gid}, f.To)
 			if n == 1 {
 				require.NoError(t, os.WriteFile(f.To, nil, 0o600))

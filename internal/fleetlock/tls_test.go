@@ -46,7 +46,6 @@ func TestALockServerSpeaksTLS12(t *testing.T) {
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	require.NoError(t, err)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	//nolint:gosec // what is refused
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.StartTLS()

@@ -18,6 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/distspec"
 	"github.com/kubic-project/image-update-agent/internal/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/sent"
 )
 
 const (
@@ -65,7 +66,7 @@ func (h Webhook) Send(ctx context.Context, c Change) error {
 	case ctx.Err() == nil && limited.Err() != nil:
 		err = fmt.Errorf("not sent within %s", h.Timeout)
 	}
-	return fmt.Errorf("webhook %s: %s: %w", h.Name, at.Host, outside.Error(outside.Unsaid(err, partsOf(at)...)))
+	return fmt.Errorf("webhook %s: %s: %w", h.Name, at.Host, outside.Error(sent.Unsaid(err, partsOf(at)...)))
 }
 
 func (h Webhook) attempts(ctx context.Context, at *url.URL, c Change) error {
@@ -119,7 +120,7 @@ func (h Webhook) post(ctx context.Context, at *url.URL, body []byte) error {
 	}
 	resp, err := transport.RoundTrip(req) // a transport follows no redirect
 	if err != nil {
-		return outside.Unsaid(err, outside.Sent(req, h.Proxy)...)
+		return sent.Unsaid(err, sent.Secrets(req, h.Proxy)...)
 	}
 	defer resp.Body.Close()
 	return answered(resp)

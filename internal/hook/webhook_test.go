@@ -303,7 +303,7 @@ func TestAWebhookWantsTLS12(t *testing.T) {
 	for version, want := range map[uint16]string{tls.VersionTLS11: "protocol version", tls.VersionTLS12: ""} {
 		s := &hookServer{Server: httptest.NewUnstartedServer(http.HandlerFunc(accepts))}
 		s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
-		s.TLS = &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: version} //nolint:gosec // what is refused
+		s.TLS = &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: version}
 		s.StartTLS()
 		t.Cleanup(s.Close)
 		err := s.webhook(t).Send(t.Context(), velumIsStaged())

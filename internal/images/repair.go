@@ -168,7 +168,8 @@ func isIntact(ctx context.Context, store content.Store, info content.Info, limit
 
 // unknown returns nil for an error that means that the file is gone or too short.
 func unknown(err error) error {
-	if errdefs.IsNotFound(err) || errdefs.IsOutOfRange(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if errdefs.IsNotFound(err) || errdefs.IsOutOfRange(err) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil
 	}
 	return err

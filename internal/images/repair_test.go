@@ -8,6 +8,7 @@ import (
 	"errors"
 	"testing"
 
+	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
@@ -15,7 +16,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/sent"
 )
 
 const maxHeader = 16 << 10 // bytes of an answer's header
@@ -80,13 +81,13 @@ type Status struct {
 }
 
 // Unsaid returns an error of a request without the token, which a server or a proxy may quote.
-func (c Config) Unsaid(err error) error { return outside.Unsaid(err, c.secrets()...) }
+func (c Config) Unsaid(err error) error { return sent.Unsaid(err, c.secrets()...) }
 
 // secrets are what is sent to the server and to the proxy.
 func (c Config) secrets() []string {
 	secrets := []string{c.Token}
 	if c.Proxy != nil {
-		secrets = append(secrets, outside.Sent(&http.Request{URL: c.Proxy}, nil)...)
+		secrets = append(secrets, sent.Secrets(&http.Request{URL: c.Proxy}, nil)...)
 	}
 	return secrets
 }
@@ -106,6 +107,6 @@ func (c Config) ReadStatus(body []byte) (Status, bool) {
 	if json.Unmarshal(body, &said) != nil || said.Kind != "Status" {
 		return Status{}, false
 	}
-	unsaid := func(text string) string { return outside.UnsaidText(text, c.secrets()...) }
+	unsaid := func(text string) string { return sent.UnsaidText(text, c.secrets()...) }
 	return Status{Reason: unsaid(said.Reason), Message: unsaid(said.Message), About: said.Details.Kind}, true
 }

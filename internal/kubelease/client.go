@@ -92,25 +92,29 @@ func (c *Client) Lock(ctx context.Context) (fleet.LockAnswer, error) {
 		if l.isLeaving() {
 			return fleet.LockAnswer{}, s.strange(errLeaving)
 		}
-		retained := c.has(l)
-		l.take(c.o.Node, c.o.Machine, c.o.Now())
-		l, err = s.put(ctx, l)
+		answer, err := s.take(ctx, l)
 		if isReason(err, reasonConflict) {
 			continue
 		}
-		switch {
-		case err != nil:
-		case l.isLeaving():
-			err = s.strange(errLeaving)
-		case !c.has(l):
-			err = s.strange(fmt.Errorf("wrote holderIdentity %.64q instead of this node", l.holder()))
-		}
-		if err != nil {
-			return fleet.LockAnswer{}, err
-		}
-		return fleet.LockAnswer{Holders: []fleet.LockHolder{l.asHolder()}, Slots: 1, Retained: retained}, nil
+		return answer, err
 	}
 	return fleet.LockAnswer{}, s.busy()
+}
+
+// take writes this node into a Lease that nobody else holds. The answer must have it.
+func (s *session) take(ctx context.Context, l *object) (fleet.LockAnswer, error) {
+	retained := s.has(l)
+	l.take(s.o.Node, s.o.Machine, s.o.Now())
+	l, err := s.put(ctx, l)
+	switch {
+	case err != nil:
+		return fleet.LockAnswer{}, err
+	case l.isLeaving():
+		return fleet.LockAnswer{}, s.strange(errLeaving)
+	case !s.has(l):
+		return fleet.LockAnswer{}, s.strange(fmt.Errorf("wrote holderIdentity %.64q instead of this node", l.holder()))
+	}
+	return fleet.LockAnswer{Holders: []fleet.LockHolder{l.asHolder()}, Slots: 1, Retained: retained}, nil
 }
 
 // Unlock releases the lock. fleet.ErrLost: this node does not hold it. The API server may be the one that was just

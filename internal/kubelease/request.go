@@ -135,7 +135,8 @@ func (s *session) failed(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer within %s", s.o.Timeout)
 	}
-	return &fleet.LockError{Lock: s.title(), Server: s.config.Host(), Err: outside.Error(s.config.Unsaid(err)), Unsent: !s.written}
+	err = outside.Error(s.config.Unsaid(err))
+	return &fleet.LockError{Lock: s.title(), Server: s.config.Host(), Err: err, Unsent: !s.written}
 }
 
 // strange returns the error for a success with an unusable answer.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/internal/catalog/fleet"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/sent"
 )
 
 // Limits of an answer.
@@ -100,40 +101,45 @@ var errForeign = errors.New("prometheus: the answer is not that of its query API
 
 // ask sends a request, and decodes the data of a complete answer.
 func (c *Client) ask(ctx context.Context, method string, u *url.URL, form io.Reader, data any) error {
-	body, resp, sent, err := c.send(ctx, method, u, form)
+	got, err := c.send(ctx, method, u, form)
 	if err != nil {
 		return fmt.Errorf("prometheus: %w", outside.Error(err))
 	}
-	quote := func(text string) string { return outside.Text(outside.UnsaidText(text, sent...)) }
-	var got answer
-	err = json.Unmarshal(body, &got)
+	quote := func(text string) string { return outside.Text(sent.UnsaidText(text, got.secrets...)) }
+	var said answer
+	err = json.Unmarshal(got.body, &said)
 	switch {
-	case err == nil && got.Error != "":
-		return fmt.Errorf("prometheus: %s", quote(got.Error))
-	case resp.Header.Get("Location") != "":
-		return fmt.Errorf("prometheus: redirected to %s", quote(resp.Header.Get("Location")))
-	case resp.StatusCode != http.StatusOK:
-		return fmt.Errorf("prometheus: status %d", resp.StatusCode)
-	case err != nil || got.Status != "success" || len(got.Data) == 0:
+	case err == nil && said.Error != "":
+		return fmt.Errorf("prometheus: %s", quote(said.Error))
+	case got.location != "":
+		return fmt.Errorf("prometheus: redirected to %s", quote(got.location))
+	case got.status != http.StatusOK:
+		return fmt.Errorf("prometheus: status %d", got.status)
+	case err != nil || said.Status != "success" || len(said.Data) == 0:
 		return errForeign
-	case len(got.Warnings) > 0:
-		return fmt.Errorf("prometheus: incomplete answer: %s", quote(got.Warnings[0]))
-	case got.IsPartial:
+	case len(said.Warnings) > 0:
+		return fmt.Errorf("prometheus: incomplete answer: %s", quote(said.Warnings[0]))
+	case said.IsPartial:
 		return errors.New("prometheus: incomplete answer")
 	}
-	if json.Unmarshal(got.Data, data) != nil {
+	if json.Unmarshal(said.Data, data) != nil {
 		return errForeign
 	}
 	return nil
 }
 
-// send sends a request; sent are the secrets that the answer may quote.
-func (c *Client) send(
-	ctx context.Context, method string, u *url.URL, form io.Reader,
-) (body []byte, resp *http.Response, sent []string, err error) {
+// received is what a server answered, and the secrets that it may quote.
+type received struct {
+	status   int
+	location string
+	body     []byte
+	secrets  []string
+}
+
+func (c *Client) send(ctx context.Context, method string, u *url.URL, form io.Reader) (got received, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), form)
 	if err != nil {
-		return nil, nil, nil, err
+		return received{}, err
 	}
 	if form != nil {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -142,17 +148,19 @@ func (c *Client) send(
 	if c.tokenFile != "" {
 		token, err := c.token()
 		if err != nil {
-			return nil, nil, nil, err
+			return received{}, err
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	sent = outside.Sent(req, http.ProxyFromEnvironment)
-	if resp, err = c.http.Do(req); err != nil {
-		return nil, nil, nil, outside.Unsaid(err, sent...)
+	got.secrets = sent.Secrets(req, http.ProxyFromEnvironment)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return received{}, sent.Unsaid(err, got.secrets...)
 	}
 	defer resp.Body.Close()
-	body, err = outside.ReadAll(resp.Body, maxAnswer)
-	return body, resp, sent, err
+	got.status, got.location = resp.StatusCode, resp.Header.Get("Location")
+	got.body, err = outside.ReadAll(resp.Body, maxAnswer)
+	return got, err
 }
 
 func (c *Client) token() (string, error) {

@@ -163,7 +163,7 @@ func TestLogin(t *testing.T) {
 			_, password, _ := r.BasicAuth()
 			_, _ = fmt.Fprintf(w, answer, r.Header.Get("Authorization"), password)
 		}))
-		defer echo.Close()
+		t.Cleanup(echo.Close)
 		for server, tokenFile := range map[string]string{echo.URL: file, strings.Replace(echo.URL, "://", "://u:horse@", 1): ""} {
 			client, err := New(server, tokenFile, "test")
 			require.NoError(t, err)

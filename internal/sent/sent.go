@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sent tells whether an HTTP request may have reached its server.
+// Package sent tells whether an HTTP request may have reached its server, and keeps the secrets that it carried out of
+// what is said of the answer.
 package sent
 
 import (

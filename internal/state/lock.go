@@ -35,12 +35,16 @@ func (s *Store) Lock(ctx context.Context) (unlock func(), err error) {
 		}
 	}()
 	var dirs []*nodefile.Dir
+	defer func() {
+		for _, dir := range dirs {
+			_ = dir.Close()
+		}
+	}()
 	for _, path := range []string{s.runtimeDir, s.stateDir} {
 		dir, err := makeDir(path)
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = dir.Close() }()
 		dirs = append(dirs, dir)
 		one, err := nodefile.Lock(ctx, filepath.Join(path, lockFile), 0)
 		if path == s.stateDir && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)) {

@@ -184,47 +184,11 @@ func failedAdvice(s status.Status) string {
 		if r.Kind != status.KindApproval && !r.Kind.MustNotRun() {
 			failures++
 		}
-		switch r.Kind {
-		case status.KindNotUp:
-			text := "the pod may be down: see crictl ps -a and crictl logs"
-			if canRetry(s, r.PodManifest) {
-				text += "; when the cause is fixed, run image-update-agent apply --retry " + r.PodManifest
-			}
+		if text := adviceFor(s, r); text != "" {
 			return text
-		case status.KindLock:
-			return "find out why the pod did not become healthy; the agent releases the lock once it is healthy. " +
-				"To let the other nodes continue now: image-update-agent lock release"
-		case status.KindUnlock:
-			if s.Lock != nil && s.Lock.Server == "" {
-				return "the agent tries again by itself, or at once with image-update-agent lock release; " +
-					"image-update-agent doctor shows whether it may change the lock"
-			}
-			return "see the log of the lock server; if it identifies nodes by Zincati's id, as poseidon's fleetlock does, set " +
-				"apply.lock.id: zincati. The agent tries again by itself, or at once with image-update-agent lock release; " +
-				"otherwise release the lock on the server"
-		case status.KindCatalog:
-			return "inspect the catalog of the registry (image-catalog inspect, image-catalog verify); the " +
-				"verified one stays in " +
-				"effect. To accept the older catalog: image-update-agent catalog forget"
-		case status.KindLocalRegistry:
-			return "run image-update-agent doctor: it shows how to make containerd use the local registry again"
-		case status.KindTagNotFound:
-			return "correct the tag in the pod manifest, or `follow` in the configuration"
-		case status.KindTagGone:
-			return "publish the tag again, or set `follow` in the configuration"
-		case status.KindManifest:
-			return "correct " + r.PodManifest + "; image-update-agent manifests images shows its mistake"
-		case status.KindNode:
-			return "run image-update-agent doctor: it shows what the agent cannot reach"
-		case status.KindRecord:
-			return "make the directory of the record writable, then run image-update-agent check"
-		case status.KindStep:
-			if cure := stepCures[r.ErrorKind]; cure != "" {
-				return cure
-			}
-		case status.KindRolledBack:
+		}
+		if r.Kind == status.KindRolledBack {
 			back = append(back, r.PodManifest)
-		default:
 		}
 	}
 	switch {
@@ -242,6 +206,48 @@ func failedAdvice(s status.Status) string {
 	}
 	return text + ". If the node was the cause, run image-update-agent apply --retry " +
 		strings.Join(back, " ") + "; if the image was the cause, wait for a newer one"
+}
+
+// adviceFor is for a reason that says enough alone; "": others decide, too.
+func adviceFor(s status.Status, r status.Reason) string {
+	switch r.Kind {
+	case status.KindNotUp:
+		text := "the pod may be down: see crictl ps -a and crictl logs"
+		if canRetry(s, r.PodManifest) {
+			text += "; when the cause is fixed, run image-update-agent apply --retry " + r.PodManifest
+		}
+		return text
+	case status.KindLock:
+		return "find out why the pod did not become healthy; the agent releases the lock once it is healthy. " +
+			"To let the other nodes continue now: image-update-agent lock release"
+	case status.KindUnlock:
+		if s.Lock != nil && s.Lock.Server == "" {
+			return "the agent tries again by itself, or at once with image-update-agent lock release; " +
+				"image-update-agent doctor shows whether it may change the lock"
+		}
+		return "see the log of the lock server; if it identifies nodes by Zincati's id, as poseidon's fleetlock does, set " +
+			"apply.lock.id: zincati. The agent tries again by itself, or at once with image-update-agent lock release; " +
+			"otherwise release the lock on the server"
+	case status.KindCatalog:
+		return "inspect the catalog of the registry (image-catalog inspect, image-catalog verify); the verified one " +
+			"stays in effect. To accept the older catalog: image-update-agent catalog forget"
+	case status.KindLocalRegistry:
+		return "run image-update-agent doctor: it shows how to make containerd use the local registry again"
+	case status.KindTagNotFound:
+		return "correct the tag in the pod manifest, or `follow` in the configuration"
+	case status.KindTagGone:
+		return "publish the tag again, or set `follow` in the configuration"
+	case status.KindManifest:
+		return "correct " + r.PodManifest + "; image-update-agent manifests images shows its mistake"
+	case status.KindNode:
+		return "run image-update-agent doctor: it shows what the agent cannot reach"
+	case status.KindRecord:
+		return "make the directory of the record writable, then run image-update-agent check"
+	case status.KindStep:
+		return stepCures[r.ErrorKind]
+	default:
+		return ""
+	}
 }
 
 // stepCures are what to do about the agent's own work, by its error. After the others the next cycle tries again.
@@ -278,8 +284,8 @@ func deniedAdvice(s status.Status) string {
 func (p *page) startAdvice() string {
 	const start = "start the daemon (systemctl start image-update-agent)"
 	if len(p.aside) > 0 {
-		return "pods are gone: " + strings.Join(p.aside, ", ") + " is set aside. Bring it back: image-update-agent put-back; " +
-			"then " + start
+		return "pods are gone: " + strings.Join(p.aside, ", ") + " is set aside. " +
+			"Bring it back: image-update-agent put-back; then " + start
 	}
 	return start + ": without it, nothing is checked, staged or applied"
 }

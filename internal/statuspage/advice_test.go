@@ -162,7 +162,13 @@ var situations = map[string]struct {
 		},
 	},
 	"the registry is away, and an update waits": {
-		happens: func(r *velumNode) status.Status { r.db(); r.offer(); r.cycle(); r.Registry.Down(errAway); return r.cycle() },
+		happens: func(r *velumNode) status.Status {
+			r.db()
+			r.offer()
+			r.cycle()
+			r.Registry.Down(errAway)
+			return r.cycle()
+		},
 	},
 	"the registry was away in an apply": {
 		happens: func(r *velumNode) status.Status {

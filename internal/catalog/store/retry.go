@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/sent"
 	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
@@ -72,7 +73,7 @@ func kindOf(err error) error {
 		return release.ErrNotFound
 	}
 	if e, ok := errors.AsType[*transport.Error](err); ok {
-		return outside.Error(outside.Unsaid(err, outside.Sent(e.Request, nil)...))
+		return outside.Error(sent.Unsaid(err, sent.Secrets(e.Request, nil)...))
 	}
 	if failed, is := err.(*url.Error); is { //nolint:errorlint // the outermost: its text is what is shown
 		if u, parseErr := url.Parse(failed.URL); parseErr == nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/internal/distspec"
 	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/sent"
 	"github.com/kubic-project/image-update-agent/internal/wait"
 )
 
@@ -86,15 +87,15 @@ func (s sender) once(r *http.Request, body []byte) (*http.Response, error) {
 		stalled: time.AfterFunc(stallTimeout, func() { cancel(&timeoutError{"no answer", stallTimeout}) }),
 		late:    time.AfterFunc(sendTimeout, func() { cancel(&timeoutError{"not answered as a whole", sendTimeout}) }),
 	}
-	sent := r.Clone(ctx)
-	if sent.Body = http.NoBody; len(body) > 0 {
-		sent.Body = &watchedBody{body: io.NopCloser(bytes.NewReader(body)), watch: w, left: maxSent}
-		sent.ContentLength = int64(len(body))
+	own := r.Clone(ctx)
+	if own.Body = http.NoBody; len(body) > 0 {
+		own.Body = &watchedBody{body: io.NopCloser(bytes.NewReader(body)), watch: w, left: maxSent}
+		own.ContentLength = int64(len(body))
 	}
-	sent.GetBody = nil
-	resp, err := s.inner.RoundTrip(sent)
+	own.GetBody = nil
+	resp, err := s.inner.RoundTrip(own)
 	if err != nil {
-		err = outside.Unsaid(w.cause(err), outside.Sent(sent, http.ProxyFromEnvironment)...)
+		err = sent.Unsaid(w.cause(err), sent.Secrets(own, http.ProxyFromEnvironment)...)
 		w.end()
 		return nil, err
 	}

@@ -11,9 +11,9 @@
 // # Promises
 //
 //   - A host that asks to wait (429, 5xx with Retry-After) gets no request before that second, of any kind:
-//     questions, pulls, tokens, the hops of redirects; a person's request (TryAgain) asks it once. After three consecutive failures a host gets no request for a
-//     minute; if it is the target of a redirect or realm, this applies only to the hosts that led there. A request
-//     that is not sent is Held.
+//     questions, pulls, tokens, the hops of redirects; a person's request (TryAgain) asks it once. After three
+//     consecutive failures a host gets no request for a minute; if it is the target of a redirect or realm, this
+//     applies only to the hosts that led there. A request that is not sent is Held.
 //   - Questions keep to a budget of requests per hour, to which all requests count. The number of open connections
 //     to a host is limited.
 //   - A redirect or realm cannot lead to an address that is nearer to the node than the asked host's, unless hosts.toml

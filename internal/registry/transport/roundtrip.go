@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/sent"
 )
 
 // DialFunc connects, as net.Dialer's DialContext does.
@@ -128,7 +128,7 @@ func (t *transport) send(
 	}
 	t.client.counters.requests[purposeOf(ctx).kind].Add(1)
 	if err != nil {
-		err = outside.Unsaid(err, outside.Sent(own, t.client.options.Proxy)...)
+		err = sent.Unsaid(err, sent.Secrets(own, t.client.options.Proxy)...)
 		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && s.sent && ctx.Err() == nil {
 			err = &Silent{err}
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package outside
+package sent_test
 
 import (
 	"errors"
@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/sent"
 )
 
 func TestASecretThatWasSentIsNotSaid(t *testing.T) {
@@ -24,19 +26,19 @@ func TestASecretThatWasSentIsNotSaid(t *testing.T) {
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Authorization", "Basic dXNlcjpwIHcvMSIr") // user:p w/1"+
 	req.Header.Set("Proxy-Authorization", "Bearer short")
-	secrets := Sent(req, nil)
+	secrets := sent.Secrets(req, nil)
 	for _, echoed := range []string{
 		"Basic dXNlcjpwIHcvMSIr", "dXNlcjpwIHcvMSIr", "p w/1\"+", "p+w%2F1%22%2B", "p%20w%2F1%22+", `p w/1\"+`, "cCB3LzEiKw",
 		"short", "c2hvcnQ=", "fresh", "of form", "of url", "of+url", "dXNlcjpvZiB1cmw=",
 	} {
-		err := Unsaid(fmt.Errorf("malformed answer <%s>: %w", echoed, io.EOF), secrets...)
+		err := sent.Unsaid(fmt.Errorf("malformed answer <%s>: %w", echoed, io.EOF), secrets...)
 		assert.Equal(t, "malformed answer <***>: EOF", err.Error())
 		require.ErrorIs(t, err, io.EOF)
 	}
 	ours := errors.New("status 401 for user, shown")
-	assert.Equal(t, ours, Unsaid(ours, secrets...))
-	require.NoError(t, Unsaid(nil, "x"))
-	assert.Empty(t, Sent(nil, nil))
+	assert.Equal(t, ours, sent.Unsaid(ours, secrets...))
+	require.NoError(t, sent.Unsaid(nil, "x"))
+	assert.Empty(t, sent.Secrets(nil, nil))
 	proxy := http.ProxyURL(&url.URL{Host: "proxy:3128", User: url.UserPassword("u", "of proxy")})
-	assert.Equal(t, "proxy: *** ***", UnsaidText("proxy: dTpvZiBwcm94eQ== of proxy", Sent(req, proxy)...))
+	assert.Equal(t, "proxy: *** ***", sent.UnsaidText("proxy: dTpvZiBwcm94eQ== of proxy", sent.Secrets(req, proxy)...))
 }

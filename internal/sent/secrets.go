@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package outside
+package sent
 
 import (
 	"bytes"
@@ -14,6 +14,12 @@ import (
 	"strings"
 )
 
+// hidden replaces a secret.
+const hidden = "***"
+
+// maxForm is the size of the start of a form that is searched for secrets.
+const maxForm = 32 << 10
+
 // Unsaid returns an error without the secrets that were sent to a server or a proxy, whose answer may quote them in any
 // form. errors.Is and errors.As still find err.
 func Unsaid(err error, secrets ...string) error {
@@ -22,10 +28,19 @@ func Unsaid(err error, secrets ...string) error {
 	}
 	text := err.Error()
 	if without := UnsaidText(text, secrets...); without != text {
-		return &boundedError{text: without, cause: err}
+		return &unsaidError{text: without, cause: err}
 	}
 	return err
 }
+
+// unsaidError is an error whose text is without the secrets.
+type unsaidError struct {
+	text  string
+	cause error
+}
+
+func (e *unsaidError) Error() string { return e.text }
+func (e *unsaidError) Unwrap() error { return e.cause }
 
 // UnsaidText is Unsaid for the text of an answer.
 func UnsaidText(text string, secrets ...string) string {
@@ -50,15 +65,15 @@ func UnsaidText(text string, secrets ...string) string {
 	return text
 }
 
-// Sent returns the secrets in a request: its login, also as user:password, those of its URL and of a form, and the login
+// Secrets returns those in a request: its login, also as user:password, those of its URL and of a form, and the login
 // for the proxy that http.Transport chooses with proxy; nil: none.
-func Sent(req *http.Request, proxy func(*http.Request) (*url.URL, error)) (secrets []string) {
+func Secrets(req *http.Request, proxy func(*http.Request) (*url.URL, error)) (secrets []string) {
 	if req == nil {
 		return nil
 	}
 	if proxy != nil {
 		if through, err := proxy(req); err == nil && through != nil {
-			secrets = Sent(&http.Request{URL: through}, nil)
+			secrets = Secrets(&http.Request{URL: through}, nil)
 		}
 	}
 	for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie"} {
@@ -96,7 +111,7 @@ func ofForm(req *http.Request) (secrets []string) {
 		return nil
 	}
 	defer body.Close()
-	data, _ := io.ReadAll(io.LimitReader(body, maxMasked))
+	data, _ := io.ReadAll(io.LimitReader(body, maxForm))
 	form, _ := url.ParseQuery(string(bytes.TrimSpace(data)))
 	for _, name := range []string{"password", "refresh_token", "client_secret"} {
 		secrets = append(secrets, form[name]...)
