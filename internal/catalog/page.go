@@ -7,15 +7,11 @@ import (
 	"cmp"
 	"compress/gzip"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"sync"
 
-	"github.com/opencontainers/go-digest"
-
-	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -37,8 +33,10 @@ type Page struct {
 }
 
 // Encode returns the page as gzip JSON. Equal pages have equal bytes.
-func (p Page) Encode() ([]byte, error) {
-	if err := p.check(); err != nil {
+func (p Page) Encode() ([]byte, error) { return p.encode(nil) }
+
+func (p Page) encode(of checked) ([]byte, error) {
+	if err := p.check(of); err != nil {
 		return nil, err
 	}
 	text, err := json.Marshal(p)
@@ -54,7 +52,7 @@ func (p Page) Encode() ([]byte, error) {
 
 // packers are writers of gzip, which are large and are used again.
 var packers = sync.Pool{New: func() any {
-	packer, _ := gzip.NewWriterLevel(io.Discard, gzip.BestCompression) // the level is valid
+	packer, _ := gzip.NewWriterLevel(io.Discard, gzip.DefaultCompression) // the level is valid
 	return packer
 }}
 
@@ -86,32 +84,6 @@ func unpack(data []byte, limit int64) ([]byte, error) {
 	return text, err
 }
 
-// DecodePage decodes a page of an image and checks all of it. digest is the one that the
-// manifest names.
-func DecodePage(data []byte, ref PageRef) (Page, error) {
-	if d := digest.FromBytes(data); d != ref.Digest || int64(len(data)) != ref.Size {
-		return Page{}, newError(KindPage, "%s: the page has digest %s, want %s", ref.Image, d, ref.Digest)
-	}
-	text, err := unpack(data, MaxPage)
-	if errors.Is(err, outside.ErrTooLarge) {
-		return Page{}, newError(KindTooLarge, "%s: the page has more than %d bytes unpacked", ref.Image, MaxPage)
-	}
-	var p Page
-	if err == nil {
-		_, err = (&ocimanifest.Bounds{Entries: MaxReleases, Members: MaxReleases * maxUnknown * 2}).Write(text)
-	}
-	if err == nil {
-		err = unmarshal(text, &p)
-	}
-	if err != nil {
-		return Page{}, wrap(KindFormat, err, "%s: page", ref.Image)
-	}
-	if p.Image != ref.Image {
-		return Page{}, newError(KindPage, "%s: the page is of %q", ref.Image, p.Image)
-	}
-	return p, p.check()
-}
-
 // WithoutUnknown returns the page without the fields that this package does not know. Use it for a page that is not
 // written again.
 func (p Page) WithoutUnknown() Page {
@@ -122,8 +94,8 @@ func (p Page) WithoutUnknown() Page {
 	return p
 }
 
-// check checks all fields of the page.
-func (p Page) check() error {
+// check checks all fields of the page, but for lists of members that were checked.
+func (p Page) check(of checked) error {
 	if err := checkImage(p.Image); err != nil {
 		return err
 	}
@@ -131,9 +103,9 @@ func (p Page) check() error {
 		return newError(KindTooLarge, "%s: more than %d releases", p.Image, MaxReleases)
 	}
 	seen := map[string]bool{}
-	for n, r := range p.Releases {
-		if n > 0 && r.Set != "" && slices.Equal(r.Members, p.Releases[n-1].Members) {
-			r.Members = nil // they were checked
+	for _, r := range p.Releases {
+		if r.Set != "" && of.has(r.Members) {
+			r.Members = nil
 		}
 		if err := r.check(); err != nil {
 			return wrap(KindFormat, err, "%s", p.Image)

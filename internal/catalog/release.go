@@ -181,19 +181,27 @@ func hasUnknown(data []byte) bool {
 			depth--
 		case '"':
 			begin := n + 1
-			for n++; n < len(data) && data[n] != '"'; n++ {
-				if data[n] == '\\' {
-					n++
-				}
-			}
+			n, _ = textEnd(data, begin)
 			rest := bytes.TrimLeft(data[min(n+1, len(data)):], " \t\r\n")
 			isKey := depth == 1 && len(rest) > 0 && rest[0] == ':'
-			if isKey && !slices.Contains(fields, string(data[begin:min(n, len(data))])) {
+			if isKey && !slices.Contains(fields, string(data[begin:n])) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// textEnd returns where a string of JSON ends that begins behind its quote, and whether it has no escapes.
+func textEnd(data []byte, begin int) (end int, isPlain bool) {
+	isPlain = true
+	for end = begin; end < len(data) && data[end] != '"'; end++ {
+		if data[end] == '\\' {
+			isPlain = false
+			end++
+		}
+	}
+	return min(end, len(data)), isPlain
 }
 
 // MarshalJSON writes the fields that are not known after the others, sorted.

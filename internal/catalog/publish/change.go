@@ -554,7 +554,7 @@ func (p *Publisher) draft(ctx context.Context, v *View, own ...catalog.Op) (draf
 		Times: next.Times, Previous: v.Digest, Merged: catalog.LastMerged(tags), Pages: slices.Clone(v.Manifest.Pages),
 	}
 	for _, image := range slices.Sorted(maps.Keys(next.Pages)) {
-		data, err := next.Pages[image].Encode()
+		data, err := p.pages.Encode(next.Pages[image])
 		if err != nil {
 			return d, err
 		}

@@ -6,9 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
-	"slices"
-	"sync"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -53,7 +50,7 @@ type reader struct {
 	jobs       int
 	progress   func(string)
 	cache      cache
-	members    interned
+	pages      catalog.Codec
 }
 
 // step reports the next step.
@@ -162,13 +159,10 @@ func (r *reader) Pages(ctx context.Context, v Version, images ...string) (map[st
 	err := each(ctx, r.jobs, refs, func(ctx context.Context, n int, ref catalog.PageRef) error {
 		data, err := r.blob(ctx, ref.Digest, ref.Size)
 		if err == nil {
-			pages[n], err = catalog.DecodePage(data, ref)
+			pages[n], err = r.pages.Decode(data, ref)
 		}
 		if err != nil {
 			return fmt.Errorf("page of %s: %w", ref.Image, err)
-		}
-		for m := range pages[n].Releases {
-			pages[n].Releases[m].Members = r.members.of(pages[n].Releases[m].Members)
 		}
 		return nil
 	})
@@ -198,37 +192,4 @@ func (r *reader) head(ctx context.Context, tag string) (digest.Digest, error) {
 		return "", nil
 	}
 	return is, err
-}
-
-// interned keeps each list of the members of a set once: each release of the set has it.
-type interned struct {
-	mu    sync.Mutex
-	seed  maphash.Seed
-	lists map[uint64][][]string
-}
-
-// of returns the list that equals this one.
-func (i *interned) of(list []string) []string {
-	if len(list) == 0 {
-		return list
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.lists == nil {
-		i.seed, i.lists = maphash.MakeSeed(), map[uint64][][]string{}
-	}
-	var h maphash.Hash
-	h.SetSeed(i.seed)
-	for _, member := range list {
-		_, _ = h.WriteString(member) // it never fails
-		_ = h.WriteByte(0)
-	}
-	sum := h.Sum64()
-	for _, known := range i.lists[sum] {
-		if slices.Equal(known, list) {
-			return known
-		}
-	}
-	i.lists[sum] = append(i.lists[sum], list)
-	return list
 }

@@ -195,7 +195,7 @@ func (s *sets) now(member string) *catalog.Release {
 	return s.newest[image][tag]
 }
 
-// isOneList reports whether two lists are the same one; see interned.
+// isOneList reports whether two lists are the same one; see catalog.Codec.
 func isOneList(a, b []string) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
