@@ -33,7 +33,8 @@ func (m Manifest) Follows(known Known, d digest.Digest, name, channel string, no
 	case m.Version == known.Version && d != known.Digest:
 		return newError(KindChanged, "version %d was %s, and is %s now", m.Version, known.Digest, d)
 	case known.Version > 0 && m.Version-known.Version >= MaxJump:
-		return newError(KindFormat, "version %d is too far above version %d, which was verified before", m.Version, known.Version)
+		return newError(KindFormat, "version %d is too far above version %d, which was verified before",
+			m.Version, known.Version)
 	case m.Created.After(now.Add(maxAhead)):
 		return newError(KindFuture, "created at %s, which is in the future (now: %s)", formatTime(m.Created), formatTime(now))
 	}

@@ -17,9 +17,9 @@ import (
 // pagesOf returns the pages of these images of a version.
 type pagesOf func(ctx context.Context, images ...string) (map[string]catalog.Page, error)
 
-// leftOut names what the versions after a base have, and the next one, which builds upon the base, does not: releases that
-// are not offered any more, and releases that were withdrawn and that are offered again. No signature is checked: nodes may
-// have accepted these versions. One that cannot be read no node has accepted.
+// leftOut names what the versions after a base have, and the next one, which builds upon the base, does not: releases
+// that are not offered any more, and releases that were withdrawn and that are offered again. No signature is checked:
+// nodes may have accepted these versions. One that cannot be read no node has accepted.
 func (p *Publisher) leftOut(
 	ctx context.Context, on Version, head digest.Digest, tags []string, next pagesOf,
 ) ([]Outcome, error) {
@@ -42,15 +42,7 @@ func (p *Publisher) leftOut(
 			return nil, err
 		}
 		for image, page := range pages {
-			for _, r := range page.Releases {
-				if note := leftNote(v.Version, r, now[image]); note != "" {
-					o := Outcome{Image: image, Tag: r.Tag, Digest: r.Digest, Changed: r.Withdrawn != nil, Note: note}
-					was, known := found[catalog.Member(image, r.Tag)]
-					if !known || o.Changed && !was.Changed {
-						found[catalog.Member(image, r.Tag)] = o
-					}
-				}
-			}
+			noteLeft(found, v.Version, page, now[image])
 		}
 	}
 	out := make([]Outcome, 0, len(found))
@@ -58,6 +50,19 @@ func (p *Publisher) leftOut(
 		out = append(out, found[member])
 	}
 	return out, nil
+}
+
+// noteLeft notes the releases of a page that differ in the next version. That one was withdrawn comes first.
+func noteLeft(found map[string]Outcome, version uint64, page, now catalog.Page) {
+	for _, r := range page.Releases {
+		note, member := leftNote(version, r, now), catalog.Member(page.Image, r.Tag)
+		was, known := found[member]
+		if note != "" && (!known || r.Withdrawn != nil && !was.Changed) {
+			found[member] = Outcome{
+				Image: page.Image, Tag: r.Tag, Digest: r.Digest, Changed: r.Withdrawn != nil, Note: note,
+			}
+		}
+	}
 }
 
 // leftNote says how a release of a version that is left out differs from the next one; "": it does not.

@@ -141,9 +141,9 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sigs [][]byte, d
 	return got.at(Version{Manifest: d.Manifest, Digest: d.digest}), p.publishSigned(ctx, d, is == "", encoded...)
 }
 
-// explain names what a version changes: each release, as the pages of it and of the version before tell, each op that its
-// log has, and what it leaves out of the version that the channel names. It refuses a version that no publisher makes: one
-// that changes what none of its ops names, drops a release or a withdrawal, or uses up numbers.
+// explain names what a version changes: each release, as the pages of it and of the version before tell, each op that
+// its log has, and what it leaves out of the version that the channel names. It refuses a version that no publisher
+// makes: one that changes what none of its ops names, drops a release or a withdrawal, or uses up numbers.
 func (p *Publisher) explain(ctx context.Context, got *Result, d signedDir, k keys) (err error) {
 	before := Version{}
 	if d.Previous != "" {
@@ -186,15 +186,16 @@ func (p *Publisher) explain(ctx context.Context, got *Result, d signedDir, k key
 		return err
 	}
 	before.Channel = d.Channel
-	left, err := p.leftOut(ctx, before, d.head, tags, func(ctx context.Context, images ...string) (map[string]catalog.Page, error) {
+	pages := func(ctx context.Context, images ...string) (map[string]catalog.Page, error) {
 		return p.Pages(ctx, next, images...)
-	})
+	}
+	left, err := p.leftOut(ctx, before, d.head, tags, pages)
 	got.Outcomes = slices.Concat(got.Outcomes, left)
 	return err
 }
 
-// checkOps checks that a version has published the ops that its log names, and no others, and that there are numbers left
-// for the next ones.
+// checkOps checks that a version has published the ops that its log names, and no others, and that there are numbers
+// left for the next ones.
 func (p *Publisher) checkOps(ctx context.Context, before, next Version, log []catalog.Entry) error {
 	if next.Version-before.Version >= furthest || next.Turn > before.Turn+furthest {
 		return fmt.Errorf("its version is %d and its turn %d, and those before %d and %d",
@@ -250,7 +251,8 @@ func (p *Publisher) differing(ctx context.Context, before, next Version) (out []
 	}
 	for _, ref := range before.Pages {
 		if _, listed := next.Page(ref.Image); !listed {
-			return nil, refuse(KindInput, next.Channel, "version %d lacks %s, which the version before lists", next.Version, ref.Image)
+			return nil, refuse(KindInput, next.Channel,
+				"version %d lacks %s, which the version before lists", next.Version, ref.Image)
 		}
 	}
 	old, err := p.Pages(ctx, before, changed...)

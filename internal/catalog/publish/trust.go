@@ -84,8 +84,11 @@ func (k keys) signers(ctx context.Context, data []byte, signatures []string) ([]
 	return out, nil
 }
 
-// errNotSigned: an op has no signature.
-var errNotSigned = errors.New("not signed")
+// errNotSigned: an op has no signature. errTooFew: a key of the channel has signed it, and more must.
+var (
+	errNotSigned = errors.New("not signed")
+	errTooFew    = errors.New("signed by too few keys")
+)
 
 // op decodes an op, and returns the keys that signed it. Without enough of them it does not count.
 func (k keys) op(ctx context.Context, tag, name string, body []byte) (catalog.Op, error) {
@@ -109,7 +112,7 @@ func (k keys) op(ctx context.Context, tag, name string, body []byte) (catalog.Op
 	case op.Name != name:
 		err = fmt.Errorf("it is for %s", op.Name)
 	case len(by) < k.require && !slices.Contains(k.accept, tag):
-		err = fmt.Errorf("signed by too few keys: %d, want %d", len(by), k.require)
+		err = fmt.Errorf("%w: %d, want %d", errTooFew, len(by), k.require)
 	}
 	return op, err
 }

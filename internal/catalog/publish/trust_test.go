@@ -201,6 +201,12 @@ func TestAnOpNeedsAsManyKeysAsAVersion(t *testing.T) {
 	assert.Equal(t, []string{images + "etcd:" + build(1)}, got.Others[0].Releases)
 	assert.Len(t, got.Others[0].Keys, 2)
 
+	nobodys := opAt("prod", noon, 9, catalog.ActionPromote, evil)
+	h.store(nobodys, "ci")
+	pruned, err := h.as(trust, "anna", "bert").Prune(t.Context(), "prod", publish.Pruning{Keep: 100, Foreign: true})
+	require.NoError(t, err)
+	assert.Equal(t, []string{nobodys.Tag}, pruned.Deleted, "one that a key of the channel has signed may be accepted yet")
+
 	trust.Accept = []string{one.Tag}
 	dir := filepath.Join(t.TempDir(), "out")
 	h.does(h.as(trust), "prod", added(releaseOf("velum", 1, "")), publish.How{Out: dir})

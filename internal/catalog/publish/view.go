@@ -327,7 +327,7 @@ func (v *View) readOp(ctx context.Context, tag string) (op cachedOp, isLasting b
 		err = errLeftOut
 	}
 	if err != nil {
-		return cachedOp{why: err.Error()}, false, nil //nolint:nilerr // one bad op stops no other
+		return cachedOp{why: err.Error()}, errors.Is(err, errTooFew), nil // one bad op stops no other
 	}
 	return op, v.base == nil, nil
 }
@@ -519,8 +519,8 @@ func (v *View) Pages(ctx context.Context, images ...string) (map[string]catalog.
 	return out, nil
 }
 
-// countTurns has the next op come after those that have changed releases: an older publisher, which knows no turns, keeps
-// theirs and drops that of its channel.
+// countTurns has the next op come after those that have changed releases: an older publisher, which knows no turns,
+// keeps theirs and drops that of its channel.
 func (v *View) countTurns(pages map[string]catalog.Page) {
 	last := v.Turn
 	for _, page := range pages {
