@@ -32,7 +32,8 @@
 //
 // After a word, a version must have a dot or be a date. Two kinds of parts are numbers: a revision ("3" or "3.36" alone
 // after the version, "2" between 7.9.1 and ubi8, "r3", "p3", "k3s3", "rke2r3", "flannel3", "hotfix-3") and a build
-// ("build3", "ls3", a date). All other parts belong to the name. A tag with a part that may be a hash cannot be ordered.
+// ("build3", "ls3", a date). All other parts belong to the name. A tag with a part that may be a hash cannot be
+// ordered.
 //
 // A pattern replaces both grammars: it selects the tags of a series and the places of their numbers.
 //

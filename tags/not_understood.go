@@ -65,8 +65,8 @@ func readLeniently(text string) (read, bool) {
 	return r, true
 }
 
-// isAbove compares the numbers that both tags have: 15.5.36 is not above 15.5. Of two tags with one version, the numbers
-// of their suffixes are compared.
+// isAbove compares the numbers that both tags have: 15.5.36 is not above 15.5. Of two tags with one version, the
+// numbers of their suffixes are compared.
 func (r read) isAbove(other read) bool {
 	for i := range min(len(r.numbers), len(other.numbers)) {
 		if order := compareNumber(r.numbers[i], other.numbers[i]); order != 0 {

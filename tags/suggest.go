@@ -221,7 +221,8 @@ func (p *proposal) read(text string) {
 			continue
 		}
 		// A time after a date belongs to it.
-		if next := partEnd(text, min(end+1, len(text))); isDate(text[i:end]) && isTimeOfDay(text[min(end+1, len(text)):next]) {
+		after := min(end+1, len(text))
+		if next := partEnd(text, after); isDate(text[i:end]) && isTimeOfDay(text[after:next]) {
 			p.out += p.group(&p.build, groupBuild, "[0-9]+"+regexp.QuoteMeta(text[end:end+1])+"[0-9]+")
 			i = next
 			continue
@@ -296,8 +297,8 @@ func (p *proposal) words(text string, ofNumber func() string) (out string) {
 	return out + regexp.QuoteMeta(text[last:])
 }
 
-// readPart reads a part after the version: any hash, any date or long number as the build, any other number alone as the
-// revision.
+// readPart reads a part after the version: any hash, any date or long number as the build, any other number alone as
+// the revision.
 func (p *proposal) readPart(part string) {
 	if isDotted(part) && strings.Contains(part, ".") {
 		first, _, _ := strings.Cut(part, ".")

@@ -129,7 +129,8 @@ func FullRecord() record.Record {
 			At: at, Tags: []string{"4.0.0"}, Unrecognized: 1, Malformed: 2, Error: "no",
 		}},
 		Sources: map[string]record.SourceRecord{repository: {
-			Host: "h", Mirror: true, Insecure: true, HostsIgnored: "i", Skipped: "s", LastSuccess: at, Failures: 3, Error: "e", RetryAt: at,
+			Host: "h", Mirror: true, Insecure: true, HostsIgnored: "i", Skipped: "s", LastSuccess: at,
+			Failures: 3, Error: "e", RetryAt: at,
 		}},
 		Offers: map[string]record.Answer{
 			"q": {At: at, Follow: rel, Newest: rel, Notes: []string{"n"}},

@@ -21,8 +21,8 @@ type Quorum interface {
 	Observe(ctx context.Context, files []node.PodFile) fleet.Observation
 }
 
-// enterFleet makes sure that the fleet can spare a pod: the other members of the control plane are healthy, and the node
-// holds the lock. They are checked again under the lock: another node may have held it meanwhile.
+// enterFleet makes sure that the fleet can spare a pod: the other members of the control plane are healthy, and the
+// node holds the lock. They are checked again under the lock: another node may have held it meanwhile.
 func (a *attempt) enterFleet(ctx context.Context) error {
 	isMember := follow.IsControlPlane(a.step.Apply.Role)
 	if err := a.checkQuorum(ctx, isMember); err != nil {

@@ -53,6 +53,7 @@ func (x *Executor) observe(ctx context.Context, p plan.Apply) (podObservation, e
 		c := node.FindContainer(containers, e.Container)
 		differs := mismatch(c, e, p, containers)
 		o.add(e.Container, differs, p)
+		o.count(c, e, p)
 		if o.down == nil && differs != "" && (c == nil || !c.Running) {
 			o.down = &e
 		}
@@ -60,12 +61,6 @@ func (x *Executor) observe(ctx context.Context, p plan.Apply) (podObservation, e
 		// The containers after an init container that succeeded may still lack their images.
 		initStarted = initStarted || e.Init && isNew && (c.Running || c.ExitCode != 0)
 		o.started = o.started && (e.Init || isNew)
-		if c != nil {
-			o.starts += c.ID + "\n"
-			if !slices.Contains(p.Broken, e.Container) {
-				o.wellStarts += c.ID + "\n"
-			}
-		}
 		if isNew {
 			o.addNew(*c, e, p)
 		}
@@ -82,6 +77,17 @@ func (o *podObservation) add(container, mismatch string, p plan.Apply) {
 	o.mismatch = cmp.Or(o.mismatch, mismatch)
 	if !slices.Contains(p.Broken, container) {
 		o.worse = cmp.Or(o.worse, mismatch)
+	}
+}
+
+// count adds the start of a container; a nil one has none.
+func (o *podObservation) count(c *node.Container, e plan.Expectation, p plan.Apply) {
+	if c == nil {
+		return
+	}
+	o.starts += c.ID + "\n"
+	if !slices.Contains(p.Broken, e.Container) {
+		o.wellStarts += c.ID + "\n"
 	}
 }
 
@@ -144,7 +150,8 @@ func mismatch(c *node.Container, e plan.Expectation, p plan.Apply, all []node.Co
 // end describes the end of a container as the runtime reports it. Its reasons Error and Completed only repeat the exit
 // code.
 func end(c node.Container) string {
-	parts := slices.DeleteFunc([]string{fmt.Sprintf("(exit code %d)", c.ExitCode), c.Reason, c.Message}, func(s string) bool {
+	all := []string{fmt.Sprintf("(exit code %d)", c.ExitCode), c.Reason, c.Message}
+	parts := slices.DeleteFunc(all, func(s string) bool {
 		return s == "" || s == "Error" || s == "Completed"
 	})
 	return strings.Join(parts, ": ")

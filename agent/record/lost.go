@@ -9,7 +9,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
-// Lost is a record that was lost: holds, denials, approvals and rollback targets are unknown until a person confirms it.
+// Lost is a record that was lost: holds, denials, approvals and rollback targets are unknown until a person confirms
+// it.
 type Lost struct {
 	At     time.Time `json:"at,omitzero"`
 	Reason string    `json:"reason"`

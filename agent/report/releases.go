@@ -92,7 +92,8 @@ func (r *Report) runningState(p plan.PodPlan, i plan.ImagePlan) status.ReleaseSt
 // isUnverified reports whether a container runs a release that has not passed its health check.
 func (r *Report) isUnverified(file string, i plan.ImagePlan) bool {
 	g := r.Record.Good[record.GoodKey(file, i.Want.Image.Container)]
-	return i.Running.Digest != "" && g.Running != "" && !r.Record.IsGood(g, i.Want.Ask.Repository, i.Running.Digest, i.Config)
+	return i.Running.Digest != "" && g.Running != "" &&
+		!r.Record.IsGood(g, i.Want.Ask.Repository, i.Running.Digest, i.Config)
 }
 
 func (r *Report) offeredState(p plan.PodPlan, i plan.ImagePlan) status.ReleaseState {

@@ -37,7 +37,8 @@ type Report struct {
 	Unasked       bool         // see Timetable.NextPoll
 	Catalog       catalog.Listing
 	LocalRegistry *localregistry.Status // nil: no hosts.toml names the node's local registry
-	// Rollbacks are the targets of a person's rollback, by pod manifest. NoRollbacks is why other targets are out of reach.
+	// Rollbacks are the targets of a person's rollback, by pod manifest. NoRollbacks is why other targets are out of
+	// reach.
 	Rollbacks   map[string]record.Override
 	NoRollbacks map[string]string
 }

@@ -63,7 +63,8 @@ func (o Offer) Choose(rule policy.Rule, now time.Time, against func(release.Rele
 	return c
 }
 
-// refuses refuses a candidate by its tag or the source's answer about it, and by what is known of its digest.
+// refuses returns why a candidate is refused: by its tag, by the source's answer about it, or by what is known of its
+// digest.
 func (o Offer) refuses(
 	candidate record.Candidate, rule policy.Rule, t tags.Tag, change tags.Change,
 	against func(release.Release) (policy.Refusal, bool),

@@ -28,6 +28,7 @@ export const leftOut = {
     "standingHolds[].by.uid": "where the user has no name", "history[].by.uid": "where the user has no name",
     releases: "for programs: each is a release of its image",
     activity: "checking and staging are the headline", "podManifests[].holds[].grain": "the remedy names it",
+    "podManifests[].holds[].notAsked": "chooses the summary and the remedy", "podManifests[].noRollback": "a note of the image says it",
     "sources[].error": "sources.reason says it without the repository",
     "progress.done": "of a pull", "progress.total": "of a pull",
     ...Object.fromEntries(["ended", "edits", "podManifest", "number", "count", "since", "deadline", "healthyAt", "reason"].map(name => ["pulls[]." + name, "of a restart"])),

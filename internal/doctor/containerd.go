@@ -192,7 +192,8 @@ func checkContent(namespace string, broken []images.BrokenBlob, err error) []Fin
 	var out []Finding
 	for _, b := range broken {
 		out = append(out, fail(check, fmt.Errorf("%s: containerd lists %s, but cannot read it", b.Image, b.Digest),
-			"run ctr -n "+namespace+" content rm "+b.Digest.String()+", then image-update-agent check: it pulls the image again"))
+			"run ctr -n "+namespace+" content rm "+b.Digest.String()+
+				", then image-update-agent check: it pulls the image again"))
 	}
 	return out
 }
@@ -252,6 +253,7 @@ func (n Node) checkParallel(server images.Server, snapshotter string, unpacks in
 		return advise(check, "on for staging, but off for kubelet's own pulls: containerd "+server.Version+
 			" is not configured for it; this slows down images that were not staged, for example on a new node",
 			"in "+n.containerdFile(server.Version)+" (version = 3) set max_concurrent_unpacks = 4 below "+
-				`[plugins."io.containerd.transfer.v1.local"], then run systemctl restart `+n.containerdUnit()+"; containers keep running")
+				`[plugins."io.containerd.transfer.v1.local"], then run systemctl restart `+n.containerdUnit()+
+				"; containers keep running")
 	}
 }

@@ -131,7 +131,8 @@ func checkRecord(daemon *status.Status) []Finding {
 	}
 	for _, r := range daemon.Reasons {
 		if r.Kind == status.KindLost {
-			return []Finding{warn("record", r.Text, "run image-update-agent resume --all, then set the holds again that you need")}
+			return []Finding{warn("record", r.Text,
+				"run image-update-agent resume --all, then set the holds again that you need")}
 		}
 	}
 	return nil

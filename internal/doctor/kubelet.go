@@ -34,8 +34,8 @@ func (n Node) checkKubelet(ctx context.Context) []Finding {
 			"repair the file, or set podManifests and disk.highMark in the configuration of the agent"))
 	}
 	if place := config.EventedPLEG(n.Platform); place != "" {
-		out = append(out, advise(check, place+": feature gate EventedPLEG: from its second rebuild within minutes on, a pod is "+
-			"down for 7 to 17 s instead of one", "turn the feature gate off"))
+		out = append(out, advise(check, place+": feature gate EventedPLEG: from its second rebuild within minutes on, "+
+			"a pod is down for 7 to 17 s instead of one", "turn the feature gate off"))
 	}
 	for _, h := range kubelet.Holds(ctx) {
 		out = append(out, warn(check, h.Reason,

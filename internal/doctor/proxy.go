@@ -61,8 +61,8 @@ func proxyFindings(unit string, theirs func(string) string, root string, own fun
 			", then run systemctl restart image-update-agent; ignore this if registries can be reached without it")}
 }
 
-// proxyIn returns the variable that names a proxy, and the proxy. k3s and RKE2 pass those that begin with CONTAINERD_ on
-// to containerd.
+// proxyIn returns the variable that names a proxy, and the proxy. k3s and RKE2 pass those that begin with CONTAINERD_
+// on to containerd.
 func proxyIn(getenv func(string) string) (name, proxy string) {
 	for _, begins := range []string{"CONTAINERD_", ""} {
 		for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {

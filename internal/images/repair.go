@@ -69,8 +69,8 @@ func AskBroken(ctx context.Context, socket, namespace string) ([]BrokenBlob, err
 	return store.Broken(ctx)
 }
 
-// repair deletes the blobs of a release that containerd lists but cannot read: no pull fetches a blob that is listed. It
-// reports whether another pull may succeed. cause is why the last one failed.
+// repair deletes the blobs of a release that containerd lists but cannot read: no pull fetches a blob that is listed.
+// It reports whether another pull may succeed. cause is why the last one failed.
 func (c *session) repair(ctx context.Context, r release.Release, cause error) bool {
 	_, registry := errors.AsType[*registryError](cause)
 	_, space := errors.AsType[*spaceError](cause)

@@ -48,8 +48,8 @@ func read(path string, limit int64, anyOwner bool) ([]byte, fs.FileInfo, error) 
 	return data, info, Plain(err)
 }
 
-// Open opens a regular file of any owner. Anything else is not opened, because a FIFO may block forever and a device may
-// have side effects.
+// Open opens a regular file of any owner. Anything else is not opened, because a FIFO may block forever and a device
+// may have side effects.
 func Open(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -116,11 +116,12 @@ var (
 	scheme    = lazyregexp.New(`(?i)\b(bearer|basic|negotiate|ntlm|token)(?:\s|%20|\+)+[^\s"',;)\]}]*[^\s"',;)\]}:]`)
 	wellKnown = lazyregexp.New(`\b(?:eyJ[\w-]{8,}(?:\.[\w-]*)*|gh[pousr]_\w{8,}|github_pat_\w{8,}|` +
 		`gl[a-z]{2,5}-[\w-]{8,}|` +
-		`dckr_[a-z]{2,5}_[\w-]{8,}|xox[a-z]-[\w-]{8,}|A(?:KIA|SIA)[A-Z0-9]{12,}|hv[bsr]\.[\w-]{8,}|[a-z0-9]{6}\.[a-z0-9]{16}|` +
-		`AIza[\w-]{20,}|ya29\.[\w-]{8,}|GOCSPX-[\w-]{8,}|SG\.[\w-]{16,}\.[\w-]{16,}|sha256~[\w-]{16,}|npm_\w{20,}|hf_\w{20,}|` +
-		`pypi-[\w-]{16,}|sk_(?:live|test)_\w{8,}|sk-(?:proj|ant|svcacct)-[\w-]{16,}|do[opr]_v1_[0-9a-f]{16,}|` +
+		`dckr_[a-z]{2,5}_[\w-]{8,}|xox[a-z]-[\w-]{8,}|A(?:KIA|SIA)[A-Z0-9]{12,}|hv[bsr]\.[\w-]{8,}|` +
+		`[a-z0-9]{6}\.[a-z0-9]{16}|AIza[\w-]{20,}|ya29\.[\w-]{8,}|GOCSPX-[\w-]{8,}|SG\.[\w-]{16,}\.[\w-]{16,}|sha256~[\w-]{16,}|` +
+		`npm_\w{20,}|hf_\w{20,}|pypi-[\w-]{16,}|sk_(?:live|test)_\w{8,}|sk-(?:proj|ant|svcacct)-[\w-]{16,}|do[opr]_v1_[0-9a-f]{16,}|` +
 		`shp[a-z]{2}_[0-9a-f]{16,}|` +
-		`AGE-SECRET-KEY-1[A-Z0-9]{16,}|v1\.0-[0-9a-f]{24}-[0-9a-f]{16,}|nvapi-[\w-]{16,}|\w{14}\.atlasv1\.[\w-]{16,})(?:\b|$)`)
+		`AGE-SECRET-KEY-1[A-Z0-9]{16,}|v1\.0-[0-9a-f]{24}-[0-9a-f]{16,}|nvapi-[\w-]{16,}|` +
+		`\w{14}\.atlasv1\.[\w-]{16,})(?:\b|$)`)
 	opaque = lazyregexp.New(`[A-Za-z0-9+_-]{16,}={0,2}|[A-Za-z0-9+/_-]{8,}={1,2}(?:[\s"',;)\]}\\]|$)`)
 )
 
@@ -284,7 +285,8 @@ var stamp = lazyregexp.New(`\b\d{8}T\d{6}Z\b`)
 var directive = lazyregexp.New(`^(?:[A-Z]{1,4}[a-z]{2,})+$`)
 
 // inReference matches the start of a reference with a host, up to and in its tag.
-var inReference = lazyregexp.New(`(?:^|[\s"'=(\[])(?:[a-z0-9-]+\.)+[a-z0-9-]+(?::[0-9]{1,5})?(?:/[a-z0-9._-]+)+:[\w.-]*$`)
+var inReference = lazyregexp.New(`(?:^|[\s"'=(\[])(?:[a-z0-9-]+\.)+[a-z0-9-]+(?::[0-9]{1,5})?` +
+	`(?:/[a-z0-9._-]+)+:[\w.-]*$`)
 
 // maxReference is more than the length of a reference.
 const maxReference = 512
@@ -328,7 +330,8 @@ func isOpaque(word string) bool {
 		(random >= minOpaque || 4*random >= 3*len(bare))
 }
 
-// minUpper is the length from which upper case letters and digits alone look like a token: registries of robots use them.
+// minUpper is the length from which upper case letters and digits alone look like a token: registries of robots use
+// them.
 const minUpper = 40
 
 // kinds counts the characters of a word by kind, and the changes from one kind to another.

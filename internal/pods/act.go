@@ -92,12 +92,13 @@ func (c session) awaitNoticed(ctx context.Context, containerID string) error {
 	return wait.For(ctx, min(minAge-age, minAge)) // a start in the future: the clock was set
 }
 
-// Exec runs a command in a container, as kubelet does for a probe, and returns its exit code. The runtime kills it after
-// timeout: context.DeadlineExceeded.
+// Exec runs a command in a container, as kubelet does for a probe, and returns its exit code. The runtime kills it
+// after timeout: context.DeadlineExceeded.
 func (r *Runtime) Exec(ctx context.Context, containerID string, command []string, timeout time.Duration) (int32, error) {
 	var code int32
 	err := r.with(ctx, timeout+execMargin, func(ctx context.Context, c session) error {
-		answer, err := c.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: containerID, Cmd: command, Timeout: seconds(timeout)})
+		asked := &cri.ExecSyncRequest{ContainerId: containerID, Cmd: command, Timeout: seconds(timeout)}
+		answer, err := c.ExecSync(ctx, asked)
 		if err != nil {
 			return fmt.Errorf("exec in container %s: %w", containerID, readable(err))
 		}

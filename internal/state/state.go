@@ -92,8 +92,8 @@ func load(ctx context.Context, stateDir string) (rec record.Record, why *unusabl
 	return rec, nil, nil
 }
 
-// missing returns why a record that is not there was lost; nil if the agent has never run on the node. It saves a record
-// before its first status.
+// missing returns why a record that is not there was lost; nil if the agent has never run on the node. It saves a
+// record before its first status.
 func missing(stateDir string) *record.Lost {
 	if _, err := os.Lstat(filepath.Join(stateDir, statusFile)); err != nil {
 		return nil

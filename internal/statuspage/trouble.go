@@ -248,16 +248,7 @@ func (p *page) sources() {
 // notes lists what else there is to say; containers of one pod often have the same.
 func (p *page) notes() {
 	begin := p.Section("Notes:")
-	for _, r := range p.s.Sources {
-		if r.HostsIgnored != "" {
-			begin()
-			p.Item("  ", r.Repository+": "+r.HostsIgnored+" (see doctor)")
-		}
-		if r.Skipped != "" {
-			begin()
-			p.Item("  ", r.Repository+": "+r.Skipped+"; "+r.Host+" answered instead")
-		}
-	}
+	p.notesOfSources(begin)
 	seen := map[string]bool{}
 	write := func(file, text string) {
 		label := "  " + cmp.Or(file, "(configuration)") + ": "
@@ -283,6 +274,20 @@ func (p *page) notes() {
 		}
 		for _, n := range i.Notes {
 			write(i.PodManifest, n)
+		}
+	}
+}
+
+// notesOfSources lists the hosts that hosts.toml names and that did not answer.
+func (p *page) notesOfSources(begin func()) {
+	for _, r := range p.s.Sources {
+		if r.HostsIgnored != "" {
+			begin()
+			p.Item("  ", r.Repository+": "+r.HostsIgnored+" (see doctor)")
+		}
+		if r.Skipped != "" {
+			begin()
+			p.Item("  ", r.Repository+": "+r.Skipped+"; "+r.Host+" answered instead")
 		}
 	}
 }

@@ -88,7 +88,8 @@ type Client struct {
 }
 
 // sharedTransport is used by all hosts with one TLS configuration (and wait for a header), so that a mirror of several
-// namespaces uses one connection. It is never removed: a new one is needed only for a new CA, and an idle one holds no resources.
+// namespaces uses one connection. It is never removed: a new one is needed only for a new CA, and an idle one holds no
+// resources.
 type sharedTransport struct {
 	http *http.Transport
 	next http.RoundTripper // http, wrapped

@@ -27,8 +27,8 @@ const (
 )
 
 // JournalFile is the name of the journal of answers in the runtime directory. Processes append to it one after another.
-// It is empty after a boot, and at MaxJournal bytes it keeps only the last time that each image was served: any user may
-// send requests, and they must not erase what kubelet was served.
+// It is empty after a boot, and at MaxJournal bytes it keeps only the last time that each image was served: any user
+// may send requests, and they must not erase what kubelet was served.
 const (
 	JournalFile = "answers"
 	MaxJournal  = 64 << 10
