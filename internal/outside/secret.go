@@ -117,8 +117,9 @@ var (
 	wellKnown = lazyregexp.New(`\b(?:eyJ[\w-]{8,}(?:\.[\w-]*)*|gh[pousr]_\w{8,}|github_pat_\w{8,}|` +
 		`gl[a-z]{2,5}-[\w-]{8,}|` +
 		`dckr_[a-z]{2,5}_[\w-]{8,}|xox[a-z]-[\w-]{8,}|A(?:KIA|SIA)[A-Z0-9]{12,}|hv[bsr]\.[\w-]{8,}|` +
-		`[a-z0-9]{6}\.[a-z0-9]{16}|AIza[\w-]{20,}|ya29\.[\w-]{8,}|GOCSPX-[\w-]{8,}|SG\.[\w-]{16,}\.[\w-]{16,}|sha256~[\w-]{16,}|` +
-		`npm_\w{20,}|hf_\w{20,}|pypi-[\w-]{16,}|sk_(?:live|test)_\w{8,}|sk-(?:proj|ant|svcacct)-[\w-]{16,}|do[opr]_v1_[0-9a-f]{16,}|` +
+		`[a-z0-9]{6}\.[a-z0-9]{16}|AIza[\w-]{20,}|ya29\.[\w-]{8,}|GOCSPX-[\w-]{8,}|SG\.[\w-]{16,}\.[\w-]{16,}|` +
+		`sha256~[\w-]{16,}|npm_\w{20,}|hf_\w{20,}|pypi-[\w-]{16,}|` +
+		`sk_(?:live|test)_\w{8,}|sk-(?:proj|ant|svcacct)-[\w-]{16,}|do[opr]_v1_[0-9a-f]{16,}|` +
 		`shp[a-z]{2}_[0-9a-f]{16,}|` +
 		`AGE-SECRET-KEY-1[A-Z0-9]{16,}|v1\.0-[0-9a-f]{24}-[0-9a-f]{16,}|nvapi-[\w-]{16,}|` +
 		`\w{14}\.atlasv1\.[\w-]{16,})(?:\b|$)`)

@@ -94,7 +94,9 @@ func (c session) awaitNoticed(ctx context.Context, containerID string) error {
 
 // Exec runs a command in a container, as kubelet does for a probe, and returns its exit code. The runtime kills it
 // after timeout: context.DeadlineExceeded.
-func (r *Runtime) Exec(ctx context.Context, containerID string, command []string, timeout time.Duration) (int32, error) {
+func (r *Runtime) Exec(
+	ctx context.Context, containerID string, command []string, timeout time.Duration,
+) (int32, error) {
 	var code int32
 	err := r.with(ctx, timeout+execMargin, func(ctx context.Context, c session) error {
 		asked := &cri.ExecSyncRequest{ContainerId: containerID, Cmd: command, Timeout: seconds(timeout)}
