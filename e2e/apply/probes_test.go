@@ -110,7 +110,8 @@ func TestSidecarAndEveryHandlerWithoutKubeletsPort(t *testing.T) {
 			assert.Equal(t, good, lastGood(t, n, "dashboard"))
 
 			for _, next := range []struct{ repository, tag, container string }{
-				{"demo/velum", "4.0.0-rev1-build1.3", "dashboard"}, {"demo/second", "1.0.0-rev1-build1.2", "second"},
+				{"demo/velum", "4.0.0-rev1-build1.3", "dashboard"},
+				{"demo/second", "1.0.0-rev1-build1.2", "second"},
 				{"demo/side", "1.0.0-rev1-build1.2", "side"},
 			} {
 				digest := story.Rel(n, next.repository, next.tag)

@@ -36,7 +36,8 @@ func StartPrometheusWith(t *testing.T, samples string) string {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "samples")
 	require.NoError(t, os.WriteFile(file, []byte(samples), 0o600))
-	Shell(t, Checkout(t), "\"$(tools/setup where prometheus)/promtool\" tsdb create-blocks-from openmetrics "+file+" "+dir+"/data")
+	Shell(t, Checkout(t),
+		"\"$(tools/setup where prometheus)/promtool\" tsdb create-blocks-from openmetrics "+file+" "+dir+"/data")
 	return startPrometheus(t, dir, "")
 }
 
