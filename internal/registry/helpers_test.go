@@ -18,6 +18,7 @@ const (
 	maxToken           = 64 << 10
 	maxHeader          = 64 << 10
 	maxRedirects       = 9
+	maxChallenges      = 4
 	maxRetryAfter      = 24 * time.Hour
 	maxPaced           = 256
 	openAfter          = 3

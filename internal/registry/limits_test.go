@@ -99,6 +99,29 @@ func noHead(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
+func leadsTo(f *fake) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		http.Redirect(w, req, f.URL+req.URL.Path, http.StatusTemporaryRedirect)
+	}
+}
+
+// wantsToken returns a host that gives anybody a token, and redirects who has it to another host.
+func wantsToken(t *testing.T, to *fake) *fake {
+	t.Helper()
+	f := newFake(t)
+	f.answer(func(w http.ResponseWriter, req *http.Request) {
+		switch {
+		case req.URL.Path == "/token":
+			_, _ = io.WriteString(w, `{"token":"anonymous-one"}`)
+		case req.Header.Get("Authorization") == "":
+			challenge(w, bearer(f.URL+"/token"))
+		default:
+			leadsTo(to)(w, req)
+		}
+	})
+	return f
+}
+
 // Each limit of limits.go that a host can reach: below, at and above it.
 func TestLimitsOfSizeAndCount(t *testing.T) {
 	t.Parallel()
@@ -183,6 +206,16 @@ func TestLimitsOfSizeAndCount(t *testing.T) {
 			})
 			return f.resolve(t)
 		}, "redirected more than 9 times"},
+		{"hosts that want a token", maxChallenges, func(t *testing.T, f *fake, n int) ask {
+			last := newFake(t)
+			last.tag("1", last.image(t, "linux", "amd64", nil))
+			to := last
+			for range n {
+				to = wantsToken(t, to)
+			}
+			f.answer(leadsTo(to))
+			return f.resolve(t)
+		}, "401 Unauthorized"},
 	}
 	for _, l := range limits {
 		for _, n := range []int{l.limit - 1, l.limit, l.limit + 1} {
