@@ -11,7 +11,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -22,6 +24,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // Whoever holds all connections of the status socket loses the one that is open the longest.
@@ -180,4 +183,48 @@ func TestBodiesThatNobodyReadsAreBounded(t *testing.T) {
 	c := patient(serve(t, false, &daemon{})) // a call of check would panic
 	_, err := c.do(t.Context(), http.MethodPost, "/v1/check", bytes.Repeat([]byte(" "), maxRequest+1))
 	require.ErrorContains(t, err, "400")
+}
+
+// A client reads a status and an event of maxLine, and no more.
+func TestAnswersThatAClientReadsAreBounded(t *testing.T) {
+	t.Parallel()
+	check := func(c *Client) error { _, err := c.Check(t.Context(), nil); return err }
+	errShown := errors.New("shown")
+	watch := func(c *Client) error {
+		err := c.Watch(t.Context(), func(status.Status) error { return errShown })
+		if errors.Is(err, errShown) {
+			return nil
+		}
+		return err
+	}
+	for _, a := range []struct {
+		title, answer string
+		ask           func(*Client) error
+		want          error // above the limit
+	}{
+		{"status", `{}`, statusOf, io.ErrUnexpectedEOF},
+		{"event", `{"result":{"status":{}}}` + "\n", check, bufio.ErrTooLong},
+		{"status of a watch", "{}\n", watch, bufio.ErrTooLong},
+	} {
+		for _, n := range []int{maxLine - 1, maxLine, maxLine + 1} {
+			t.Run(fmt.Sprintf("%s %+d", a.title, n-maxLine), func(t *testing.T) {
+				t.Parallel()
+				path := filepath.Join(t.TempDir(), "s")
+				listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
+				require.NoError(t, err)
+				server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					_, _ = io.WriteString(w, strings.Repeat(" ", n-len(a.answer))+a.answer)
+				}))
+				require.NoError(t, server.Listener.Close())
+				server.Listener = listener
+				server.Start()
+				t.Cleanup(server.Close)
+				if err = a.ask(patient(path)); n <= maxLine {
+					require.NoError(t, err)
+					return
+				}
+				require.ErrorIs(t, err, a.want)
+			})
+		}
+	}
 }
