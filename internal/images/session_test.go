@@ -9,10 +9,14 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
+	version "github.com/containerd/containerd/api/services/version/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -48,6 +52,35 @@ func TestStageWaitsForContainerdToRestart(t *testing.T) {
 	assert.ErrorContains(t, err, "containerd "+socket+": "+digestName(release)+": stopped during a pull")
 	assert.ErrorContains(t, err, "no such file")
 	assert.Empty(t, store.staging)
+}
+
+// answering is a containerd that names its version.
+type answering struct {
+	version.UnimplementedVersionServer
+}
+
+func (answering) Version(context.Context, *emptypb.Empty) (*version.VersionResponse, error) {
+	return &version.VersionResponse{}, nil
+}
+
+// A containerd that answers, and in which every attempt fails on the remains of a kill, is not asked without end.
+func TestRestartsInOneStagingAreBounded(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "remains.sock")
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
+	require.NoError(t, err)
+	remains := func(any, grpc.ServerStream) error { return syscall.EEXIST }
+	server := grpc.NewServer(grpc.UnknownServiceHandler(remains))
+	version.RegisterVersionServer(server, answering{})
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	store, err := New(Options{
+		Socket: socket, Source: from{}, Snapshotter: func(context.Context) (string, error) { return "native", nil },
+	})
+	require.NoError(t, err)
+	release := release.Release{Repository: "suse.com/a", Long: "1-rev1-build1", Digest: someDigest}
+	err = store.Stage(t.Context(), release, node.StageOptions{})
+	assert.ErrorContains(t, err, fmt.Sprintf("after %d restarts", maxRestarts))
 }
 
 // A session does not reconnect, because that could be another containerd.
