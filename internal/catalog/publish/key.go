@@ -64,9 +64,6 @@ func ParseKey(data []byte, password func() ([]byte, error)) (*Key, error) {
 	return &Key{signer: signer, public: text}, nil
 }
 
-// Public returns the public key in PEM.
-func (k *Key) Public() []byte { return bytes.Clone(k.public) }
-
 // NewKey makes a key pair, ECDSA on P-256, in PEM. With a password, the private key is encrypted as cosign does.
 func NewKey(password []byte) (private, public []byte, err error) {
 	pass := cryptoutils.SkipPassword
