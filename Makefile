@@ -54,7 +54,7 @@ STORIES ?= $(shell nproc)
 LONGEST := ./apply ./catalog ./cli ./host ./page ./images
 # The packages whose goroutines share memory, and that are small: the race detector instruments all that a package
 # imports, and makes a history up to twenty times as slow. `make soak` runs it on all of them.
-RACES := ./agent ./agent/stage ./agent/watch ./internal/api ./internal/bus ./internal/hook ./internal/registry/... ./internal/registryhost/... ./internal/state ./internal/quorum
+RACES := ./agent ./agent/stage ./agent/watch ./internal/face/api ./internal/face/bus ./internal/face/hook ./internal/registry ./internal/registry/hosts ./internal/registry/registryhost/... ./internal/registry/transport ./internal/node/state ./internal/fleet/quorum
 HISTORIES := ^TestHistories
 WITHOUT_RACE := $(HISTORIES)|^TestPowerCut
 HAVE_HISTORIES := ./agent ./internal/catalog/publish
@@ -74,7 +74,7 @@ TMPFILESDIR ?= $(PREFIX)/lib/tmpfiles.d
 PAGE := $(wildcard cockpit/*.js cockpit/*.css cockpit/*.html cockpit/manifest.json cockpit/vendor/*.js cockpit/vendor/*.LICENSE)
 UNITS := $(wildcard $(addprefix systemd/image-update-agent*.,service socket path timer))
 # NAME.conf opens the sandbox of the two units that write pod manifests for the directories of platform NAME
-# (internal/platform). It is a drop-in of both units.
+# (internal/node/platform). It is a drop-in of both units.
 PLATFORMS := $(wildcard systemd/platform/*.conf)
 
 say = printf '\n==> %s\n' $(1)
@@ -189,7 +189,7 @@ soak: root soakparts ## run all tests on each system and containerd and under th
 	@IUA_ROUNDS=$(TURNS) go -C e2e test -tags soak -count=1 -timeout 4h -v -run '^TestEightAgentsTakeTurns$$' ./fleet
 	@tools/setup $(NEIGHBOURS)
 	@IUA_ROUNDS=$(INPUTS) IUA_SEED=$$(date +%s) go -C e2e test -count=1 -timeout 12h -v -tags neighbours ./neighbours
-	@for round in 1 2 3 4 5 6 7 8 9; do IUA_SEED=$$(date +%s) go test -count=1 -v -run MatchSystemd ./internal/unit ./internal/window; done
+	@for round in 1 2 3 4 5 6 7 8 9; do IUA_SEED=$$(date +%s) go test -count=1 -v -run MatchSystemd ./internal/node/unit ./internal/base/window; done
 	@$(MAKE) fuzz
 
 # By default, the fuzzer spends a minute on minimizing each interesting input, and tries no new ones meanwhile.
@@ -202,13 +202,13 @@ fuzz: ## run each fuzz target for FUZZTIME
 mutants: ## remove each guard of docs/dev/security-evidence.md from a copy, and list those whose tests still pass; ROWS=T1,N2: only these
 	@go -C e2e run ./cmd/mutants -rows '$(ROWS)'
 
-signatures: ## sign the fixtures of internal/signature again with the real cosign 2 and 3, and verify them
+signatures: ## sign the fixtures of internal/registry/signature again with the real cosign 2 and 3, and verify them
 	@tools/setup cosign
-	@rm -rf internal/signature/testdata/*.json internal/signature/testdata/*.pem internal/signature/testdata/referrers
+	@rm -rf internal/registry/signature/testdata/*.json internal/registry/signature/testdata/*.pem internal/registry/signature/testdata/referrers
 	@go -C e2e run ./cmd/fixtures "$$(tools/setup where cosign2)/cosign" "$$(tools/setup where cosign3)/cosign" \
-		"$(CURDIR)/internal/signature/testdata"
-	@go -C e2e run ./cmd/fixtures "$$(tools/setup where cosign2)/cosign" "$(CURDIR)/internal/signature/testdata/referrers"
-	@go test -count=1 ./internal/signature
+		"$(CURDIR)/internal/registry/signature/testdata"
+	@go -C e2e run ./cmd/fixtures "$$(tools/setup where cosign2)/cosign" "$(CURDIR)/internal/registry/signature/testdata/referrers"
+	@go test -count=1 ./internal/registry/signature
 
 # golangci-lint includes gofumpt and go vet, see .golangci.yml.
 lint: packages ## run golangci-lint and shellcheck, check go.mod, build for the other architectures

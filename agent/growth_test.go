@@ -25,7 +25,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/state"
+	"github.com/kubic-project/image-update-agent/internal/node/state"
 )
 
 // perPod is the number of containers of each pod, each with an image of its own.

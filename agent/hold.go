@@ -13,7 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // maxReason limits the reason of a hold, in bytes.

@@ -17,7 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/report"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // report updates the record, announces updates to the admin's UI and publishes the status. The

@@ -7,7 +7,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/kubic-project/image-update-agent/internal/yamledit"
+	"github.com/kubic-project/image-update-agent/internal/base/yamledit"
 )
 
 // uses counts for each node how often it is reached from the root of the first document, with aliases followed and

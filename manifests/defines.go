@@ -12,8 +12,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
-	"github.com/kubic-project/image-update-agent/internal/yamledit"
+	"github.com/kubic-project/image-update-agent/internal/base/lazyregexp"
+	"github.com/kubic-project/image-update-agent/internal/base/yamledit"
 )
 
 // NotPodError is the error for a file that kubelet ignores because it has no Pod: another kind, a list, or nothing.

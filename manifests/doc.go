@@ -20,5 +20,5 @@
 //
 // Promises: a rendered or pinned file differs from its source only in image references and pull policies; every other
 // byte is kept. Render and Pin parse their result again and compare the trees before they return a byte of it.
-// Rendering is idempotent. The size of the input is limited as in internal/yamledit.
+// Rendering is idempotent. The size of the input is limited as in internal/base/yamledit.
 package manifests

@@ -10,7 +10,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"gopkg.in/yaml.v3"
 
-	"github.com/kubic-project/image-update-agent/internal/yamledit"
+	"github.com/kubic-project/image-update-agent/internal/base/yamledit"
 )
 
 // Equal reports whether kubelet sees the same pod in both files. Kubelet computes the pod's UID from the file's path

@@ -8,7 +8,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/kubic-project/image-update-agent/internal/yamledit"
+	"github.com/kubic-project/image-update-agent/internal/base/yamledit"
 )
 
 // File is a parsed pod manifest. It and its Data never change, so several goroutines may use it.

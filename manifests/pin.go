@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kubic-project/image-update-agent/internal/yamledit"
+	"github.com/kubic-project/image-update-agent/internal/base/yamledit"
 )
 
 // Pinned names one image of a pod manifest and its new reference.

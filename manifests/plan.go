@@ -5,7 +5,7 @@ package manifests
 import (
 	"gopkg.in/yaml.v3"
 
-	"github.com/kubic-project/image-update-agent/internal/yamledit"
+	"github.com/kubic-project/image-update-agent/internal/base/yamledit"
 )
 
 // plan collects the edits of one template. For each edit it also keeps the expected node of the parsed result, which

@@ -6,7 +6,7 @@ import (
 	"bytes"
 	"errors"
 
-	"github.com/kubic-project/image-update-agent/internal/yamledit"
+	"github.com/kubic-project/image-update-agent/internal/base/yamledit"
 )
 
 var errNotAsIntended = errors.New("differs from its template in more than was intended")

@@ -8,8 +8,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
-	"github.com/kubic-project/image-update-agent/internal/yamledit"
+	"github.com/kubic-project/image-update-agent/internal/base/lazyregexp"
+	"github.com/kubic-project/image-update-agent/internal/base/yamledit"
 )
 
 // arguments records images in a container's command and args.

@@ -35,7 +35,7 @@ func settingsOf(t *testing.T, name string) map[string]string {
 func TestHookPathMatchesTheDaemon(t *testing.T) {
 	t.Parallel()
 	path, service := settingsOf(t, HookPath), settingsOf(t, HookService)
-	code, err := os.ReadFile("../internal/hook/hook.go")
+	code, err := os.ReadFile("../internal/face/hook/hook.go")
 	require.NoError(t, err)
 	assert.Contains(t, string(code), `DueFile = "`+filepath.Base(path["Path.PathExists"])+`"`)
 	shipped, err := os.ReadFile("../packaging/config.yaml")

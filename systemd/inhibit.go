@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/kubic-project/image-update-agent/internal/bus"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/face/bus"
 )
 
 // Inhibitor makes logind delay a shutdown or reboot of the node.

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/kubic-project/image-update-agent/internal/bus"
-	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
+	"github.com/kubic-project/image-update-agent/internal/face/bus"
+	"github.com/kubic-project/image-update-agent/internal/face/bus/bustest"
 )
 
 // inhibitOn makes the test binary a process that holds a lock until it is

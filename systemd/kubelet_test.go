@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/bus"
-	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
+	"github.com/kubic-project/image-update-agent/internal/face/bus"
+	"github.com/kubic-project/image-update-agent/internal/face/bus/bustest"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 

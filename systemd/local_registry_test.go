@@ -13,7 +13,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/localregistry/table"
-	"github.com/kubic-project/image-update-agent/internal/registryhost"
+	"github.com/kubic-project/image-update-agent/internal/registry/registryhost"
 )
 
 // Process 1 holds the port in hosts.toml files before kubelet asks, and keeps it for any number of requests.

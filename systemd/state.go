@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/internal/bus"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/face/bus"
 )
 
 // The units of the package.

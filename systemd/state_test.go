@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/internal/bus"
-	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
+	"github.com/kubic-project/image-update-agent/internal/face/bus"
+	"github.com/kubic-project/image-update-agent/internal/face/bus/bustest"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 

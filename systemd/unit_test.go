@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/internal/platform"
+	"github.com/kubic-project/image-update-agent/internal/node/platform"
 )
 
 const (
@@ -212,7 +212,7 @@ func TestTheSocketFitsTheService(t *testing.T) {
 	assert.Equal(t, []string{"/run/" + service["Service.RuntimeDirectory"][0] + "/status.sock"}, socket["Socket.ListenStream"])
 	assert.Equal(t, service["Service.RuntimeDirectoryMode"], socket["Socket.DirectoryMode"])
 	assert.Equal(t, []string{"yes"}, service["Service.RuntimeDirectoryPreserve"])
-	assert.Equal(t, []string{"0666"}, socket["Socket.SocketMode"], "as internal/api makes it")
+	assert.Equal(t, []string{"0666"}, socket["Socket.SocketMode"], "as internal/face/api makes it")
 	assert.Equal(t, []string{socketFile}, service["Service.Sockets"])
 	assert.Equal(t, []string{"yes"}, socket["Unit.StopWhenUnneeded"])
 	assert.Empty(t, socket["Install.WantedBy"], "the service wants it")

@@ -13,7 +13,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
-	"github.com/kubic-project/image-update-agent/internal/wait"
+	"github.com/kubic-project/image-update-agent/internal/base/wait"
 )
 
 // KubeletForgets is how long kubelet takes to forget a pod whose sandbox is down: 0.9 s at

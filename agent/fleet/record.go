@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // LockRecord records the node's requests for its fleet lock. It is saved before each request, so that a crash forgets

@@ -12,7 +12,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/localregistry/table"
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // Facts are the input of a table.

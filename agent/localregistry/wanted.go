@@ -2,7 +2,7 @@
 
 package localregistry
 
-import "github.com/kubic-project/image-update-agent/internal/outside"
+import "github.com/kubic-project/image-update-agent/internal/base/outside"
 
 // Wanted is a registry for which a person has enabled the local registry. Other programs write hosts.toml files, too,
 // so without it the agent could not tell that the local registry was removed.

@@ -5,7 +5,7 @@ package record
 import (
 	"time"
 
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // Clock is the node's clock as the cycles saw it. A clock that is wrong for some cycles must not end a hold or a

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // Lost is a record that was lost: holds, denials, approvals and rollback targets are unknown until a person confirms

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // Store owns the record of a running agent: it loads the record once, and saves it.

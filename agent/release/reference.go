@@ -9,7 +9,7 @@ import (
 
 	"github.com/distribution/reference"
 
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 

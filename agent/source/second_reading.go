@@ -12,7 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/wait"
+	"github.com/kubic-project/image-update-agent/internal/base/wait"
 )
 
 // maxReadings limits how often a round reads a tag until two consecutive readings agree.

@@ -17,7 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/wait"
+	"github.com/kubic-project/image-update-agent/internal/base/wait"
 )
 
 // listTimeout is how long CRI may take to list a staged image. CRI receives an event for it,

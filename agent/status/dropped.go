@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // Limits of the record and of the status as indented JSON, in bytes: larger files are not read. A container needs 2 kB

@@ -13,7 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/wait"
+	"github.com/kubic-project/image-update-agent/internal/base/wait"
 )
 
 // eventDelay is the time from an event to the observation. kubelet restarts a container within a second, and events

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
-	"github.com/kubic-project/image-update-agent/internal/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
 )
 
 // read returns the version that CHANNEL or CHANNEL@VERSION names.

@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/catalog/fleet"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/catalog/store"
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/outside"
-	"github.com/kubic-project/image-update-agent/internal/terminal"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/terminal"
 )
 
 // The exit codes are an interface, documented in the man page.

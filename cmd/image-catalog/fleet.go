@@ -16,9 +16,9 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/fleet"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/prometheus"
-	"github.com/kubic-project/image-update-agent/internal/terminal"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/terminal"
+	"github.com/kubic-project/image-update-agent/internal/fleet/prometheus"
 )
 
 // prometheusVariable has the URL of the Prometheus, if no flag has.

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
-	"github.com/kubic-project/image-update-agent/internal/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
 )
 
 // The formats of `images`.

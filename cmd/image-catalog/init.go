@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubic-project/image-update-agent/internal/base/window"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/window"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
 )
 
 func (a *app) initCommand() *cobra.Command {

@@ -18,7 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/fleet"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
-	"github.com/kubic-project/image-update-agent/internal/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
 	"github.com/kubic-project/image-update-agent/tools/manpage"
 )
 

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/internal/outside"
-	"github.com/kubic-project/image-update-agent/internal/terminal"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/face/terminal"
 )
 
 // progress shows the current step in one line of a terminal. It prints nothing elsewhere.

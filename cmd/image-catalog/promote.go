@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubic-project/image-update-agent/internal/base/window"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/window"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
 )
 
 // promotion has the flags of promote.

@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/outside"
-	"github.com/kubic-project/image-update-agent/internal/terminal"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/terminal"
 )
 
 // streams are the program's three files; tests give their own.

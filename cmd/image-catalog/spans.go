@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/window"
+	"github.com/kubic-project/image-update-agent/internal/base/window"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
 )
 
 // span reads the duration of a flag.

@@ -13,7 +13,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/kubic-project/image-update-agent/internal/registryhost/answer"
+	"github.com/kubic-project/image-update-agent/internal/registry/registryhost/answer"
 )
 
 func main() {

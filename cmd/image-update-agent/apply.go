@@ -18,9 +18,9 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/api"
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/face/api"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/statuspage"
 )
 
 func (a *app) applyCommand() *cobra.Command { //nolint:funlen // mostly the text of the help

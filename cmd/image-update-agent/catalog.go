@@ -12,7 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog/channel"
-	"github.com/kubic-project/image-update-agent/internal/signature"
+	"github.com/kubic-project/image-update-agent/internal/registry/signature"
 )
 
 // catalogDir is where the verified catalog is stored, below the state directory.

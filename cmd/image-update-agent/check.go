@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/api"
-	"github.com/kubic-project/image-update-agent/internal/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/api"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
 )
 
 func (a *app) checkCommand() *cobra.Command {

@@ -21,9 +21,9 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/api"
-	"github.com/kubic-project/image-update-agent/internal/config"
-	"github.com/kubic-project/image-update-agent/internal/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/face/api"
+	"github.com/kubic-project/image-update-agent/internal/face/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/node/config"
 )
 
 func TestDiffShowsWhatAnApplyChanges(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/source"
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/doctor"
-	"github.com/kubic-project/image-update-agent/internal/state"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/doctor"
+	"github.com/kubic-project/image-update-agent/internal/node/state"
 )
 
 func (a *app) doctorCommand() *cobra.Command {

@@ -9,7 +9,7 @@ import (
 	"runtime/metrics"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/internal/terminal"
+	"github.com/kubic-project/image-update-agent/internal/face/terminal"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/node/config"
 )
 
 // What Velum was asked for is taken back by the next cycle, whatever of the two

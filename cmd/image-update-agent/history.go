@@ -12,7 +12,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/face/statuspage"
 )
 
 func (a *app) historyCommand() *cobra.Command {

@@ -23,9 +23,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/config"
-	"github.com/kubic-project/image-update-agent/internal/hook"
-	"github.com/kubic-project/image-update-agent/internal/state"
+	"github.com/kubic-project/image-update-agent/internal/face/hook"
+	"github.com/kubic-project/image-update-agent/internal/node/config"
+	"github.com/kubic-project/image-update-agent/internal/node/state"
 )
 
 // hooked is a host with a Salt minion and a program of the admin's, which keep what

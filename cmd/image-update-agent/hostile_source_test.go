@@ -30,9 +30,9 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/node/state"
 	"github.com/kubic-project/image-update-agent/internal/registry"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
-	"github.com/kubic-project/image-update-agent/internal/state"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 

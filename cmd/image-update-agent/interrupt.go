@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/internal/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
 )
 
 // interruption is the signal that ended a verb.

@@ -20,7 +20,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/face/api"
 )
 
 // left is a daemon whose caller stops waiting as soon as an apply has begun.

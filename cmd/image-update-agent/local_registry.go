@@ -17,9 +17,9 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/localregistry/table"
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/doctor"
-	"github.com/kubic-project/image-update-agent/internal/registryhost"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/doctor"
+	"github.com/kubic-project/image-update-agent/internal/registry/registryhost"
 )
 
 func (a *app) localRegistryCommand() *cobra.Command {

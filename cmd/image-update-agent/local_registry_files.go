@@ -10,7 +10,7 @@ import (
 	"syscall"
 
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
-	"github.com/kubic-project/image-update-agent/internal/registryhost"
+	"github.com/kubic-project/image-update-agent/internal/registry/registryhost"
 )
 
 // localRegistryFiles are the hosts.toml files that the daemon changes for a person. It implements localregistry.Files.

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/internal/registryhost"
+	"github.com/kubic-project/image-update-agent/internal/registry/registryhost"
 )
 
 // People and scripts enable and disable the local registry at the same time. Each verb is carried out whole, and what is

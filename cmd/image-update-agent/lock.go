@@ -13,14 +13,14 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
-	"github.com/kubic-project/image-update-agent/internal/api"
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/config"
-	"github.com/kubic-project/image-update-agent/internal/fleetlock"
-	"github.com/kubic-project/image-update-agent/internal/kubelease"
-	"github.com/kubic-project/image-update-agent/internal/quorum"
+	"github.com/kubic-project/image-update-agent/internal/face/api"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/fleet/fleetlock"
+	"github.com/kubic-project/image-update-agent/internal/fleet/kubelease"
+	"github.com/kubic-project/image-update-agent/internal/fleet/quorum"
+	"github.com/kubic-project/image-update-agent/internal/node/config"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
-	"github.com/kubic-project/image-update-agent/internal/statuspage"
 )
 
 func (a *app) lockCommand() *cobra.Command {

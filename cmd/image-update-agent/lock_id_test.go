@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/node/config"
 )
 
 // apply.lock.id chooses how the id is made; what the node may have under the other one of its own is given back, too.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/node/config"
 )
 
 // The journal has no password, in whichever format.

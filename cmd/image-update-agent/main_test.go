@@ -19,8 +19,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/policy"
-	"github.com/kubic-project/image-update-agent/internal/api"
-	"github.com/kubic-project/image-update-agent/internal/state"
+	"github.com/kubic-project/image-update-agent/internal/face/api"
+	"github.com/kubic-project/image-update-agent/internal/node/state"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 

@@ -22,13 +22,13 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/api"
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/config"
-	"github.com/kubic-project/image-update-agent/internal/doctor"
-	"github.com/kubic-project/image-update-agent/internal/filerender"
-	"github.com/kubic-project/image-update-agent/internal/registryhost"
-	"github.com/kubic-project/image-update-agent/internal/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/face/api"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/doctor"
+	"github.com/kubic-project/image-update-agent/internal/face/filerender"
+	"github.com/kubic-project/image-update-agent/internal/face/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/node/config"
+	"github.com/kubic-project/image-update-agent/internal/registry/registryhost"
 	"github.com/kubic-project/image-update-agent/tags"
 	"github.com/kubic-project/image-update-agent/tools/manpage"
 )
@@ -139,7 +139,7 @@ func TestThePageHasEveryWordOfTheInterface(t *testing.T) {
 func TestThePageHasTheObjectOnTheBus(t *testing.T) {
 	t.Parallel()
 	section := man(t, pageDBus)
-	text, err := os.ReadFile("../../internal/api/" + api.BusName + ".xml")
+	text, err := os.ReadFile("../../internal/face/api/" + api.BusName + ".xml")
 	require.NoError(t, err)
 	type argument struct {
 		Name      string `xml:"name,attr"`
@@ -183,7 +183,7 @@ func TestThePageHasTheObjectOnTheBus(t *testing.T) {
 // The tables of states, holds and metrics are those of the code.
 func TestThePagesHaveTheTablesOfTheCode(t *testing.T) {
 	t.Parallel()
-	metrics, err := os.ReadFile("../../internal/metrics/testdata/full.txt")
+	metrics, err := os.ReadFile("../../internal/face/metrics/testdata/full.txt")
 	require.NoError(t, err)
 	var names []string
 	for _, kind := range status.StateKinds() {

@@ -15,11 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/internal/filerender"
-	"github.com/kubic-project/image-update-agent/internal/nodefile"
-	"github.com/kubic-project/image-update-agent/internal/outside"
-	"github.com/kubic-project/image-update-agent/internal/terminal"
-	"github.com/kubic-project/image-update-agent/internal/wait"
+	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/wait"
+	"github.com/kubic-project/image-update-agent/internal/face/filerender"
+	"github.com/kubic-project/image-update-agent/internal/face/terminal"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 

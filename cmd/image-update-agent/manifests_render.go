@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/filerender"
-	"github.com/kubic-project/image-update-agent/internal/terminal"
-	"github.com/kubic-project/image-update-agent/internal/wait"
+	"github.com/kubic-project/image-update-agent/internal/base/wait"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/filerender"
+	"github.com/kubic-project/image-update-agent/internal/face/terminal"
 )
 
 func (a *app) manifestsRenderCommand() *cobra.Command {

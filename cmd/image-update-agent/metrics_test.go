@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/kubic-project/image-update-agent/internal/metrics"
+	"github.com/kubic-project/image-update-agent/internal/face/metrics"
 	"github.com/kubic-project/image-update-agent/internal/registry"
 )
 

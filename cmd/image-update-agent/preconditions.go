@@ -9,8 +9,8 @@ import (
 	"sync"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/bus"
-	"github.com/kubic-project/image-update-agent/internal/reboot"
+	"github.com/kubic-project/image-update-agent/internal/face/bus"
+	"github.com/kubic-project/image-update-agent/internal/node/reboot"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 

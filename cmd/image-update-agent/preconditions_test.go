@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
-	"github.com/kubic-project/image-update-agent/internal/platform"
+	"github.com/kubic-project/image-update-agent/internal/face/bus/bustest"
+	"github.com/kubic-project/image-update-agent/internal/node/platform"
 )
 
 // Both packages are asked, below the root, on the bus that D-Bus's own variable

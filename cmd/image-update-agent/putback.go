@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/config"
-	"github.com/kubic-project/image-update-agent/internal/podfiles"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
+	"github.com/kubic-project/image-update-agent/internal/node/config"
+	"github.com/kubic-project/image-update-agent/internal/node/podfiles"
 )
 
 // putBackCommand is for the unit, and hidden: a daemon does the same when it

@@ -14,9 +14,9 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/api"
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/terminal"
+	"github.com/kubic-project/image-update-agent/internal/face/api"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/terminal"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 

@@ -14,10 +14,10 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/grains"
-	"github.com/kubic-project/image-update-agent/internal/pods"
-	"github.com/kubic-project/image-update-agent/internal/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/grains"
+	"github.com/kubic-project/image-update-agent/internal/face/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/node/pods"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 

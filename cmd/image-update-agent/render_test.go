@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
-	"github.com/kubic-project/image-update-agent/internal/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/face/bus/bustest"
+	"github.com/kubic-project/image-update-agent/internal/face/statuspage"
 )
 
 const bootTemplate = `apiVersion: v1

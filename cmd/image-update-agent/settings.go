@@ -12,14 +12,14 @@ import (
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/api"
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/config"
-	"github.com/kubic-project/image-update-agent/internal/nodefile"
-	"github.com/kubic-project/image-update-agent/internal/outside"
-	"github.com/kubic-project/image-update-agent/internal/platform"
-	"github.com/kubic-project/image-update-agent/internal/state"
-	"github.com/kubic-project/image-update-agent/internal/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/face/api"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/node/config"
+	"github.com/kubic-project/image-update-agent/internal/node/platform"
+	"github.com/kubic-project/image-update-agent/internal/node/state"
 )
 
 // settings are the configuration as the verbs use it.

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/layout"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
+	"github.com/kubic-project/image-update-agent/internal/registry/layout"
 )
 
 // errApproved: an apply needs the registry, which a layout cannot stand in for.

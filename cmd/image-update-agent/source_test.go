@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/internal/layout"
+	"github.com/kubic-project/image-update-agent/internal/registry/layout"
 )
 
 // What is on a stick is staged and offered, and applied only when the registry that

@@ -15,7 +15,7 @@ import (
 )
 
 // TestPackagesDoLittleAtTheStart limits what each package of the module allocates before main: every command, and each
-// start of a program by systemd, waits for it. What needs more is made on first use, as internal/lazyregexp does.
+// start of a program by systemd, waits for it. What needs more is made on first use, as internal/base/lazyregexp does.
 func TestPackagesDoLittleAtTheStart(t *testing.T) {
 	t.Parallel()
 	const most = 450 // tags, which may import only the standard library, has 394, and 401 without inlining

@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/api"
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/podfiles"
-	"github.com/kubic-project/image-update-agent/internal/statuspage"
-	"github.com/kubic-project/image-update-agent/internal/terminal"
+	"github.com/kubic-project/image-update-agent/internal/face/api"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/face/terminal"
+	"github.com/kubic-project/image-update-agent/internal/node/podfiles"
 )
 
 func (a *app) statusCommand() *cobra.Command {

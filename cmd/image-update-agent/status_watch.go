@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/api"
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/outside"
-	"github.com/kubic-project/image-update-agent/internal/terminal"
-	"github.com/kubic-project/image-update-agent/internal/wait"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/wait"
+	"github.com/kubic-project/image-update-agent/internal/face/api"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/terminal"
 )
 
 // watchAgain is the time after which a watch connects again: a restart of the daemon takes about a second.

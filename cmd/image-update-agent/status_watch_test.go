@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/face/api"
 )
 
 // turning is a daemon that becomes held once the first status was shown.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/kubic-project/image-update-agent/internal/terminal"
+	"github.com/kubic-project/image-update-agent/internal/face/terminal"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 

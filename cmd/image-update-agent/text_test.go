@@ -14,9 +14,9 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/cli"
-	"github.com/kubic-project/image-update-agent/internal/doctor"
-	"github.com/kubic-project/image-update-agent/internal/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/doctor"
+	"github.com/kubic-project/image-update-agent/internal/face/statuspage"
 )
 
 const caasp = "registry.suse.com/caasp/v4/"

@@ -18,7 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/face/api"
 )
 
 // pointsRig is a node with a daemon that is killed repeatedly. Each round is the next release.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
+	"github.com/kubic-project/image-update-agent/internal/face/bus/bustest"
 )
 
 // neighbours are the services on the node's bus that can hold an apply.

@@ -20,7 +20,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
 	"github.com/kubic-project/image-update-agent/internal/catalog/fleet"
-	"github.com/kubic-project/image-update-agent/internal/prometheus"
+	"github.com/kubic-project/image-update-agent/internal/fleet/prometheus"
 )
 
 // awaitFleet waits until `image-catalog fleet prod` says a sentence.

@@ -29,7 +29,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/metrics"
+	"github.com/kubic-project/image-update-agent/internal/face/metrics"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 

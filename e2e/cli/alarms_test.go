@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// Prometheus accepts the alerts, and each is shown to be silent and to fire. internal/metrics tests that their metrics
+// Prometheus accepts the alerts, and each is shown to be silent and to fire. internal/face/metrics tests that their metrics
 // are served: an alert for another metric would never fire.
 func TestAlarms(t *testing.T) {
 	t.Parallel()

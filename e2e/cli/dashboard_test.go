@@ -16,7 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
-// Prometheus accepts each query of the dashboard, here as recording rules. internal/metrics tests that their metrics
+// Prometheus accepts each query of the dashboard, here as recording rules. internal/face/metrics tests that their metrics
 // are served.
 func TestDashboard(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
+	"github.com/kubic-project/image-update-agent/internal/face/bus/bustest"
 )
 
 // command is a word of the scripts.

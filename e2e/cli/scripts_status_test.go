@@ -12,7 +12,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/face/api"
 )
 
 // state is the daemon's status, in both forms.

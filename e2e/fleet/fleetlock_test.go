@@ -19,7 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/fleetserver"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/fleetlock"
+	"github.com/kubic-project/image-update-agent/internal/fleet/fleetlock"
 )
 
 // lockServer serves the FleetLock protocol over an etcd.

@@ -20,7 +20,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/kubelease"
+	"github.com/kubic-project/image-update-agent/internal/fleet/kubelease"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/kubelease"
+	"github.com/kubic-project/image-update-agent/internal/fleet/kubelease"
 )
 
 const (

@@ -21,7 +21,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/fleetlock"
+	"github.com/kubic-project/image-update-agent/internal/fleet/fleetlock"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
 

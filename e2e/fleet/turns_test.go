@@ -25,7 +25,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 	rig "github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/fleetlock"
+	"github.com/kubic-project/image-update-agent/internal/fleet/fleetlock"
 )
 
 const (

@@ -19,7 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/host"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/registryhost"
+	"github.com/kubic-project/image-update-agent/internal/registry/registryhost"
 )
 
 // crowds is a program that holds a number of connections to the local registry, reopens each that is closed, and ends

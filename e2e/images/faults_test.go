@@ -23,7 +23,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/images"
+	"github.com/kubic-project/image-update-agent/internal/node/images"
 )
 
 // testStageRepairs removes what CRI's discard_unpacked_layers or a damaged store removes, and stages again.

@@ -20,7 +20,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/pods"
+	"github.com/kubic-project/image-update-agent/internal/node/pods"
 )
 
 func TestPods(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/images"
+	"github.com/kubic-project/image-update-agent/internal/node/images"
 	"github.com/kubic-project/image-update-agent/internal/registry"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/e2e/node"
-	"github.com/kubic-project/image-update-agent/internal/images"
+	"github.com/kubic-project/image-update-agent/internal/node/images"
 )
 
 // TestStagedForTheSnapshotterOfCRI checks that staging unpacks for the snapshotter that CRI uses: a container starts

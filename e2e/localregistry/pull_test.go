@@ -11,8 +11,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/registryhost"
-	"github.com/kubic-project/image-update-agent/internal/registryhost/answer"
+	"github.com/kubic-project/image-update-agent/internal/registry/registryhost"
+	"github.com/kubic-project/image-update-agent/internal/registry/registryhost/answer"
 )
 
 // TestPullsFromTheLocalRegistry checks that containerd pulls a tag from the local registry if its registry is away and

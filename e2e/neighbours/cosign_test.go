@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/signature"
+	"github.com/kubic-project/image-update-agent/internal/registry/signature"
 )
 
 // signedImages is the number of images that the test compares with each cosign.

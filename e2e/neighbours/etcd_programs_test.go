@@ -27,7 +27,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/node"
 	rig "github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/quorum"
+	"github.com/kubic-project/image-update-agent/internal/fleet/quorum"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
 

@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
-	"github.com/kubic-project/image-update-agent/internal/quorum"
+	"github.com/kubic-project/image-update-agent/internal/fleet/quorum"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
 

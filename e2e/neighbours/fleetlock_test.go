@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/e2e/fleetserver"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/fleetlock/fleetlocktest"
+	"github.com/kubic-project/image-update-agent/internal/fleet/fleetlock/fleetlocktest"
 )
 
 // outcome classifies a response of a lock server.
@@ -49,7 +49,7 @@ func otherwiseOnPurpose(request fleetlocktest.Request) string {
 // are sent to neither.
 func TestLockServerOfTheTestsAnswersAsAirlock(t *testing.T) {
 	t.Parallel()
-	table, err := fleetlocktest.Read("../../internal/fleetlock/testdata/airlock.json")
+	table, err := fleetlocktest.Read("../../internal/fleet/fleetlock/testdata/airlock.json")
 	require.NoError(t, err)
 	store := story.StartEtcd(t).Store()
 	servers := map[string]http.Handler{

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
+	"github.com/kubic-project/image-update-agent/internal/registry/registryhost"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
-	"github.com/kubic-project/image-update-agent/internal/registryhost"
 )
 
 // hostEdits is the number of hosts.toml files that the test edits for each version.

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/internal/kubeconfig"
+	"github.com/kubic-project/image-update-agent/internal/fleet/kubeconfig"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
 

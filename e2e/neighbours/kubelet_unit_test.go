@@ -17,8 +17,8 @@ import (
 
 	"github.com/kubic-project/image-update-agent/e2e/host"
 	"github.com/kubic-project/image-update-agent/e2e/node"
+	"github.com/kubic-project/image-update-agent/internal/node/unit"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
-	"github.com/kubic-project/image-update-agent/internal/unit"
 )
 
 // argvProgram stands in for kubelet on a host. It stores the arguments that systemd gives it in a file named after its

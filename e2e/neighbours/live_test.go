@@ -24,7 +24,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/node"
-	"github.com/kubic-project/image-update-agent/internal/quorum"
+	"github.com/kubic-project/image-update-agent/internal/fleet/quorum"
 )
 
 // askedEtcd answers with etcd's own code, in this process.

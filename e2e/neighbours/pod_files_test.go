@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/internal/podfiles"
+	"github.com/kubic-project/image-update-agent/internal/node/podfiles"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/host"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
+	"github.com/kubic-project/image-update-agent/internal/face/bus/bustest"
 )
 
 // cockpitNode is a node whose daemon is on a system bus, to be seen in Cockpit.
@@ -50,7 +50,7 @@ func newestCockpit() string {
 
 func startCockpitNode(t *testing.T, options node.Options, config string) *cockpitNode {
 	t.Helper()
-	s := &cockpitNode{bus: bustest.System(t, "../../packaging/dbus/org.opensuse.ImageUpdateAgent1.conf", "../../internal/api/testdata/polkit.conf")}
+	s := &cockpitNode{bus: bustest.System(t, "../../packaging/dbus/org.opensuse.ImageUpdateAgent1.conf", "../../internal/face/api/testdata/polkit.conf")}
 	s.Node = node.Start(t, options)
 	s.WriteFile(story.ConfigFile, config)
 	return s

@@ -26,8 +26,8 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/browser"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/api"
-	"github.com/kubic-project/image-update-agent/internal/bus/bustest"
+	"github.com/kubic-project/image-update-agent/internal/face/api"
+	"github.com/kubic-project/image-update-agent/internal/face/bus/bustest"
 )
 
 // daemon answers as a test says, on a real bus and a real status socket.
@@ -47,7 +47,7 @@ type daemon struct {
 func startDaemon(t testing.TB, s status.Status) *daemon {
 	t.Helper()
 	d := &daemon{status: s, changed: make(chan struct{}), acts: make(chan string, 8), cockpitNode: &cockpitNode{
-		bus: bustest.System(t, "../../packaging/dbus/org.opensuse.ImageUpdateAgent1.conf", "../../internal/api/testdata/polkit.conf"),
+		bus: bustest.System(t, "../../packaging/dbus/org.opensuse.ImageUpdateAgent1.conf", "../../internal/face/api/testdata/polkit.conf"),
 	}}
 	d.Node = node.Start(t, node.Options{})
 	d.Shell("mkdir -p " + d.Path("run/image-update-agent"))

@@ -25,7 +25,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
 	"github.com/kubic-project/image-update-agent/internal/registry"
-	"github.com/kubic-project/image-update-agent/internal/signature"
+	"github.com/kubic-project/image-update-agent/internal/registry/signature"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -179,7 +179,7 @@ func TestSignaturesInAMirror(t *testing.T) {
 	}
 }
 
-// published is a repository as the real cosign and openssl wrote it: a fixture of internal/signature.
+// published is a repository as the real cosign and openssl wrote it: a fixture of internal/registry/signature.
 type published struct {
 	Repository string                   `json:"repository"`
 	Index      digest.Digest            `json:"index"`
@@ -192,7 +192,7 @@ type published struct {
 	Blobs map[digest.Digest]string `json:"blobs"`
 }
 
-const fixtures = "../../internal/signature/testdata/"
+const fixtures = "../../internal/registry/signature/testdata/"
 
 // push pushes a fixture to a registry, children before their index.
 func (p published) push(t *testing.T, r *node.Registry) (repository string) {

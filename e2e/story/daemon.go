@@ -12,7 +12,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
-	"github.com/kubic-project/image-update-agent/internal/api"
+	"github.com/kubic-project/image-update-agent/internal/face/api"
 )
 
 // Started returns a node with velum's pod manifest at rev1, and with rev2 published.

@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/localregistry/table"
 	"github.com/kubic-project/image-update-agent/e2e/host"
 	"github.com/kubic-project/image-update-agent/e2e/node"
-	"github.com/kubic-project/image-update-agent/internal/registryhost"
+	"github.com/kubic-project/image-update-agent/internal/registry/registryhost"
 )
 
 // The units of the local registry.

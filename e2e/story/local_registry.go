@@ -15,7 +15,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/e2e/node"
-	"github.com/kubic-project/image-update-agent/internal/registryhost"
+	"github.com/kubic-project/image-update-agent/internal/registry/registryhost"
 )
 
 // A registry that a node asks through its local registry, its hosts.toml below the node's root, and an image in it.

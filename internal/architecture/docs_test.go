@@ -203,7 +203,7 @@ func TestThePagesShowThePrintedStatus(t *testing.T) {
 	t.Parallel()
 	all := pages(t)
 	for page, shown := range map[string]string{"README.md": "staged", "docs/rollback.md": "failed"} {
-		printed, err := os.ReadFile(filepath.Join(root, "internal/statuspage/testdata", shown+".txt"))
+		printed, err := os.ReadFile(filepath.Join(root, "internal/face/statuspage/testdata", shown+".txt"))
 		require.NoError(t, err)
 		_, rest, found := strings.Cut(all[page], "    $ image-update-agent status\n")
 		require.True(t, found, page)

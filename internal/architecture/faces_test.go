@@ -23,9 +23,9 @@ import (
 // that an output omits on purpose are listed in testdata/faces.txt; this test names each other omission.
 func TestEveryFieldIsOnItsFaces(t *testing.T) {
 	t.Parallel()
-	text, page := sources(t, "../statuspage/*.go"), sources(t, "../../cockpit/*.js")
+	text, page := sources(t, "../face/statuspage/*.go"), sources(t, "../../cockpit/*.js")
 	onBus := reachable(reflect.TypeFor[status.Status](), "dbus")
-	for _, made := range []any{status.ImageStatus{}, status.Hold{}, status.Progress{}} { // lists that internal/api makes
+	for _, made := range []any{status.ImageStatus{}, status.Hold{}, status.Progress{}} { // lists that internal/face/api makes
 		onBus[reflect.TypeOf(made)] = true
 	}
 	var lacks []string

@@ -29,7 +29,7 @@ func TestLocalRegistryIsLinkedOfLittle(t *testing.T) {
 		assert.NotContains(t, []string{"net/http", "crypto/tls", "regexp", "os/exec"}, name)
 	}
 	assert.Equal(t, []string{
-		module + "agent/localregistry/table", module + "internal/registryhost/answer",
+		module + "agent/localregistry/table", module + "internal/registry/registryhost/answer",
 		module + "cmd/image-update-agent-local-registry",
 	}, others)
 }

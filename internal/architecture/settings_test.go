@@ -16,18 +16,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/internal/config"
+	"github.com/kubic-project/image-update-agent/internal/node/config"
 )
 
 var sectionType = regexp.MustCompile(`\bconfig\.([A-Z][a-zA-Z]+)`)
 
 // Each field of the settings must be read by the daemon's wiring or by doctor: a field of a section together with the
-// section's field, or in a file that names its type. internal/config shows that each key reaches its field
+// section's field, or in a file that names its type. internal/node/config shows that each key reaches its field
 // (TestEveryKeyReachesItsSetting).
 func TestEverySettingIsReadOutsideItsPackage(t *testing.T) {
 	t.Parallel()
 	read := map[string]bool{}
-	for _, dir := range []string{"cmd/image-update-agent", "internal/doctor"} {
+	for _, dir := range []string{"cmd/image-update-agent", "internal/face/doctor"} {
 		names, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
 		require.NoError(t, err)
 		for _, name := range names {
@@ -71,7 +71,7 @@ func addReads(t *testing.T, read map[string]bool, name string) {
 func settingFields(of reflect.Type, section string) []string {
 	var names []string
 	for f := range of.Fields() {
-		if f.Type.Kind() == reflect.Struct && strings.HasSuffix(f.Type.PkgPath(), "internal/config") && section == "" {
+		if f.Type.Kind() == reflect.Struct && strings.HasSuffix(f.Type.PkgPath(), "internal/node/config") && section == "" {
 			names = append(names, settingFields(f.Type, f.Name+".")...)
 			continue
 		}

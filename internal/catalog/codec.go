@@ -10,8 +10,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/registry/ocimanifest"
 )
 
 // Codec decodes and encodes pages. Each release of a set has the list of all its members, which is most of a page: a

@@ -5,7 +5,7 @@ package catalog
 import (
 	"fmt"
 
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // Kind is the kind of an error. Kinds are part of the machine interface.

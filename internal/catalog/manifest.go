@@ -15,8 +15,8 @@ import (
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/registry/ocimanifest"
 )
 
 // Limits of a manifest.

@@ -12,8 +12,8 @@ import (
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/registry/ocimanifest"
 )
 
 // Limits of an op. Registries take manifests of at most 4 MiB, and an op is an annotation of one.

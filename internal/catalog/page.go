@@ -12,7 +12,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 

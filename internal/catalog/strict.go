@@ -14,7 +14,7 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/registry/ocimanifest"
 )
 
 // unmarshal decodes JSON that has one reading only: no key twice, no key that differs from a

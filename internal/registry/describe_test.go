@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
+	"github.com/kubic-project/image-update-agent/internal/registry/ocimanifest"
 )
 
 // config serves an image config changed by edit.

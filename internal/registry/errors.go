@@ -18,7 +18,7 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 )
 

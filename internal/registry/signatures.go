@@ -14,9 +14,9 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/kubic-project/image-update-agent/internal/distspec"
-	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/registry/distspec"
+	"github.com/kubic-project/image-update-agent/internal/registry/ocimanifest"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 

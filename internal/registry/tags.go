@@ -12,8 +12,8 @@ import (
 	"slices"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/internal/distspec"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/registry/distspec"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 	"github.com/kubic-project/image-update-agent/tags"
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/internal/doctor"
+	"github.com/kubic-project/image-update-agent/internal/face/doctor"
 )
 
 const page = "../../cockpit"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command mktables updates the generated tables of pages, from the root of the sources: mktables FILE.md... The tables
-// come from agent/status and from the metrics that internal/metrics serves.
+// come from agent/status and from the metrics that internal/face/metrics serves.
 package main
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/kubic-project/image-update-agent/tools/manpage"
 )
 
-// metricsFile is the output of /metrics, maintained by a test of internal/metrics.
-const metricsFile = "internal/metrics/testdata/full.txt"
+// metricsFile is the output of /metrics, maintained by a test of internal/face/metrics.
+const metricsFile = "internal/face/metrics/testdata/full.txt"
 
 func main() {
 	for _, name := range os.Args[1:] {

@@ -3,8 +3,8 @@
 // Command locks records the answers of a real lock server to a random sequence of valid and invalid requests of several
 // nodes. The tests of the FleetLock client replay it.
 //
-//	locks airlock http://127.0.0.1:9090 internal/fleetlock/testdata/airlock.json
-//	locks poseidon http://127.0.0.1:8080 internal/fleetlock/testdata/poseidon.json 127.0.0.1:8001
+//	locks airlock http://127.0.0.1:9090 internal/fleet/fleetlock/testdata/airlock.json
+//	locks poseidon http://127.0.0.1:8080 internal/fleet/fleetlock/testdata/poseidon.json 127.0.0.1:8001
 //
 // airlock has the groups masters, with one slot, and workers, with three, in an empty etcd. poseidon's fleetlock has a
 // kubeconfig with the last argument as its server: this program serves the part of Kubernetes that it needs.
@@ -23,7 +23,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/internal/fleetlock/fleetlocktest"
+	"github.com/kubic-project/image-update-agent/internal/fleet/fleetlock/fleetlocktest"
 )
 
 func main() {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
-	"github.com/kubic-project/image-update-agent/internal/nodefile"
 )
 
 // The files of the store: the version, and its pages by digest.

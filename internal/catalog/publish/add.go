@@ -14,9 +14,9 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
-	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Limits of a batch.

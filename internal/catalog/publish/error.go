@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // Kind is why the catalog cannot be changed as asked.

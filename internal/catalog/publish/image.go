@@ -13,10 +13,10 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/store"
-	"github.com/kubic-project/image-update-agent/internal/ocimanifest"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/registry/ocimanifest"
 )
 
 // Image is a release that a person names.

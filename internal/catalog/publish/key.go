@@ -21,7 +21,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	sigstore "github.com/sigstore/sigstore/pkg/signature"
 
-	"github.com/kubic-project/image-update-agent/internal/signature"
+	"github.com/kubic-project/image-update-agent/internal/registry/signature"
 )
 
 // Key signs catalogs.

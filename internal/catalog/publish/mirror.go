@@ -12,8 +12,8 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
-	"github.com/kubic-project/image-update-agent/internal/outside"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 

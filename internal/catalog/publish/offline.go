@@ -16,9 +16,9 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
-	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // The files of a directory of --out. PayloadFile is the file to sign.

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/store"
-	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // maxBy bounds the name of who publishes and the URL of the CI job, in bytes.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/internal/nodefile"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 const (

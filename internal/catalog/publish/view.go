@@ -16,7 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
-	"github.com/kubic-project/image-update-agent/internal/signature"
+	"github.com/kubic-project/image-update-agent/internal/registry/signature"
 )
 
 const (

@@ -28,8 +28,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
-	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // Options configure a Client.

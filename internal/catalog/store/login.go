@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // authVariable has the text of docker's config.json. CI systems set it from a secret, so that a job needs no file.

@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/internal/outside"
-	"github.com/kubic-project/image-update-agent/internal/sent"
-	"github.com/kubic-project/image-update-agent/internal/wait"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/sent"
+	"github.com/kubic-project/image-update-agent/internal/base/wait"
 )
 
 // blobUnknownInManifest is a code of registries before distribution 2.

@@ -15,10 +15,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/internal/distspec"
-	"github.com/kubic-project/image-update-agent/internal/outside"
-	"github.com/kubic-project/image-update-agent/internal/sent"
-	"github.com/kubic-project/image-update-agent/internal/wait"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/sent"
+	"github.com/kubic-project/image-update-agent/internal/base/wait"
+	"github.com/kubic-project/image-update-agent/internal/registry/distspec"
 )
 
 // sender sends each request of a Client, also those of its logins. It repeats one that may end

@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/catalog/store"
-	"github.com/kubic-project/image-update-agent/internal/outside"
 )
 
 // answer is what a registry of these tests does with a path and query.

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/internal/distspec"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/registry/distspec"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
-	"github.com/kubic-project/image-update-agent/internal/nodefile"
+	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 )
 
 // maxHostsFile limits a hosts.toml, and maxBundle each file that it names.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/kubic-project/image-update-agent/internal/nodefile"
+	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 )
 
 // Login is a login for a host.

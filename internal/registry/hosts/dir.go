@@ -18,7 +18,7 @@ import (
 	"github.com/containerd/log"
 	"github.com/pelletier/go-toml/v2/unstable"
 
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // Dir is containerd's view of one directory of certs.d.

@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // keyring has the logins of a file that kubelet reads, by kubelet's rules (k8s.io/kubernetes/pkg/credentialprovider,

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/kubic-project/image-update-agent/internal/platform"
+	"github.com/kubic-project/image-update-agent/internal/node/platform"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/net/http/httpproxy"
 
-	"github.com/kubic-project/image-update-agent/internal/nodefile"
+	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 )
 
 // maxProxyFile limits a settings file: SUSE's has 3 kB, most of it comments.

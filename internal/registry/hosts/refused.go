@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
-	"github.com/kubic-project/image-update-agent/internal/nodefile"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/lazyregexp"
+	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // refusals are the errors of containerd's parser, by their beginnings, in words that quote nothing of hosts.toml. Every

@@ -24,7 +24,7 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes/docker/config"
 	"github.com/containerd/errdefs"
 
-	"github.com/kubic-project/image-update-agent/internal/nodefile"
+	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 )
 
 // KeptFor is how long the hosts of a namespace are cached while nothing in their directory changes: a ca or client

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/kubic-project/image-update-agent/internal/nodefile"
+	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 )
 
 // maxBundle limits a system's authorities. SUSE's bundle has 230 kB.

@@ -16,7 +16,7 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes/docker/auth"
 	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
 
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 

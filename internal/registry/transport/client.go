@@ -34,7 +34,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/internal/keylock"
+	"github.com/kubic-project/image-update-agent/internal/base/keylock"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 

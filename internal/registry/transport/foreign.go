@@ -13,8 +13,8 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/containerd/v2/core/remotes/docker/auth"
 
-	"github.com/kubic-project/image-update-agent/internal/keylock"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/keylock"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // foreignTokens are the anonymous tokens of the hosts that one host redirects to: lscr.io, for example, redirects to

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/kubic-project/image-update-agent/internal/distspec"
+	"github.com/kubic-project/image-update-agent/internal/registry/distspec"
 )
 
 // Held is the error for a request that was not sent, or for the answer that starts a wait.

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/kubic-project/image-update-agent/agent/record"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // When a host that does not answer is left alone, and for how long. Three failures are not an accident; a minute is

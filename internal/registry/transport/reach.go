@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/internal/lazyregexp"
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/lazyregexp"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // askedHost is a host named by hosts.toml or a namespace, with its state for the requests that its answers lead to:

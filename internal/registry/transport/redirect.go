@@ -10,7 +10,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/kubic-project/image-update-agent/internal/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // following returns a client for answers of asked, which follows redirects by the agent's rules. own are the host's

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/internal/sent"
+	"github.com/kubic-project/image-update-agent/internal/base/sent"
 )
 
 // DialFunc connects, as net.Dialer's DialContext does.

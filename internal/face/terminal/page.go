@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package terminal writes text for people: in columns, wrapped to the width of their terminal, with colours, and with
+// times in their zone. If the output is not a terminal, lines are not wrapped and there are no colours, so that other
+// programs can process it.
+package terminal
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+)
+
+// Page is text being written. Flush returns the first error.
+type Page struct {
+	Now    time.Time // in the reader's zone
+	Width  int       // of the terminal, in columns; 0: not a terminal
+	Colour bool
+
+	w      *bufio.Writer
+	out    *outside.Writer // under w; for colours
+	column int             // column of the next character
+}
+
+// narrowest is the minimum width of a page; a terminal that reports less counts as none.
+const narrowest = 40
+
+// NewPage returns a page that writes to w, formatted for a terminal if w is one.
+func NewPage(w io.Writer, now time.Time) *Page {
+	out := outside.NewWriter(w)
+	p := &Page{Now: now, w: bufio.NewWriter(out), out: out}
+	f, ok := w.(*os.File)
+	if !ok || !Is(f) {
+		return p
+	}
+	_, plain := os.LookupEnv("NO_COLOR")
+	p.Colour = !plain && os.Getenv("TERM") != "dumb"
+	if width, _, err := term.GetSize(int(f.Fd())); err == nil && width >= narrowest {
+		p.Width = width
+	}
+	return p
+}
+
+// Is reports whether w is a terminal.
+func Is(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// Flush writes buffered text, and returns the first error of all writes.
+func (p *Page) Flush() error { return p.w.Flush() }
+
+// Text writes a part of a line.
+func (p *Page) Text(text string) {
+	_, _ = p.w.WriteString(text)
+	p.column += utf8.RuneCountInString(text)
+}
+
+// Line writes the rest of a line.
+func (p *Page) Line(text string) {
+	p.Text(text + "\n")
+	p.column = 0
+}
+
+// Section begins a part of the page, with its title before its first entry.
+func (p *Page) Section(title string) (entry func()) {
+	begun := false
+	return func() {
+		if !begun {
+			begun = true
+			p.Line("\n" + title)
+		}
+	}
+}
+
+// Item writes text after a label, and wraps it in the column after it. Text already in the line is part of the label.
+func (p *Page) Item(label, text string) {
+	column := p.column + utf8.RuneCountInString(label)
+	for n, line := range p.fold(OneLine(InZone(text, p.Now.Location())), column) {
+		switch {
+		case n > 0:
+			p.Line(strings.Repeat(" ", column) + line)
+		case line == "":
+			p.Line(strings.TrimRight(label, " "))
+		default:
+			p.Line(label + line)
+		}
+	}
+}
+
+// fold wraps text at spaces into lines with space for an indent. A word longer than a line is not split, because people
+// may copy it.
+func (p *Page) fold(text string, indent int) []string {
+	if p.Width == 0 {
+		return []string{text}
+	}
+	width := max(p.Width-indent, narrowest/2)
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= width:
+			line += " " + word
+		default:
+			lines = append(lines, line)
+			line = word
+		}
+	}
+	return append(lines, line)
+}
+
+// Fits reports whether rows fit the terminal in columns.
+func (p *Page) Fits(rows [][]string) bool {
+	total := -2
+	for _, width := range widthsOf(rows) {
+		total += width + 2
+	}
+	return p.Width == 0 || total <= p.Width
+}
+
+// Rows writes cells in columns, two spaces between them.
+func (p *Page) Rows(rows [][]string) {
+	widths := widthsOf(rows)
+	for _, row := range rows {
+		var line strings.Builder
+		for n, cell := range row {
+			line.WriteString(cell + strings.Repeat(" ", widths[n]-utf8.RuneCountInString(cell)+2))
+		}
+		p.Line(strings.TrimRight(line.String(), " "))
+	}
+}
+
+func widthsOf(rows [][]string) []int {
+	var widths []int
+	for _, row := range rows {
+		for n, cell := range row {
+			if n == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[n] = max(widths[n], utf8.RuneCountInString(cell))
+		}
+	}
+	return widths
+}
+
+// Colour is one of a terminal (ECMA-48, SGR).
+type Colour string
+
+// The colours of pages; a word in None is written plainly.
+const (
+	None   Colour = ""
+	Red    Colour = "31"
+	Green  Colour = "32"
+	Yellow Colour = "33"
+)
+
+// Painted writes a word in a colour.
+func (p *Page) Painted(colour Colour, word string) {
+	if !p.Colour || colour == None {
+		p.Text(word)
+		return
+	}
+	p.control("\x1b[1;" + string(colour) + "m")
+	p.Text(word)
+	p.control("\x1b[0m")
+}
+
+func (p *Page) control(sequence string) {
+	_ = p.w.Flush() // the last one has the error
+	p.out.Control(sequence)
+}
+
+// Clock returns a time for the reader.
+func (p *Page) Clock(t time.Time) string { return Clock(t, p.Now.Location()) }
+
+// Past returns a time in the past, and how long ago it was.
+func (p *Page) Past(t time.Time) string { return p.Clock(t) + " (" + Ago(p.Now.Sub(t)) + ")" }
+
+// Next returns a time in the future, and how long until then.
+func (p *Page) Next(t time.Time) string {
+	if !t.After(p.Now) {
+		return p.Clock(t) + " (due)"
+	}
+	return p.Clock(t) + " (in " + span(t.Sub(p.Now)) + ")"
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelease
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/agent/fleet"
+	"github.com/kubic-project/image-update-agent/internal/base/lazyregexp"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/sent"
+	"github.com/kubic-project/image-update-agent/internal/fleet/kubeconfig"
+	"github.com/kubic-project/image-update-agent/internal/registry/transport"
+)
+
+func (s *session) collection() string {
+	return "/apis/" + apiVersion + "/namespaces/" + s.namespace + "/leases"
+}
+
+func (s *session) get(ctx context.Context) (*object, error) {
+	return s.lease(ctx, http.MethodGet, s.collection()+"/"+s.name, nil)
+}
+
+func (s *session) put(ctx context.Context, l *object) (*object, error) {
+	return s.lease(ctx, http.MethodPut, s.collection()+"/"+s.name, l)
+}
+
+// create creates the Lease without a holder.
+func (s *session) create(ctx context.Context) error {
+	l := &object{APIVersion: apiVersion, Kind: kind, Metadata: fields{}, Spec: fields{}}
+	l.Metadata.set("name", s.name)
+	l.Metadata.set("namespace", s.namespace)
+	_, err := s.lease(ctx, http.MethodPost, s.collection(), l)
+	return err
+}
+
+// lease sends a request that is answered with the Lease.
+func (s *session) lease(ctx context.Context, method, path string, l *object) (*object, error) {
+	body, err := s.send(ctx, method, path, l)
+	if err != nil {
+		return nil, err
+	}
+	l, err = parse(body, s.namespace, s.name)
+	if err != nil {
+		return nil, s.strange(err)
+	}
+	return l, nil
+}
+
+// send sends a request, and returns the body of a success. Its errors are *fleet.LockError.
+func (s *session) send(ctx context.Context, method, path string, l *object) ([]byte, error) {
+	var body []byte
+	if l != nil {
+		body, _ = json.Marshal(l) // fields of JSON
+	}
+	ctx, maybeSent := sent.Watch(ctx)
+	req, err := s.config.Request(ctx, method, path, s.o.Version, body)
+	if err != nil {
+		return nil, s.failed(ctx, err)
+	}
+	resp, err := s.transport.RoundTrip(req) // a transport follows no redirect
+	s.written = s.written || method == http.MethodPut && maybeSent()
+	if err != nil {
+		return nil, s.failed(ctx, err)
+	}
+	defer resp.Body.Close()
+	said, err := outside.ReadAll(resp.Body, maxBody)
+	if err != nil {
+		return nil, s.failed(ctx, fmt.Errorf("answer: %w", err))
+	}
+	if resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusCreated {
+		return said, nil
+	}
+	return nil, s.refused(resp, said)
+}
+
+// The reasons of Kubernetes' Status that the client knows.
+const (
+	reasonNotFound = kubeconfig.ReasonNotFound
+	reasonConflict = "Conflict"
+	reasonExists   = "AlreadyExists"
+)
+
+// refused returns the error for an answer without success. An answer that the API server did not write, such as that of
+// a proxy, has no reason. After a 5xx the request may have succeeded.
+func (s *session) refused(resp *http.Response, body []byte) error {
+	e := &fleet.LockError{
+		Lock: s.title(), Server: s.config.Host(), Status: resp.StatusCode, Unsent: !s.written,
+	}
+	if latest := s.o.Now().Add(maxRetry); resp.Header.Get("Retry-After") != "" {
+		if e.RetryAt = transport.RetryAt(resp.Header, s.o.Now()); e.RetryAt.After(latest) {
+			e.RetryAt = latest
+		}
+	}
+	said, isStatus := s.config.ReadStatus(body)
+	switch {
+	case !isStatus:
+		e.Err = errors.New("the answer is not from an API server")
+	case resp.StatusCode >= http.StatusInternalServerError:
+		e.Kind, e.Err = outside.Line(said.Reason, maxReason), errors.New(outside.Text(said.Message))
+	default:
+		e.Kind, e.Value = outside.Line(said.Reason, maxReason), outside.Text(said.Message)
+	}
+	if e.Kind == reasonNotFound && said.About != "leases" && said.About != "nodes" {
+		e.Kind = "" // such as the namespace
+	}
+	return e
+}
+
+func isReason(err error, reason string) bool {
+	e, is := errors.AsType[*fleet.LockError](err)
+	return is && e.Err == nil && e.Kind == reason
+}
+
+// isAway reports whether the API server has not answered, or cannot answer yet.
+func isAway(err error) bool {
+	e, is := errors.AsType[*fleet.LockError](err)
+	_, isConfig := errors.AsType[configError](err)
+	_, isCertificate := errors.AsType[*tls.CertificateVerificationError](err)
+	if !is || isConfig || isCertificate {
+		return false
+	}
+	return e.Status == 0 && e.Err != nil || e.Status == http.StatusTooManyRequests ||
+		e.Status >= http.StatusInternalServerError
+}
+
+// failed returns the error for a request without an answer.
+func (s *session) failed(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = fmt.Errorf("no answer within %s", s.o.Timeout)
+	}
+	err = outside.Error(s.config.Unsaid(err))
+	return &fleet.LockError{Lock: s.title(), Server: s.config.Host(), Err: err, Unsent: !s.written}
+}
+
+// strange returns the error for a success with an unusable answer.
+func (s *session) strange(err error) error {
+	return &fleet.LockError{
+		Lock: s.title(), Server: s.config.Host(), Status: http.StatusOK, Err: err, Unsent: !s.written,
+	}
+}
+
+// busy returns the error for a Lease that others change all the time.
+func (s *session) busy() error {
+	return &fleet.LockError{
+		Lock: s.title(), Server: s.config.Host(), Status: http.StatusConflict, Kind: reasonConflict,
+		Value: fmt.Sprintf("others changed it %d times in a row", attempts),
+	}
+}
+
+// taken returns the error for a Lease that another holder has.
+func (s *session) taken(ctx context.Context, l *object) (fleet.LockAnswer, error) {
+	e := &fleet.LockError{
+		Lock: s.title(), Server: s.config.Host(), Taken: true,
+		Answer: fleet.LockAnswer{Holders: []fleet.LockHolder{s.look(ctx, l)}, Slots: 1},
+	}
+	if l.holder() == s.o.Node {
+		e.Value = "held by another machine with the name of this node"
+	}
+	return e.Answer, e
+}
+
+var nodeName = lazyregexp.New(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
+
+// look returns the holder of a Lease, and whether the cluster has no such node, as far as the kubeconfig may ask.
+func (s *session) look(ctx context.Context, l *object) fleet.LockHolder {
+	h := l.asHolder()
+	if name := l.holder(); nodeName().MatchString(name) && !strings.Contains(name, "..") {
+		_, err := s.send(ctx, http.MethodGet, "/api/v1/nodes/"+name, nil)
+		h.Gone = isReason(err, reasonNotFound)
+	}
+	return h
+}

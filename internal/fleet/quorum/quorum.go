@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package quorum checks whether the members of a control plane are healthy: etcd's members and the API servers. It
+// implements apply.Quorum.
+//
+// A member has a vote; learners do not count. The local member is the one whose id answers at the address of this
+// node's etcd, or whose URLs are those configured for this node's etcd: a name is not enough.
+//
+// Addresses and certificates are read from the pod manifests of this node: from each container that runs etcd or
+// kube-apiserver, by flags, variables or a configuration file; paths are mapped through the mounts of
+// the pod. The cluster lists the API servers of other nodes; it is queried with a kubeconfig of the node. Requests to
+// etcd use etcd's client, requests to API servers HTTPS. All requests are read-only. A URL from others is called only
+// if it consists of scheme, host and port.
+//
+// An unknown or unclear state, or a missing answer, never counts as healthy. Text from servers is not passed on:
+// results are described in fixed texts. The calls run concurrently and end together: size, number and time of answers
+// are limited, no connection stays open, no redirect is followed, no program is run for credentials.
+package quorum
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/kubic-project/image-update-agent/agent/fleet"
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+)
+
+// override is the end of every reason for an unknown state.
+const override = "; apply.quorum: off skips this check"
+
+// Control checks the control plane of a node's cluster.
+type Control struct {
+	Root string // prefix of the paths of certificates and kubeconfigs
+	// Kubeconfigs lead to the other API servers; the first usable one counts.
+	Kubeconfigs []string
+	// Dial opens the connections; nil: over the network.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Observe checks all members concurrently. files are the pod manifests of the node.
+func (c Control) Observe(ctx context.Context, files []node.PodFile) fleet.Observation {
+	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
+	defer cancel()
+	if c.Dial == nil {
+		c.Dial = (&net.Dialer{}).DialContext
+	}
+	p := find(files)
+	etcds, servers, errs := c.read(p)
+	var o fleet.Observation
+	var both sync.WaitGroup
+	both.Go(func() {
+		var failed []error
+		o.Members, failed = members(ctx, etcds)
+		errs = append(errs, failed...)
+	})
+	both.Go(func() { o.Servers = c.ready(ctx, servers, len(p.servers) > 0) })
+	both.Wait()
+	o.Servers = append(o.Servers, balanced(o.Members, o.Servers)...)
+	if len(etcds) == 0 && len(errs) == 0 {
+		errs = []error{errNoEtcd}
+	}
+	if err := errors.Join(errs...); err != nil {
+		text := outside.Text(strings.ReplaceAll(err.Error(), "\n", "; "))
+		o.Err = words(text + override)
+	}
+	return o
+}
+
+// read returns the etcds and the API servers of this node.
+func (c Control) read(p programs) (etcds []etcd, servers []server, errs []error) {
+	errs = slices.Clone(p.errs)
+	for _, program := range p.etcds {
+		e, err := program.ownEtcd(c.Root)
+		if err != nil {
+			errs = append(errs, &misread{program.file, err})
+			continue
+		}
+		e.dial = c.Dial
+		etcds = append(etcds, e)
+	}
+	for _, program := range p.servers {
+		api, err := program.apiFlags()
+		if err != nil {
+			errs = append(errs, &misread{program.file, err})
+			continue
+		}
+		if local, err := program.localServer(c.Root, api); err == nil {
+			local.dial = c.Dial
+			servers = append(servers, local)
+		} else {
+			errs = append(errs, &misread{program.file, err})
+		}
+		used, err := program.usedEtcd(c.Root, api)
+		if err != nil {
+			errs = append(errs, &misread{program.file, err})
+			continue
+		}
+		for n := range etcds {
+			etcds[n].serve(used.identity)
+		}
+		used.dial = c.Dial
+		etcds = append(etcds, used)
+	}
+	return etcds, servers, errs
+}
+
+// members checks each member of the etcds. Unknown ones are errors.
+func members(ctx context.Context, etcds []etcd) ([]fleet.Part, []error) {
+	found, errs := make([]cluster, len(etcds)), make([]error, len(etcds))
+	var group sync.WaitGroup
+	for n, e := range etcds {
+		group.Go(func() { found[n], errs[n] = e.clusterOf(ctx) })
+	}
+	group.Wait()
+	clusters, failed := join(etcds, found, errs)
+	return slices.Concat(all(clusters, func(c cluster) []fleet.Part { return c.health(ctx) })...), failed
+}
+
+// all calls ask concurrently for each element. The length of the list is limited by its source.
+func all[T, R any](of []T, ask func(T) R) []R {
+	out := make([]R, len(of))
+	var group sync.WaitGroup
+	for n, one := range of {
+		group.Go(func() { out[n] = ask(one) })
+	}
+	group.Wait()
+	return out
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/node/platform"
+)
+
+// builtInPath is the default config_path of containerd 2.2 and later.
+const builtInPath = "/etc/containerd/certs.d:/etc/docker/certs.d"
+
+// NoPath means that the running containerd reports no config_path.
+const NoPath = "-"
+
+// CertsD has the settings of containerd's configuration for directories of hosts.toml files.
+type CertsD struct {
+	root      string // prefix of paths from a containerd of this root, which its configuration does not have
+	isWritten bool   // the agent's configuration names them and takes precedence: containerd's settings are not checked
+	read      bool   // a configuration exists
+	path      string // config_path for containerd 2.x; empty if there is none
+	path1     string // config_path for containerd 1.x
+	mirrors   bool   // the tables that hosts.toml has replaced are used
+	client    bool   // a setting makes containerd 2.1 and later pull with their client, as earlier versions do
+	err       error  // error of an unreadable part of the configuration
+}
+
+// readCertsD reads containerd's own keys.
+func readCertsD(p platform.Platform, isWritten bool) CertsD {
+	if isWritten {
+		return CertsD{isWritten: true}
+	}
+	c := readContainerd(p)
+	images := tableOf(c.merged()[imagesPlugin])
+	registry := tableOf(anyCase(images, "registry"))
+	out := CertsD{
+		root: filepath.Clean("/" + p.Root), read: c.read, err: c.err,
+		path: configPath(images, anyCase), mirrors: len(tableOf(anyCase(registry, "mirrors"))) > 0,
+	}
+	out.client = out.mirrors || pullsByClient(images, registry)
+	out.path1 = out.path // of a configuration that only 2.x accepts
+	if cri, runs := c.replaced(); runs {
+		out.path1 = configPath(cri, lowerOrUpper)
+	}
+	return out
+}
+
+// configPath returns config_path from the table of a plugin.
+func configPath(plugin map[string]any, valueOf settingOf) string {
+	path, _ := valueOf(tableOf(valueOf(plugin, "registry")), "config_path").(string)
+	return path
+}
+
+// pullsByClient checks the same settings as containerd's CheckLocalImagePullConfigs.
+func pullsByClient(images, registry map[string]any) bool {
+	for _, key := range []string{"use_local_image_pull", "discard_unpacked_layers", "image_pull_with_sync_fs"} {
+		if is, _ := anyCase(images, key).(bool); is {
+			return true
+		}
+	}
+	disabled, written := anyCase(images, "disable_snapshot_annotations").(bool)
+	downloads, limited := anyCase(images, "max_concurrent_downloads").(int64)
+	return written && !disabled || limited && downloads != 3 ||
+		len(tableOf(anyCase(registry, "configs"))) > 0 || len(tableOf(anyCase(registry, "auths"))) > 0
+}
+
+// Counts reports whether polls follow hosts.toml with every version of containerd: config_path names one directory, or
+// the agent's configuration names them.
+func (c CertsD) Counts() bool {
+	return c.isWritten || c.err == nil && c.path != "" && c.path == c.path1 && !isList(c.path)
+}
+
+// IsKnown reports whether the node has a configuration of containerd.
+func (c CertsD) IsKnown() bool { return c.read }
+
+// Err returns the error of an unreadable part of the configuration, unless the running containerd reports its
+// config_path (inUse).
+func (c CertsD) Err(inUse string) error {
+	if c.err == nil || inUse != "" {
+		return nil
+	}
+	return fmt.Errorf("cannot read the configuration of containerd: %w", outside.Error(c.err))
+}
+
+// Path returns the config_path that a version of containerd reads from its configuration; empty if there is none.
+func (c CertsD) Path(version string) string {
+	if isVersion1(version) {
+		return c.path1
+	}
+	return c.path
+}
+
+// PullsByClient reports whether a setting makes containerd 2.1 and later pull with their client, as earlier versions
+// do.
+func (c CertsD) PullsByClient() bool { return c.client }
+
+// Ignored returns why a version of containerd ignores hosts.toml, or the directories in its configuration; empty if it
+// follows them, or if unknown. inUse is the config_path reported by the running containerd, or NoPath; empty if it
+// reports none.
+func (c CertsD) Ignored(version, inUse string) string {
+	own := c.Path(version)
+	inUse = c.withoutRoot(inUse)
+	path := cmp.Or(inUse, own)
+	if path == "" && c.err == nil && c.read && !c.mirrors && isAtLeast(version, 2, 2) {
+		path = builtInPath
+	}
+	switch {
+	case c.Err(inUse) != nil:
+		return c.Err(inUse).Error()
+	case inUse == NoPath && own != "":
+		return fmt.Sprintf("containerd runs without a config_path, but its configuration has %q: restart containerd", own)
+	case inUse == NoPath:
+		return "containerd runs without a config_path"
+	case path == "" && c.read && version != "": // a version shows that containerd answered
+		return "the configuration of containerd has no config_path"
+	case isList(path) && !c.client && isAtLeast(version, 2, 1):
+		return fmt.Sprintf("config_path is %q, which containerd %s reads as the name of a single directory", path, version)
+	case inUse != "" && own != "" && inUse != own:
+		return fmt.Sprintf("containerd runs with config_path %q, but its configuration has %q: restart containerd", inUse,
+			own)
+	default:
+		return ""
+	}
+}
+
+// withoutRoot returns a list of directories without the root prefix.
+func (c CertsD) withoutRoot(list string) string {
+	dirs := strings.Split(list, ":")
+	for n, dir := range dirs {
+		if rest, is := strings.CutPrefix(dir, c.root+"/"); is && c.root != "/" {
+			dirs[n] = "/" + rest
+		}
+	}
+	return strings.Join(dirs, ":")
+}
+
+func isList(path string) bool { return strings.Contains(path, ":") }
+
+func isVersion1(version string) bool { return isAtLeast(version, 1, 0) && !isAtLeast(version, 2, 0) }
+
+// isAtLeast compares a version in containerd's format ("v2.4.2", "1.6.20~ds1").
+func isAtLeast(version string, major, minor int) bool {
+	var x, y int
+	if _, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &x, &y); err != nil {
+		return false
+	}
+	return x > major || x == major && y >= minor
+}
+
+// Unpacks returns how many layers of an image containerd unpacks at once in its own pulls (max_concurrent_unpacks, of
+// 2.2 and later); 0 if its configuration does not set it.
+func Unpacks(p platform.Platform) int {
+	transfer := tableOf(readContainerd(p).merged()[transferPlugin])
+	n, _ := anyCase(transfer, "max_concurrent_unpacks").(int64)
+	return max(int(n), 0)
+}
+
+func tableOf(value any) map[string]any {
+	table, _ := value.(map[string]any)
+	return table
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
+	"github.com/kubic-project/image-update-agent/internal/node/platform"
+)
+
+// The places of the configuration, below the root.
+const (
+	vendorFile = "/usr/share/image-update-agent/config.yaml"
+	adminFile  = "/etc/image-update-agent/config.yaml"
+	dropIns    = "/etc/image-update-agent/config.d"
+)
+
+const (
+	// IntervalVariable is the environment variable for interval.
+	IntervalVariable = "UPDATE_POLLING_INTERVAL"
+
+	maxFile    = 1 << 20 // bytes of a configuration file
+	maxDropIns = 256
+)
+
+// Sources are the sources of the configuration.
+type Sources struct {
+	// Root replaces "/" for the files read here, and for every path in the Settings; empty: the host's root.
+	Root string
+	// File, if set, is read instead of the admin's file and drop-ins. It is not below Root, and it must exist.
+	File string
+	// Defaults reads no file of the agent's own: the settings are those of the node.
+	Defaults bool
+	// Interval is the value of IntervalVariable in the environment; empty: the files count.
+	Interval string
+}
+
+// Config is a valid configuration.
+type Config struct {
+	Settings Settings
+	// Files are the files that were read, in ascending priority.
+	Files []string
+	// CertsD has containerd's settings for its registry directories.
+	CertsD CertsD
+	// Platform is the node's.
+	Platform platform.Platform
+	shown    *yaml.Node // every value as written, with its origin
+	// isNodes: podManifests is from the node's configuration, or the default.
+	isNodes bool
+}
+
+// Load reads, merges and validates. Its error has one line per problem.
+func Load(from Sources) (*Config, error) {
+	w, read := walk(from)
+	c, err := w.config(read)
+	if err == nil {
+		place := w.written("containerd.certsD").LineComment
+		isDefault := strings.HasPrefix(place, defaultPlace)
+		c.isNodes = w.written("podManifests").Line == 0
+		c.CertsD = readCertsD(c.Platform, !isDefault && place != c.Platform.At(c.Platform.ContainerdConfig))
+	}
+	return c, err
+}
+
+// Directories returns stateDir and runtimeDir as far as they can be read, even from an invalid configuration: to reach
+// the daemon. They are empty if nothing of from.File can be read: it may name others.
+func Directories(from Sources) (stateDir, runtimeDir string) {
+	w, _ := walk(from)
+	if w.lost {
+		return "", ""
+	}
+	return w.settings.StateDir, w.settings.RuntimeDir
+}
+
+// walk reads and merges the files, and returns the ones that it read. The defaults are those of the platform in the
+// files: if that is not the detected one, the files are read a second time.
+func walk(from Sources) (w *walker, read []string) {
+	p := findPlatform(from.Root, "")
+	w, read = walkOn(p, from)
+	if named := w.settings.Platform; named != "" && named != p.Name {
+		w, read = walkOn(findPlatform(from.Root, named), from)
+	}
+	return w, read
+}
+
+func walkOn(p platform.Platform, from Sources) (w *walker, read []string) {
+	w = newWalker(p)
+	node := nodeValues(w.platform)
+	for _, n := range node {
+		w.offer(n)
+	}
+	for _, path := range w.files(from) {
+		data, err := nodefile.Read(path, maxFile)
+		required := path == from.File || filepath.Dir(path) == from.Root+dropIns
+		if !required && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if w.place = path; err != nil {
+			w.report(0, "", "%w", err)
+		}
+		isRead := w.read(path, data)
+		w.lost = w.lost || !isRead && path == from.File
+		read = append(read, path)
+	}
+	if from.Interval != "" {
+		w.set("interval", "environment "+IntervalVariable, from.Interval)
+	}
+	for _, n := range node {
+		w.resolve(n)
+	}
+	return w, read
+}
+
+// files lists the configuration's files, in ascending priority.
+func (w *walker) files(from Sources) []string {
+	if from.Defaults {
+		return nil
+	}
+	files := []string{from.Root + vendorFile, cmp.Or(from.File, from.Root+adminFile)}
+	dir := from.Root + dropIns
+	if from.File != "" {
+		return files
+	}
+	entries, err := os.ReadDir(dir) // sorted by name
+	if err == nil && len(entries) > maxDropIns {
+		entries, err = nil, fmt.Errorf("more than %d files", maxDropIns)
+	}
+	if w.place = dir; err != nil && !errors.Is(err, fs.ErrNotExist) {
+		w.report(0, "", "%w", nodefile.Plain(err))
+	}
+	for _, entry := range entries {
+		w.place = filepath.Join(dir, entry.Name())
+		switch name := entry.Name(); {
+		case strings.HasPrefix(name, "."): // a temporary file of an editor or a package manager
+		case !strings.HasSuffix(name, ".yaml"):
+			w.report(0, "", "not read because of its name: want the suffix .yaml, or a leading dot to disable it")
+		default:
+			files = append(files, w.place)
+		}
+	}
+	return files
+}
+
+// config checks the dependencies between settings and returns the result.
+func (w *walker) config(files []string) (*Config, error) {
+	if len(w.problems) == 0 {
+		w.fitTogether()
+	}
+	if len(w.problems) > 0 {
+		return nil, w.problems
+	}
+	w.settings.Rendered = filepath.Join(w.settings.StateDir, "rendered")
+	return &Config{Settings: w.settings, Files: files, Platform: w.platform, shown: w.shown}, nil
+}
+
+func (w *walker) fitTogether() {
+	if g := w.settings.Grains; g.Velum && !g.Enabled {
+		w.unfit("grains.velum", "%s: has no effect, because grains.enabled is false (%s)",
+			w.written("grains.enabled").LineComment)
+	}
+	w.fitLock()
+	kubelets := w.written("podManifests")
+	for _, key := range []string{"templates", "stateDir", "runtimeDir"} {
+		// Kubelet runs every file at or below its directory as a pod.
+		dir, its := filepath.Clean(w.written(key).Value)+"/", filepath.Clean(kubelets.Value)+"/"
+		if strings.HasPrefix(dir, its) || strings.HasPrefix(its, dir) {
+			w.unfit(key, "%q: want a directory other than podManifests %q (%s)", kubelets.Value, kubelets.LineComment)
+		}
+	}
+	if bound := w.written("connectionsPerHost"); w.settings.Staging.Layers >= w.settings.ConnectionsPerHost {
+		w.unfit("staging.layers", "%s: want less than connectionsPerHost %s (%s)", bound.Value, bound.LineComment)
+	}
+}
+
+// fitCluster checks that a lock in the cluster has no settings of a lock server.
+func (w *walker) fitCluster() {
+	keys := fields(reflect.TypeFor[Lock]())
+	isDefault := func(name string) bool {
+		f, _ := find(keys, name)
+		return w.written("apply.lock."+name).Value == f.defaultOn(w.platform)
+	}
+	if isDefault("lease") {
+		if !isDefault("kubeconfig") {
+			w.unfit("apply.lock.kubeconfig", "%s: has no effect without apply.lock.lease")
+		}
+		return
+	}
+	set := w.written("apply.lock.lease")
+	for _, name := range []string{"url", "group", "id"} {
+		if !isDefault(name) {
+			w.unfit("apply.lock."+name, "%s: want none of a lock server, because apply.lock.lease is set (%s)",
+				set.LineComment)
+		}
+	}
+}
+
+// unfit reports a setting that conflicts with another. The first argument of the format is the written value.
+func (w *walker) unfit(key, format string, args ...any) {
+	in := w.written(key)
+	w.place = strings.TrimSuffix(in.LineComment, fmt.Sprintf(":%d", in.Line))
+	w.report(in.Line, key, format, append([]any{in.Value}, args...)...)
+}
+
+// fitLock checks the settings of the lock together.
+func (w *walker) fitLock() {
+	w.fitCluster()
+	l, url := w.settings.Apply.Lock, w.written("apply.lock.url")
+	tls := strings.HasPrefix(l.URL, "https:")
+	for _, k := range []struct{ key, value string }{{"ca", l.CA}, {"cert", l.Cert}, {"key", l.Key}} {
+		if k.value != "" && !tls {
+			w.unfit("apply.lock."+k.key, "%s: want an apply.lock.url with https (%q, %s)", url.Value, url.LineComment)
+		}
+	}
+	switch cert, key := w.written("apply.lock.cert"), w.written("apply.lock.key"); {
+	case l.Cert == "" && l.Key != "":
+		w.unfit("apply.lock.key", "%s: also set apply.lock.cert (%s)", cert.LineComment)
+	case l.Cert != "" && l.Key == "":
+		w.unfit("apply.lock.cert", "%s: also set apply.lock.key (%s)", key.LineComment)
+	}
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/containerd/platforms"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/internal/base/keylock"
+)
+
+// DefaultNamespace is where CRI keeps its images.
+const DefaultNamespace = "k8s.io"
+
+// callTimeout limits every short call: a containerd that accepts connections and does not answer must not stop the
+// agent's loop. Listing 1,000 records takes well under a second.
+const callTimeout = time.Minute
+
+// Defaults of Options.
+const (
+	downloads    = 3
+	stageTimeout = time.Hour
+)
+
+// How many layers of all images containerd unpacks at once: one per processor. On a single processor, a second layer is
+// ready while the first one waits for the network; more than four only fill containerd's memory.
+const (
+	minUnpacks = 2
+	maxUnpacks = 4
+)
+
+// Options configure a Store.
+type Options struct {
+	// Socket is the absolute path of containerd's socket.
+	Socket string
+	// Namespace is containerd's; empty means DefaultNamespace.
+	Namespace string
+	// Snapshotter returns CRI's snapshotter; with another one, containers would unpack their image again. A session
+	// calls it once. nil means containerd's default: the namespace's label containerd.io/defaults/snapshotter, else
+	// overlayfs.
+	Snapshotter func(ctx context.Context) (string, error)
+	// Source fetches releases through the hosts that kubelet's pulls use.
+	Source Source
+	// Layers is how many layers of all images are fetched at once; 0 means 3, CRI's
+	// default for one image (max_concurrent_downloads). More was not faster.
+	Layers int
+	// Bandwidth limits all pulls together, in bytes a second; 0 means no limit.
+	Bandwidth int64
+	// Timeout is how long staging one release may take; 0 means an hour.
+	Timeout time.Duration
+	// Platform is the node's; the zero value means this machine's.
+	Platform ocispec.Platform
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Store is the image store of one containerd namespace. It is safe for concurrent use.
+type Store struct {
+	socket      string
+	namespace   string
+	snapshotter func(context.Context) (string, error)
+	source      Source
+	platform    ocispec.Platform
+	log         *slog.Logger
+	timeout     time.Duration
+
+	reconnectTimeout time.Duration
+
+	// All pulls share these.
+	slots    chan struct{} // one per layer being fetched
+	throttle *throttle
+	// locks are for containerd's unpacker: of concurrent pulls with the same layer, the
+	// first one fetches and unpacks it. Without them a second pull polls the layer's lock
+	// every two seconds, and unpacks it again.
+	locks   *keylock.Locks
+	unpacks *semaphore.Weighted
+
+	mu         sync.Mutex
+	staging    map[string]bool // by repository@digest
+	partsCache map[digest.Digest]parts
+}
+
+var _ node.Images = (*Store)(nil)
+
+// New checks the options. It does not connect: containerd may start later.
+func New(o Options) (*Store, error) {
+	if !filepath.IsAbs(o.Socket) {
+		// gRPC parses a relative path as an authority.
+		return nil, fmt.Errorf("containerd %q: not an absolute path", o.Socket)
+	}
+	if o.Source == nil {
+		return nil, errors.New("containerd: no source")
+	}
+	if o.Namespace == "" {
+		o.Namespace = DefaultNamespace
+	}
+	if o.Platform.OS == "" {
+		o.Platform = platforms.DefaultSpec()
+	}
+	if o.Layers == 0 {
+		o.Layers = downloads
+	}
+	if o.Timeout == 0 {
+		o.Timeout = stageTimeout
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Store{
+		socket:      o.Socket,
+		namespace:   o.Namespace,
+		snapshotter: o.Snapshotter,
+		source:      o.Source,
+		platform:    platforms.Normalize(o.Platform),
+		log:         o.Logger,
+		timeout:     o.Timeout,
+		slots:       make(chan struct{}, o.Layers),
+		throttle:    newThrottle(o.Bandwidth),
+		locks:       keylock.New(1),
+		unpacks:     semaphore.NewWeighted(int64(min(max(runtime.NumCPU(), minUnpacks), maxUnpacks))),
+		staging:     map[string]bool{},
+		partsCache:  map[digest.Digest]parts{},
+
+		reconnectTimeout: reconnectTimeout,
+	}, nil
+}

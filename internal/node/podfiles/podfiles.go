@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podfiles reads and writes the directories of pod manifests on the node, and reads the tag files of the image
+// packages.
+//
+// Templates are shipped by packages (*.yaml, *.yml, *.json). Pod manifests are kubelet's files: every file of its
+// directory without a leading dot, with any suffix. Waiting files are rendered and not approved yet.
+//
+// An unsafe file (symlink, directory, FIFO, device, of another owner than root, writable by group or others, larger
+// than 1 MiB, with a control character in its name) is listed with its error and without data, and never replaced; for
+// a pod manifest also with the content that kubelet reads, or the fact that kubelet ignores it. A write replaces only
+// the content that was read, else it returns release.ErrConflict. A new file has mode 0600, as kubeadm's have, because
+// pod manifests have secrets in their environment; one in the place of another one gets its mode and owner.
+package podfiles
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
+)
+
+// maxFile limits one file, in bytes, as etcd limits an object.
+const maxFile = 1 << 20
+
+// maxTotal limits all files of a directory, in bytes: they stay in memory for a cycle.
+const maxTotal = 8 << 20
+
+// newMode is the mode of a new file.
+const newMode = 0o600
+
+// Dirs are the directories, as absolute paths.
+type Dirs struct {
+	Templates    string // may be missing: no templates
+	PodManifests string // kubelet's staticPodPath
+	Rendered     string // created by Keep
+}
+
+// Files are the pod manifests of a node. It implements node.PodFiles.
+type Files struct{ dirs Dirs }
+
+var _ node.PodFiles = (*Files)(nil)
+
+// New returns the files in dirs. Each call opens its directory again, because it may have been replaced or mounted.
+func New(dirs Dirs) *Files { return &Files{dirs: dirs} }
+
+// Sweep removes the temporary files that a crash left in kubelet's directory and in that of the waiting files. Call it
+// once at the start, while holding the lock against other agents.
+func (f *Files) Sweep(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for _, path := range []string{f.dirs.PodManifests, f.dirs.Rendered} {
+		dir, err := nodefile.OpenDir(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("podfiles: %w", err)
+		}
+		if err := errors.Join(dir.Sweep(), dir.Close()); err != nil {
+			return fmt.Errorf("podfiles: %w", err)
+		}
+	}
+	return nil
+}
+
+// Templates lists the templates, sorted by name.
+func (f *Files) Templates(ctx context.Context) ([]node.PodFile, error) {
+	dir := reader{path: f.dirs.Templates, accept: func(name string) bool {
+		return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
+	}}
+	files, err := dir.list(ctx)
+	return ifThere(files, err, "templates")
+}
+
+// PodManifests lists kubelet's directory, sorted by name. A missing directory is an error
+// (fs.ErrNotExist): it may be a late mount.
+func (f *Files) PodManifests(ctx context.Context) ([]node.PodFile, error) {
+	dir := reader{path: f.dirs.PodManifests, accept: all, asKubelet: true}
+	files, err := dir.list(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("podfiles: %w", err)
+	}
+	return files, nil
+}
+
+// Waiting lists the rendered files that wait for approval, sorted by name.
+func (f *Files) Waiting(ctx context.Context) ([]node.PodFile, error) {
+	dir := reader{path: f.dirs.Rendered, accept: all}
+	files, err := dir.list(ctx)
+	return ifThere(files, err, "waiting")
+}
+
+func all(string) bool { return true }
+
+// ifThere treats a missing directory as empty.
+func ifThere(files []node.PodFile, err error, what string) ([]node.PodFile, error) {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("podfiles: %s: %w", what, err)
+	}
+	return files, nil
+}
+
+// reader reads the files of one directory.
+type reader struct {
+	path      string
+	accept    func(name string) bool
+	asKubelet bool // also read the content that kubelet reads from files that the agent must not use
+}
+
+// list reads the accepted files.
+func (r reader) list(ctx context.Context) ([]node.PodFile, error) {
+	dir, err := nodefile.OpenDir(r.path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dir.Close() }()
+	names, err := dir.List()
+	if err != nil {
+		return nil, err
+	}
+	var files []node.PodFile
+	left := int64(maxTotal)
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if !r.accept(name) {
+			continue
+		}
+		file, there := readOne(dir, name, left)
+		if !there {
+			continue
+		}
+		if file.Err != nil && r.asKubelet {
+			file.Followed, file.PassedOver = kubeletReads(filepath.Join(r.path, name), min(maxFile, left))
+		}
+		files = append(files, file)
+		left -= int64(len(file.Content()))
+	}
+	return files, nil
+}
+
+// readOne reads one file of at most left bytes; false if it was removed since the directory was listed.
+func readOne(dir *nodefile.Dir, name string, left int64) (node.PodFile, bool) {
+	file, err := dir.Read(name, min(maxFile, left))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return node.PodFile{}, false
+	case errors.Is(err, nodefile.ErrName):
+		// From here on the name is only shown.
+		return node.PodFile{Name: strconv.QuoteToASCII(name), Err: err}, true
+	case errors.Is(err, nodefile.ErrTooLarge) && left < maxFile:
+		return node.PodFile{Name: name, Err: fmt.Errorf("%w (%d bytes for all files together)", err, maxTotal)}, true
+	case err != nil:
+		return node.PodFile{Name: name, Err: err}, true
+	}
+	return node.PodFile{Name: name, Data: file.Data}, true
+}
+
+// Write replaces a file of kubelet's directory if it is still as read (was.Data nil: it does not exist yet), else it
+// returns release.ErrConflict. In the place of a file that is set aside it gets its mode and owner.
+func (f *Files) Write(ctx context.Context, was node.PodFile, data []byte) error {
+	if err := writable(was, data); err != nil {
+		return fmt.Errorf("podfiles: %s: %w", was.Name, err)
+	}
+	err := f.change(ctx, was, func(dir *nodefile.Dir, expect *nodefile.File) error {
+		options := nodefile.Options{Mode: newMode, Expect: expect}
+		if !expect.Exists() {
+			switch aside, err := dir.Aside(was.Name); {
+			case err == nil:
+				options.Like = &aside
+			case !errors.Is(err, fs.ErrNotExist):
+				return err
+			}
+		}
+		_, err := dir.Write(was.Name, data, options)
+		return err
+	})
+	return wrap(goneIsConflict(was.Name, err))
+}
+
+// Remove deletes a file of kubelet's directory if it is still as read, else it returns release.ErrConflict. A missing
+// file is not an error.
+func (f *Files) Remove(ctx context.Context, was node.PodFile) error {
+	if was.Err != nil || was.Data == nil {
+		return fmt.Errorf("podfiles: %s: cannot remove a file that was not read", was.Name)
+	}
+	err := f.change(ctx, was, func(dir *nodefile.Dir, expect *nodefile.File) error {
+		return dir.Remove(was.Name, expect)
+	})
+	if errors.Is(err, errGone) {
+		return nil
+	}
+	return wrap(err)
+}
+
+// writable rejects data that could not be read again, and a file that was not read.
+func writable(was node.PodFile, data []byte) error {
+	switch {
+	case was.Err != nil:
+		return fmt.Errorf("not overwritten: %w", was.Err)
+	case len(data) == 0:
+		return errors.New("not written: no content")
+	case len(data) > maxFile:
+		return fmt.Errorf("not written: %w: %d bytes, at most %d", nodefile.ErrTooLarge, len(data), maxFile)
+	}
+	return nil
+}
+
+// errGone: the file that was read no longer exists.
+var errGone = errors.New("gone")
+
+// change calls act for a file of kubelet's directory if it still has the content that was read. act gets the current
+// file to compare with.
+func (f *Files) change(
+	ctx context.Context, was node.PodFile, act func(dir *nodefile.Dir, expect *nodefile.File) error,
+) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	dir, err := nodefile.OpenDir(f.dirs.PodManifests)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	if was.Data == nil {
+		return act(dir, &nodefile.File{})
+	}
+	now, err := dir.Read(was.Name, maxFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return errGone
+	case err != nil:
+		return err
+	case !bytes.Equal(now.Data, was.Data):
+		return fmt.Errorf("%s: %w", was.Name, release.ErrConflict)
+	}
+	return act(dir, &now)
+}
+
+// wrap adds the place, and release.ErrConflict to a conflict.
+func wrap(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, nodefile.ErrConflict):
+		return fmt.Errorf("podfiles: %w: %w", release.ErrConflict, err)
+	}
+	return fmt.Errorf("podfiles: %w", err)
+}
+
+// Keep stores a rendered file until it is approved; nil data drops it.
+func (f *Files) Keep(ctx context.Context, name string, data []byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if data == nil {
+		return wrap(f.drop(name))
+	}
+	if err := writable(node.PodFile{}, data); err != nil {
+		return fmt.Errorf("podfiles: waiting %s: %w", name, err)
+	}
+	// Not accessible to other users, like the files.
+	if err := os.MkdirAll(f.dirs.Rendered, 0o700); err != nil {
+		return wrap(err)
+	}
+	dir, err := nodefile.OpenDir(f.dirs.Rendered)
+	if err != nil {
+		return wrap(err)
+	}
+	defer func() { _ = dir.Close() }()
+	_, err = dir.Write(name, data, nodefile.Options{Mode: newMode})
+	return wrap(err)
+}
+
+func (f *Files) drop(name string) error {
+	dir, err := nodefile.OpenDir(f.dirs.Rendered)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	return dir.Remove(name, nil)
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+)
+
+// Kubelet's labels and annotations of sandboxes and containers
+// (kubelet/pkg/types/labels.go and pkg/kubelet/types/pod_update.go).
+const (
+	labelContainer   = "io.kubernetes.container.name"
+	labelPodName     = "io.kubernetes.pod.name"
+	labelNamespace   = "io.kubernetes.pod.namespace"
+	labelPodUID      = "io.kubernetes.pod.uid"
+	annotationSource = "kubernetes.io/config.source"
+	fromFile         = "file"
+)
+
+// Containers lists the containers of static pods, including init containers: the newest attempt of each, running or
+// not, by pod and name. A changed static pod has a new uid; the ended containers of the old one are also listed until
+// kubelet removes them. used are the image ids of all containers of the node.
+func (r *Runtime) Containers(ctx context.Context) (found []node.Container, used []digest.Digest, err error) {
+	r.mu.Lock()
+	started := r.started
+	r.mu.Unlock()
+	err = r.with(ctx, callTimeout, func(ctx context.Context, c session) (err error) {
+		found, used, started, err = c.containers(ctx, started)
+		return err
+	})
+	if err == nil {
+		r.mu.Lock()
+		r.started = started
+		r.mu.Unlock()
+	}
+	return found, used, err
+}
+
+// containers lists the containers. The list has no start: started has those of running containers, so that only the
+// others are asked for their status.
+func (c session) containers(
+	ctx context.Context, started map[string]int64,
+) (found []node.Container, used []digest.Digest, running map[string]int64, err error) {
+	running = map[string]int64{}
+	sandboxes, err := c.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("list sandboxes: %w", readable(err))
+	}
+	all, err := c.ListContainers(ctx, &cri.ListContainersRequest{})
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("list containers: %w", readable(err))
+	}
+	images, err := c.ListImages(ctx, &cri.ListImagesRequest{})
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("list images: %w", readable(err))
+	}
+	known := repoDigests(images.GetImages())
+	for _, container := range newest(static(sandboxes.GetItems(), all.GetContainers())) {
+		id, isRunning := container.GetId(), container.GetState() == cri.ContainerState_CONTAINER_RUNNING
+		if at := started[id]; isRunning && at > 0 {
+			running[id] = at
+			found = append(found, describe(container, &cri.ContainerStatus{State: container.GetState(), StartedAt: at}, known))
+			continue
+		}
+		answer, err := c.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
+		if isNotFound(err) {
+			continue // removed since the list
+		}
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("container %s: %w", id, readable(err))
+		}
+		status := answer.GetStatus()
+		if status.GetState() == cri.ContainerState_CONTAINER_RUNNING {
+			running[id] = status.GetStartedAt()
+		}
+		found = append(found, describe(container, status, known))
+	}
+	for _, container := range all.GetContainers() {
+		if id := imageID(container); id != "" {
+			used = append(used, id)
+		}
+	}
+	return found, used, running, nil
+}
+
+// static returns the containers of static pods.
+func static(sandboxes []*cri.PodSandbox, containers []*cri.Container) []*cri.Container {
+	files := map[string]bool{}
+	for _, sandbox := range sandboxes {
+		files[sandbox.GetId()] = sandbox.GetAnnotations()[annotationSource] == fromFile
+	}
+	return slices.DeleteFunc(slices.Clone(containers), func(c *cri.Container) bool {
+		return !files[c.GetPodSandboxId()]
+	})
+}
+
+type identity struct{ namespace, pod, name, uid string }
+
+func identify(c *cri.Container) identity {
+	labels := c.GetLabels()
+	return identity{labels[labelNamespace], labels[labelPodName], labels[labelContainer], labels[labelPodUID]}
+}
+
+// newest returns the newest attempt of each container, sorted. Clocks jump, so the attempt takes precedence over the
+// creation time.
+func newest(containers []*cri.Container) []*cri.Container {
+	latest := map[identity]*cri.Container{}
+	for _, c := range containers {
+		id := identify(c)
+		if old, ok := latest[id]; !ok || byAge(old, c) < 0 {
+			latest[id] = c
+		}
+	}
+	kept := make([]*cri.Container, 0, len(latest))
+	for _, c := range latest {
+		kept = append(kept, c)
+	}
+	slices.SortFunc(kept, func(a, b *cri.Container) int {
+		x, y := identify(a), identify(b)
+		return cmp.Or(strings.Compare(x.namespace, y.namespace), strings.Compare(x.pod, y.pod),
+			strings.Compare(x.name, y.name), byAge(a, b), strings.Compare(x.uid, y.uid))
+	})
+	return kept
+}
+
+func byAge(a, b *cri.Container) int {
+	return cmp.Or(
+		cmp.Compare(a.GetMetadata().GetAttempt(), b.GetMetadata().GetAttempt()),
+		cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()),
+		strings.Compare(a.GetId(), b.GetId()))
+}
+
+// repoDigests maps image ids to their digests in repositories.
+func repoDigests(images []*cri.Image) map[digest.Digest][]digest.Digest {
+	known := map[digest.Digest][]digest.Digest{}
+	for _, image := range images {
+		id := digest.Digest(image.GetId())
+		for _, name := range image.GetRepoDigests() {
+			_, text, _ := strings.Cut(name, "@")
+			if d, err := digest.Parse(text); err == nil && !slices.Contains(known[id], d) {
+				known[id] = append(known[id], d)
+			}
+		}
+	}
+	return known
+}
+
+func describe(c *cri.Container, status *cri.ContainerStatus, known map[digest.Digest][]digest.Digest) node.Container {
+	labels := c.GetLabels()
+	found := node.Container{
+		ID:        c.GetId(),
+		Sandbox:   c.GetPodSandboxId(),
+		Pod:       labels[labelPodName],
+		Namespace: labels[labelNamespace],
+		Name:      labels[labelContainer],
+		Running:   status.GetState() == cri.ContainerState_CONTAINER_RUNNING,
+		ExitCode:  status.GetExitCode(),
+		Restarts:  c.GetMetadata().GetAttempt(),
+		Image:     imageID(c),
+	}
+	if at := status.GetStartedAt(); at > 0 {
+		found.StartedAt = time.Unix(0, at)
+	}
+	if at := status.GetFinishedAt(); at > 0 {
+		found.FinishedAt = time.Unix(0, at)
+	}
+	if status.GetState() == cri.ContainerState_CONTAINER_EXITED {
+		found.Reason, found.Message = outside.Text(status.GetReason()), outside.Text(status.GetMessage())
+	}
+	found.Digests = known[found.Image]
+	return found
+}
+
+// imageID returns the config digest of a container's image: from its own field since CRI of Kubernetes 1.30, before
+// that from the reference; "" if neither is a digest.
+func imageID(c *cri.Container) digest.Digest {
+	for _, text := range []string{c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage()} {
+		if d, err := digest.Parse(text); err == nil {
+			return d
+		}
+	}
+	return ""
+}

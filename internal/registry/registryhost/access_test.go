@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registryhost
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
+)
+
+const secretHosts = "[host.\"https://m1\"]\n[host.\"https://m1\".header]\nAuthorization = \"Basic hunter2\"\n"
+
+// A user who cannot read a hosts.toml cannot read the file that enable makes from it, nor the copy that it keeps.
+func TestCopyHasThePermissionsOfItsSource(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		from string // below certs.d
+		mode fs.FileMode
+		gid  int
+	}{
+		"_default, of root alone":      {"_default", 0o600, 0},
+		"_default, of a group":         {"_default", 0o640, 42},
+		"the registry's, of root":      {suse, 0o600, 0},
+		"the registry's, of a group":   {suse, 0o440, 42},
+		"the registry's, of everybody": {suse, 0o644, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := certsD(t, map[string]string{c.from + "/hosts.toml": secretHosts})
+			source := filepath.Join(dir, c.from, hostsTOML)
+			require.NoError(t, os.Chown(source, 0, c.gid))
+			require.NoError(t, os.Chmod(source, c.mode))
+			setACL(t, source)
+			before, access := tree(t, dir), accessOf(t, source)
+			r := Registries{Dirs: []string{dir}}
+			change := enable(t, r, suse, localregistry.Fallback)
+			enable(t, r, suse, localregistry.Gate)
+			assert.Equal(t, access, accessOf(t, change.File))
+			if c.from == suse {
+				assert.Equal(t, access, accessOf(t, filepath.Join(dir, suse, fromAside)))
+			}
+			disable(t, r, suse)
+			assert.Equal(t, before, tree(t, dir))
+			assert.Equal(t, access, accessOf(t, source))
+		})
+	}
+}
+
+// A directory that hides its file is copied with its permissions.
+func TestDirectoryOfACopyHasThePermissionsOfItsSource(t *testing.T) {
+	t.Parallel()
+	dir := certsD(t, map[string]string{"_default/hosts.toml": secretHosts})
+	require.NoError(t, os.Chmod(filepath.Join(dir, "_default"), 0o700))
+	require.NoError(t, os.Chown(filepath.Join(dir, "_default"), 0, 42))
+	enable(t, Registries{Dirs: []string{dir}}, suse, localregistry.Fallback)
+	info, err := os.Stat(filepath.Join(dir, suse))
+	require.NoError(t, err)
+	assert.Equal(t, fs.FileMode(0o700), info.Mode().Perm())
+	assert.Equal(t, uint32(42), info.Sys().(*syscall.Stat_t).Gid)
+}
+
+// A copy that an earlier version made world-readable, or a source that was restricted since: enable corrects the copy,
+// and show reports it before.
+func TestPermissionsOfACopyAreCorrected(t *testing.T) {
+	t.Parallel()
+	for _, from := range []string{"_default", suse} {
+		dir := certsD(t, map[string]string{from + "/hosts.toml": secretHosts})
+		r := Registries{Dirs: []string{dir}}
+		change := enable(t, r, suse, localregistry.Fallback)
+		source := filepath.Join(dir, from, hostsTOML)
+		if from == suse {
+			source = filepath.Join(dir, suse, fromAside)
+		}
+		require.NoError(t, os.Chmod(source, 0o600))
+		require.NoError(t, os.Chmod(change.File, 0o644))
+		of, err := r.Of(t.Context(), suse)
+		require.NoError(t, err)
+		assert.True(t, of.Outdated, from)
+		again, err := r.Enable(t.Context(), suse, localregistry.Fallback)
+		require.NoError(t, err)
+		require.False(t, again.IsNone(), from)
+		assert.Contains(t, printed(t, again), "gets mode 0600 and owner 0:0")
+		require.NoError(t, again.Write())
+		assert.Equal(t, accessOf(t, source), accessOf(t, change.File), from)
+		disable(t, r, suse)
+		assert.Equal(t, fs.FileMode(0o600), accessOf(t, filepath.Join(dir, from, hostsTOML)).mode, from)
+	}
+}
+
+type access struct {
+	mode     fs.FileMode
+	uid, gid uint32
+	acl      string
+}
+
+func accessOf(t *testing.T, path string) access {
+	t.Helper()
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	stat := info.Sys().(*syscall.Stat_t)
+	value := make([]byte, 4096)
+	n, err := unix.Getxattr(path, "system.posix_acl_access", value)
+	if err != nil {
+		n = 0
+	}
+	return access{info.Mode().Perm(), stat.Uid, stat.Gid, string(value[:n])}
+}
+
+// setACL lets user 42 read a file, in the format of posix_acl_xattr.h; the mask is the mode's group part.
+func setACL(t *testing.T, path string) {
+	t.Helper()
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	part := func(shift int) byte { return byte(info.Mode().Perm() >> shift & 7) }
+	entry := func(tag, perm byte, id ...byte) []byte {
+		if id == nil {
+			id = []byte{255, 255, 255, 255}
+		}
+		return append([]byte{tag, 0, perm, 0}, id...)
+	}
+	list := []byte{2, 0, 0, 0}
+	for _, e := range [][]byte{
+		entry(1, part(6)), entry(2, 4, 42, 0, 0, 0), entry(4, part(3)), entry(16, part(3)), entry(32, part(0)),
+	} {
+		list = append(list, e...)
+	}
+	require.NoError(t, unix.Setxattr(path, "system.posix_acl_access", list, 0))
+}
+
+// The next run removes the remains of a killed one, for any registry, but not files of others.
+func TestTheNextRunCleansUp(t *testing.T) {
+	t.Parallel()
+	left := "." + hostsTOML + ".image-update-agent-0123456789abcdef"
+	dir := certsD(t, map[string]string{
+		"ghcr.io/hosts.toml": "# mine\n", "ghcr.io/" + left: secretHosts, hiddenName(suse) + "/" + left: secretHosts,
+	})
+	r := Registries{Dirs: []string{dir}}
+	enable(t, r, "quay.io", localregistry.Fallback)
+	disable(t, r, "quay.io")
+	got := tree(t, dir)
+	assert.Len(t, got, 2, "%v", got)
+	assert.Contains(t, got, "ghcr.io/hosts.toml")
+
+	// killed after writing the file into its directory, before the rename
+	c := enable(t, r, suse, localregistry.Fallback)
+	require.NoError(t, os.Rename(filepath.Dir(c.File), filepath.Join(dir, hiddenName(suse))))
+	disable(t, r, suse)
+	enable(t, r, "quay.io", localregistry.Fallback)
+	assert.NotContains(t, tree(t, dir), hiddenName(suse))
+
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, hiddenName(suse)), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, hiddenName(suse), "README"), nil, 0o600))
+	before := tree(t, dir)
+	c, err := r.Enable(t.Context(), suse, localregistry.Fallback)
+	require.NoError(t, err)
+	err = c.Write()
+	require.ErrorIs(t, err, release.ErrHeld)
+	require.ErrorContains(t, err, "rename the file")
+	assert.Equal(t, before, tree(t, dir))
+}
+
+// The scratch directory of a killed process, which may contain a copy of a password, is removed by the next run; that
+// of a running one stays.
+func TestScratchOfAKilledRunIsRemoved(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	killed := filepath.Join(os.TempDir(), scratchStart+"1") //nolint:usetesting // where the program looks
+	require.NoError(t, os.Mkdir(killed, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(killed, hostsTOML), []byte(secretHosts), 0o600))
+	foreign := filepath.Join(os.TempDir(), scratchStart+"2") //nolint:usetesting // as above
+	require.NoError(t, os.Mkdir(foreign, 0o700))
+	require.NoError(t, os.Chown(foreign, 4711, -1))
+	open := filepath.Join(os.TempDir(), scratchStart+"3") //nolint:usetesting // as above
+	require.NoError(t, os.Mkdir(open, 0o755))
+	runs, done, err := scratchDir()
+	require.NoError(t, err)
+	assert.NoDirExists(t, killed)
+	assert.DirExists(t, foreign, "another user's")
+	assert.DirExists(t, open, "the agent makes none that others can open")
+	_, other, err := scratchDir()
+	require.NoError(t, err)
+	assert.DirExists(t, runs)
+	require.NoError(t, other())
+	require.NoError(t, done())
+	assert.NoDirExists(t, runs)
+}
+
+// A directory created by another process between reading and writing must not be removed.
+func TestNewDirectoryIsAConflict(t *testing.T) {
+	t.Parallel()
+	dir := certsD(t, nil)
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	c, err := Registries{Dirs: []string{dir}}.Enable(t.Context(), suse, localregistry.Fallback)
+	require.NoError(t, err)
+	require.NoError(t, os.Mkdir(filepath.Join(dir, suse), 0o755))
+	require.ErrorIs(t, c.Write(), nodefile.ErrConflict)
+	assert.Equal(t, map[string]string{suse: "drwxr-xr-x"}, tree(t, dir))
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registryhost
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
+	"github.com/kubic-project/image-update-agent/internal/face/terminal"
+)
+
+// View is the output of `local-registry show --output json`.
+type View struct {
+	Address string `json:"address"`
+	Table   string `json:"table"` // the path of the table
+	// TableError is why the local registry answers nothing; empty if it answers from the entries.
+	TableError string `json:"tableError,omitempty"`
+	// Registries have the local registry, have lost it, or are in the table.
+	Registries []RegistryView `json:"registries"`
+	// Lost are the registries for which it was enabled and is no longer at its position.
+	Lost []localregistry.LostRegistry `json:"lost"`
+	// WantedError is why the enabled registries are unknown; empty if they are known.
+	WantedError string `json:"wantedError,omitempty"`
+}
+
+// RegistryView is one registry.
+type RegistryView struct {
+	Registration
+	Entries []localregistry.Entry `json:"entries"`
+}
+
+// Show returns the registries that have the local registry or have lost it, and its answers for them; with names, only
+// these.
+func (m Memory) Show(ctx context.Context, table string, names ...string) (View, error) {
+	v := View{
+		Address: localregistry.Address, Table: table, Registries: []RegistryView{}, Lost: []localregistry.LostRegistry{},
+	}
+	t, err := ReadTable(table)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		v.TableError = "the daemon has not written it yet"
+	case err != nil:
+		v.TableError = err.Error()
+	}
+	lost, unknown := localregistry.Lost(m, func(registry string) localregistry.Position { return m.usable(ctx, registry) })
+	v.WantedError = unknown
+	for _, one := range lost {
+		if len(names) == 0 || slices.Contains(names, one.Registry) {
+			v.Lost = append(v.Lost, one)
+		}
+	}
+	found, err := m.registrations(ctx, t, v.Lost, names)
+	if err != nil {
+		return View{}, err
+	}
+	for _, one := range found {
+		isOther := func(e localregistry.Entry) bool { return e.Registry != one.Registry }
+		entries := slices.DeleteFunc(slices.Clone(t.Entries), isOther)
+		v.Registries = append(v.Registries, RegistryView{one, append([]localregistry.Entry{}, entries...)})
+	}
+	return v, nil
+}
+
+// usable returns the local registry's position among the hosts of a registry; Off if containerd cannot use its
+// hosts.toml.
+func (m Memory) usable(ctx context.Context, registry string) localregistry.Position {
+	found, err := m.Registries.Of(ctx, registry)
+	if err != nil || found.Error != "" {
+		return localregistry.Off
+	}
+	return found.Position
+}
+
+func (m Memory) registrations(
+	ctx context.Context, t localregistry.Table, lost []localregistry.LostRegistry, names []string,
+) ([]Registration, error) {
+	var found []Registration
+	for _, name := range names {
+		one, err := m.Registries.Of(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, one)
+	}
+	if len(names) > 0 {
+		return found, nil
+	}
+	found, err := m.Registries.Enabled(ctx)
+	if err != nil {
+		return nil, err
+	}
+	add := func(registry string) {
+		if !slices.ContainsFunc(found, func(one Registration) bool { return one.Registry == registry }) {
+			found = append(found, Registration{Registry: registry})
+		}
+	}
+	for _, e := range t.Entries {
+		add(e.Registry)
+	}
+	for _, l := range lost {
+		add(l.Registry)
+	}
+	slices.SortFunc(found, func(a, b Registration) int { return strings.Compare(a.Registry, b.Registry) })
+	return found, nil
+}
+
+// IsOff reports whether no registry of the view has the local registry.
+func (v View) IsOff() bool {
+	return !slices.ContainsFunc(v.Registries, func(r RegistryView) bool { return r.Position != localregistry.Off })
+}
+
+// Write writes the view for people.
+func (v View) Write(p *terminal.Page) error {
+	if len(v.Registries) == 0 {
+		p.Line("the local registry is not enabled for any registry")
+	}
+	if v.WantedError != "" {
+		p.Item("cannot tell which registries it was enabled for: ", v.WantedError)
+	}
+	for _, r := range v.Registries {
+		p.Line(r.Registry + ": " + r.sentence())
+		if r.File != "" {
+			p.Item("  file  ", r.File)
+		}
+		for _, l := range v.Lost {
+			if l.Registry == r.Registry {
+				p.Item("  lost  ", "enabled as "+string(l.Wanted)+": "+l.Reason)
+				p.Item("        ", Remedy(localregistry.Wanted{Registry: l.Registry, Position: l.Wanted}))
+			}
+		}
+		var rows [][]string
+		for _, e := range r.Entries {
+			rows = append(rows, []string{"  " + e.Repository + ":" + e.Tag, e.Digest})
+		}
+		p.Rows(rows)
+	}
+	if v.TableError != "" {
+		p.Item("no tag is served: ", v.TableError)
+	}
+	return p.Flush()
+}
+
+// sentence describes the position for people.
+func (r Registration) sentence() string {
+	text := map[localregistry.Position]string{
+		localregistry.Off: "off", localregistry.Fallback: "fallback, asked after all other hosts",
+		localregistry.Gate: "gate, asked before all other hosts",
+	}[r.Position]
+	switch {
+	case r.Error != "":
+		return text + "; " + terminal.OneLine(r.Error)
+	case r.Outdated:
+		return text + "; the file that it was made from has changed: enable it again"
+	case r.Author == Edited:
+		return text + "; the file was edited since"
+	case r.Author == Person:
+		return text + "; image-update-agent did not write the file"
+	}
+	return text
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package signature
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/registry/ocimanifest"
+)
+
+// The names of simple signing in cosign's specification.
+const (
+	simpleMediaType  = "application/vnd.dev.cosign.simplesigning.v1+json"
+	simpleAnnotation = "dev.cosignproject.cosign/signature"
+	simpleType       = "cosign container image signature"
+	// simpleArtifact is the type of a signature image that is a referrer and has no tag.
+	simpleArtifact = "application/vnd.dev.cosign.artifact.sig.v1+json"
+)
+
+// payload is the content of simple signing
+// (https://github.com/containers/image/blob/main/docs/containers-signature.5.md). An unknown key of critical makes it
+// invalid.
+type payload struct {
+	Critical struct {
+		Identity struct {
+			DockerReference string `json:"docker-reference"`
+		} `json:"identity"`
+		Image struct {
+			DockerManifestDigest string `json:"docker-manifest-digest"`
+		} `json:"image"`
+		Type string `json:"type"`
+	} `json:"critical"`
+	Optional map[string]any `json:"optional"`
+}
+
+// lineEnds removes the line ends of base64(1), which `cosign attach signature` keeps in the annotation.
+var lineEnds = strings.NewReplacer("\r", "", "\n", "")
+
+// simpleSigning tries the layers of the tag sha256-HEX.sig.
+func (s *search) simpleSigning(ctx context.Context, d digest.Digest) bool {
+	tag := tagOf(d) + ".sig"
+	mediaType, body, err := s.from.Manifest(ctx, s.owner.repository, tag)
+	if s.absent(tag, err) {
+		return false
+	}
+	doc, err := ocimanifest.Parse(mediaType, body)
+	if err != nil {
+		s.refuse(tag, err)
+		return false
+	}
+	return s.layers(ctx, tag, doc.Layers, d)
+}
+
+// layers tries the layers of a signature image from any place.
+func (s *search) layers(ctx context.Context, what string, all []ocispec.Descriptor, d digest.Digest) bool {
+	if len(all) > maxSignatures {
+		s.refuse(what, fmt.Errorf("%d layers, at most %d", len(all), maxSignatures))
+		return false
+	}
+	for i, layer := range all {
+		if layer.MediaType != simpleMediaType || ctx.Err() != nil {
+			continue
+		}
+		if by, ok := s.layer(ctx, fmt.Sprintf("%s: layer %d", what, i), layer, d); ok && s.accept(by, SimpleSigning) {
+			return true
+		}
+	}
+	return false
+}
+
+// layer fetches and verifies one payload.
+func (s *search) layer(ctx context.Context, what string, layer ocispec.Descriptor, d digest.Digest) (key, bool) {
+	sig, ok := layer.Annotations[simpleAnnotation]
+	switch {
+	case !ok:
+		s.refuse(what, fmt.Errorf("no annotation %s", simpleAnnotation))
+		return key{}, false
+	case layer.Size > maxPayload:
+		s.refuse(what, fmt.Errorf("payload too large: %d bytes, at most %d", layer.Size, maxPayload))
+		return key{}, false
+	}
+	data, err := s.from.Blob(ctx, s.owner.repository, layer)
+	if err != nil {
+		s.torn(what, err)
+		return key{}, false
+	}
+	by, err := s.ring.simple(data, sig, s.owner, d)
+	if err != nil {
+		s.refuse(what, err)
+	}
+	return by, err == nil
+}
+
+// simple verifies a payload: first its signature, then its content.
+func (r ring) simple(data []byte, encoded string, of owner, d digest.Digest) (key, error) {
+	sig, err := decode(lineEnds.Replace(encoded), maxEncoded)
+	if err != nil {
+		return key{}, fmt.Errorf("annotation: %w", err)
+	}
+	by, err := r.verify(data, sig)
+	if err != nil {
+		return key{}, err
+	}
+	var p payload
+	if err := unmarshal(data, &p, false); err != nil {
+		return key{}, fmt.Errorf("payload: %w", err)
+	}
+	critical := p.Critical
+	switch signed := critical.Image.DockerManifestDigest; {
+	case critical.Type != simpleType:
+		return key{}, fmt.Errorf("payload: type %q, not %q", outside.Text(critical.Type), simpleType)
+	case signed != d.String():
+		return key{}, fmt.Errorf("payload: is for %q", outside.Text(signed))
+	}
+	return by, of.checkIdentity(critical.Identity.DockerReference, d)
+}
+
+// tagOf returns the tag for a digest.
+func tagOf(d digest.Digest) string { return d.Algorithm().String() + "-" + d.Encoded() }
