@@ -6,6 +6,10 @@
 // A Notifier reports that the daemon is ready, reloads or stops, a status line, and a heartbeat for the watchdog. The
 // loop sends the heartbeats: a loop that hangs sends none, and no ticker wakes a daemon that is idle. Without a manager
 // (NOTIFY_SOCKET is unset) a Notifier does nothing; a message that cannot be sent is logged.
+//
+// Why the service is root without capabilities: containerd's socket, kubelet's directory and Salt's grains are root's,
+// and another user would need groups that amount to root. Two processes would gain little and need a protocol. Why
+// systemd holds the status socket: it outlives restarts, ends with the service, and does not start the daemon.
 package systemd
 
 import (

@@ -13,4 +13,8 @@
 //     has a critical field that this agent does not know.
 //   - The releases of a set have the same time in a rollout, and are withdrawn together.
 //   - An expired or unreachable catalog takes no release away from a node.
+//
+// Why containers of listed images are rendered as repository:tag@digest: kubelet under Always takes what the floating
+// tag names, and a promotion must bind kubelet too. The template, or the record, tells a digest that the agent wrote
+// from one that a person wrote.
 package catalog

@@ -2,6 +2,9 @@
 
 // Command mkman prints a man page: mkman PROGRAM FILE.md, from the root of the sources. The program's help describes
 // the verbs, packaging/config.yaml the settings.
+//
+// Commands and flags stand in --help, settings in the shipped configuration: a page that repeats them is soon wrong.
+// Cobra's generator writes one page for each command and knows no settings.
 package main
 
 import (

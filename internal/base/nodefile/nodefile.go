@@ -32,6 +32,8 @@
 //   - At most the caller's limit of bytes is read; a larger file returns ErrTooLarge.
 //   - Kind and owner are checked on the opened file, even if its name leads elsewhere by then.
 //   - Symlinks are followed, because admins use them.
+//
+// Why not google/renameio: it keeps no owner, does not sync the directory, and compares nothing.
 package nodefile
 
 import (

@@ -16,4 +16,7 @@
 // Promises: input is limited (MaxBytes, MaxDepth, MaxDocs, and MaxNodes with every alias expanded), duplicate keys and
 // merge keys that parsers read differently are errors, and a range is only returned after its bytes were checked to
 // decode to the node's value. The package does not read or write files.
+//
+// Why edits and not an encoder: the files belong to packages, admins and Salt. Writing them back with a parser would
+// touch every line, and lose comments, order, quoting and line ends.
 package yamledit

@@ -5,10 +5,13 @@
 //
 // A client connects for one or a few questions, receives no signals, and a file
 // descriptor only from Take; answers are bounded. A service (Join) receives its calls
-// one after the other, bounded, and no descriptors (docs/dev/decisions/0069).
+// one after the other, bounded, and no descriptors.
 //
 // A bus or a service that the node does not have is ErrNone or ErrAbsent; one
 // that does not answer in time is ErrSilent.
+//
+// Why a connection of our own, framed here and coded by godbus: any user may send 32 MiB to a service. godbus reads
+// messages whole and starts a goroutine for each call: one Ping of 31 MiB takes 305 MB there, and 6 here.
 package bus
 
 import (

@@ -2,6 +2,9 @@
 
 // Package cli is what the verbs of both programs have in common: errors with an exit code of their own, --output, no
 // argument that nothing looks at.
+//
+// Signals end every command: reading a terminal or a FIFO ignores contexts, so the read of a caller's input is
+// abandoned, and everything else has a second. Commands that act on the node end between two steps.
 package cli
 
 import (

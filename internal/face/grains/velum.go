@@ -15,8 +15,7 @@ import (
 // Velum knows one kind of update: while keyReboot is true it offers to drain the node and reboot it. That key has other
 // writers: transactional-update sets it after an update of the system, Salt removes it after the reboot, a script of
 // the admin node sets it to false at each boot. So its owner is recorded next to it, in the same file and the same
-// write: a rollback of the system, Salt or a restored backup then affects both in the same way
-// (docs/dev/decisions/0070).
+// write: a rollback of the system, Salt or a restored backup then affects both in the same way.
 const (
 	keyReboot = "tx_update_reboot_needed"
 	// keyAsked lists the updates for which the agent has set keyReboot. While it exists, keyReboot belongs to the

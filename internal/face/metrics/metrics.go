@@ -17,6 +17,9 @@
 //     order, of counts the first ones; the series "other" sums up the rest.
 //   - There are no metrics of the Go runtime or of the process: systemd and its cgroup have better
 //     ones, and these cost more than all the rest.
+//
+// Why a loopback port besides the socket: Prometheus scrapes no unix socket, and the port has no authentication, so
+// names and other addresses are refused.
 package metrics
 
 import (

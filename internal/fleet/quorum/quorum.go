@@ -15,6 +15,10 @@
 // An unknown or unclear state, or a missing answer, never counts as healthy. Text from servers is not passed on:
 // results are described in fixed texts. The calls run concurrently and end together: size, number and time of answers
 // are limited, no connection stays open, no redirect is followed, no program is run for credentials.
+//
+// Why the lock is not enough: it does not see a member that is already down, and the update of a second one ends the
+// quorum. Why etcd's own client: etcd's JSON gateway does not listen at the client URLs if listen-client-http-urls is
+// set.
 package quorum
 
 import (

@@ -27,4 +27,8 @@
 //   - Concurrent pulls share slots, bandwidth and layers: each blob is fetched once and
 //     each layer unpacked once.
 //   - Every call opens its own connection, so that an idle agent holds none.
+//
+// Why a failed pull keeps its lease: on a thin line a layer takes an hour, and an ended connection, a stopped agent or
+// an update of containerd must not cost what has arrived. Each layer must bring staging.leastSpeed over a minute of
+// waiting, so that one byte in 30 seconds does not hold a slot.
 package images

@@ -6,6 +6,9 @@
 // It only reads: rebootmgr (3.x over varlink, 2.x over D-Bus), systemd's scheduled shutdown, the files that request a
 // reboot (kured's sentinel and SUSE's), and tukit, whose snapshot waits for a reboot. A source that the node does not
 // have is no hold; a source that cannot be read is a hold with its error.
+//
+// rebootmgr is asked with NO_AUTO_START; tukitd is started, as nothing else knows about snapshots. No method that sets
+// anything is called.
 package reboot
 
 import (

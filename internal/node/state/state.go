@@ -10,6 +10,11 @@
 // All are indented JSON, written atomically. A record that this agent cannot use (not JSON, a bad digest, of another
 // version, too large, unsafe) is renamed, with a warning, and the agent starts with an empty one: it can learn
 // everything again.
+//
+// Why one document and no database: a few kilobytes are rewritten in a cycle, at one consistent moment, and a person
+// can read them. The price is that one bad entry, such as a time in the year 10000, would keep all others from being
+// saved. So when a save fails, the entries that JSON cannot write are left out, then the largest, first those that a
+// poll learns again; the status names them.
 package state
 
 import (

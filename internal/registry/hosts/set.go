@@ -5,6 +5,10 @@
 //
 // A namespace is the host in a repository's name: registry.suse.com in registry.suse.com/caasp/v4/velum. A host is a
 // server that may answer for it: the namespace itself (upstream) or a mirror from hosts.toml.
+//
+// Why the package reads authorities and proxy itself: Go reads the authorities once, systemd an EnvironmentFile= once,
+// and both are what admins change when polls fail. The files are compared by inode, size and times before each request.
+// Credential helpers are programs and are not run.
 package hosts
 
 import (

@@ -29,4 +29,7 @@
 //   - Only regular files inside of the directory are read. A tar file is read in
 //     place, so it must not be compressed.
 //   - Size, count and depth of the input are limited (limits.go).
+//
+// Why not `ctr images import`: it would write the floating tag's record at once, unapproved and unchecked. A compressed
+// tar file is refused because finding a layer in it means unpacking all before it.
 package layout

@@ -2,6 +2,9 @@
 
 // Package ocimanifest parses OCI and Docker image manifests, indexes and configs from outside, a registry or removable
 // media, and rejects ambiguous ones. Callers limit the size of its input; its results can be shown to people.
+//
+// Why Bounds counts before anything decodes: 4 MiB of `{}` are 1.4 million descriptors, 560 MB when decoded, and
+// containerd's client in the daemon decodes the same documents again.
 package ocimanifest
 
 import (

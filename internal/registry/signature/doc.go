@@ -33,4 +33,10 @@
 //   - Changed key files are read before each verification. A key that is broken, or
 //     that users other than root may write, is logged and ignored.
 //   - Size and count of all input are limited (limits.go).
+//
+// Why sigstore's pkg/signature and not sigstore-go: keys are on the node, and TUF, Rekor, Fulcio and timestamps would
+// add 4 MB and 55 modules. An unknown version of the bundle does not count until a person has read it. Signatures are
+// asked for in the order tag sha256-HEX.sig, referrers API, tag sha256-HEX, for the index, then for the image, until
+// one is valid. A bundle names no repository: a mirror could serve one signed image as another of the same publisher,
+// unless their keys differ.
 package signature

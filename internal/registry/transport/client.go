@@ -22,6 +22,11 @@
 //     elsewhere, over a redirect to another host or over plain http. The target of a redirect gets at most an
 //     anonymous token. No error contains the query of a URL, because redirects are signed there.
 //   - Size and time of all input are limited (limits.go).
+//
+// Why the limits are here, below everything: containerd's resolver retries 429 and 408 at once, up to five times. So
+// answers that ask to wait become transport errors, and pulls go through a source of ours that sends each request once.
+// Why logins stay at home: a mirror could name its own host as the realm (CVE-2020-15157). Why nothing leads inward: an
+// answer would choose what a root daemon asks, such as a cloud's metadata service.
 package transport
 
 import (
