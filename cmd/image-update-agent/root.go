@@ -59,7 +59,7 @@ func execute(ctx context.Context, args []string, s streams) int {
 	return a.execute(ctx, cmd)
 }
 
-// execute runs a verb to its end, or until ctx ends; decision 88 says how.
+// execute runs a verb to its end, or until ctx ends; package cli says how.
 func (a *app) execute(ctx context.Context, cmd *cobra.Command) int {
 	code := a.runVerb(ctx, cmd)
 	if code == exitFailed {
