@@ -31,7 +31,7 @@ func TestThePageKnowsEveryRuleAndStep(t *testing.T) {
 	t.Parallel()
 	page := text(t, "../cockpit/model.js")
 	for file, constant := range map[string]string{
-		"../agent/policy/refusal.go": "Rule", "../agent/catalog/policy.go": "Rule", "../agent/plan/plan.go": "Step",
+		"../agent/policy/rules.go": "Rule", "../agent/catalog/policy.go": "Rule", "../agent/plan/plan.go": "Step",
 	} {
 		found := regexp.MustCompile(`(?m)^\t`+constant+`\w+ +(?:\w+ +)?= "([\w ]+)"`).FindAllStringSubmatch(text(t, file), -1)
 		assert.NotEmpty(t, found, file)

@@ -5,6 +5,7 @@ package agenttest
 import (
 	"context"
 	"maps"
+	"sync"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
@@ -248,4 +249,244 @@ func imagesPinPulled(t *testing.T, s ImagesUnderTest) {
 	pins := s.held(t, func(h node.HeldImage) bool { return h.Pin })
 	require.Len(t, pins, 1)
 	assert.True(t, pins[0].Complete)
+}
+
+// imagesNaming are the tests of Name.
+var imagesNaming = map[string]func(*testing.T, ImagesUnderTest){
+	"a digest that is held gets its name":      imagesName,
+	"what runs is named without a pull":        imagesNamePulled,
+	"what is not complete gets no name":        imagesNameLost,
+	"a digest is named for another repository": imagesNameElsewhere,
+}
+
+// byDigest returns the records named repository@digest.
+func (s ImagesUnderTest) byDigest(t *testing.T, p release.Pin) []node.HeldImage {
+	t.Helper()
+	name := p.Repository + "@" + p.Digest.String()
+	return s.held(t, func(h node.HeldImage) bool { return h.Name == name })
+}
+
+func imagesName(t *testing.T, s ImagesUnderTest) {
+	r := s.Publish(t)
+	require.ErrorIs(t, s.Images.Name(t.Context(), pinOf(r)), release.ErrNotFound)
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
+	if s.Vanish != nil {
+		s.Vanish(t, r)
+	}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() { assert.NoError(t, s.Images.Name(t.Context(), pinOf(r))) })
+	}
+	all.Wait()
+	require.NoError(t, s.Images.Name(t.Context(), pinOf(r)), "again")
+	named := s.byDigest(t, pinOf(r))
+	require.Len(t, named, 1)
+	assert.Equal(t, node.HeldImage{
+		Name: named[0].Name, Digest: r.Digest, Config: r.Config, Origin: r.Origin, Staged: true, Repository: r.Repository,
+	}, named[0])
+	assert.Equal(t, []release.Pin{pinOf(r)}, s.pins(t), "it is no pin")
+
+	require.NoError(t, s.Images.Prune(t.Context(), named))
+	assert.Empty(t, s.byDigest(t, pinOf(r)))
+	assert.Len(t, s.staged(t, r), 1, "the name that staging gave")
+}
+
+func imagesNamePulled(t *testing.T, s ImagesUnderTest) {
+	if s.PullFloating == nil {
+		return
+	}
+	r := s.Publish(t)
+	s.PullFloating(t, r)
+	require.NoError(t, s.Images.Name(t.Context(), pinOf(r)))
+	assert.Len(t, s.byDigest(t, pinOf(r)), 1)
+	assert.Empty(t, s.pins(t))
+}
+
+func imagesNameLost(t *testing.T, s ImagesUnderTest) {
+	if s.Lose == nil {
+		return
+	}
+	r := s.Publish(t)
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
+	s.Lose(t, r)
+	require.ErrorIs(t, s.Images.Name(t.Context(), pinOf(r)), release.ErrNotFound)
+	assert.Empty(t, s.byDigest(t, pinOf(r)))
+	unknown := release.Pin{Repository: r.Repository, Digest: digest.FromString("unknown")}
+	require.ErrorIs(t, s.Images.Name(t.Context(), unknown), release.ErrNotFound)
+}
+
+func imagesNameElsewhere(t *testing.T, s ImagesUnderTest) {
+	r := s.Publish(t)
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
+	other := release.Pin{Repository: r.Repository + "/copy", Digest: r.Digest}
+	require.NoError(t, s.Images.Name(t.Context(), other))
+	named := s.byDigest(t, other)
+	require.Len(t, named, 1)
+	assert.Equal(t, other.Repository, named[0].Repository)
+	assert.Empty(t, s.byDigest(t, pinOf(r)))
+}
+
+// imagesPruning are the tests of Prune, and of the mark that it relies on.
+var imagesPruning = map[string]func(*testing.T, ImagesUnderTest){
+	"what staging named is marked":                    imagesMarked,
+	"a name that the runtime pulled is the runtime's": imagesPulledAnew,
+	"prune frees what nothing needs":                  imagesPrune,
+	"prune leaves what is not as it was seen":         imagesPruneSeen,
+	"prune leaves what is pinned":                     imagesPrunePinned,
+	"prune leaves the names of others":                imagesPruneForeign,
+}
+
+// staged returns the records that staging made for a release.
+func (s ImagesUnderTest) staged(t *testing.T, r release.Release) []node.HeldImage {
+	t.Helper()
+	return s.held(t, func(h node.HeldImage) bool { return h.Staged && h.Digest == r.Digest })
+}
+
+func imagesMarked(t *testing.T, s ImagesUnderTest) {
+	long, byDigest := s.Publish(t), s.Publish(t)
+	byDigest.Long = ""
+	for _, r := range []release.Release{long, byDigest} {
+		require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
+		staged := s.staged(t, r)
+		require.Len(t, staged, 1)
+		assert.Equal(t, r.StagedName(), staged[0].Name)
+		assert.Equal(t, r.Repository, staged[0].Repository)
+		assert.False(t, staged[0].Pin)
+	}
+}
+
+func imagesPulledAnew(t *testing.T, s ImagesUnderTest) {
+	if s.PullFloating == nil {
+		return
+	}
+	before, after := s.Publish(t), s.Publish(t)
+	name := func(r release.Release) release.Release { r.Tag = r.Long; return r }
+	s.PullFloating(t, name(before))
+	require.NoError(t, s.Images.Stage(t.Context(), before, node.StageOptions{}))
+	require.NoError(t, s.Images.Stage(t.Context(), after, node.StageOptions{}))
+	s.PullFloating(t, after)
+	require.Len(t, s.staged(t, after), 1, "a pull of another name")
+	s.PullFloating(t, name(after))
+	for _, r := range []release.Release{before, after} {
+		named := s.held(t, func(h node.HeldImage) bool { return h.Name == r.StagedName() })
+		require.Len(t, named, 1)
+		assert.False(t, named[0].Staged)
+		assert.Empty(t, named[0].Repository)
+	}
+}
+
+// pulls reports whether staging a release would fetch content.
+func (s ImagesUnderTest) pulls(t *testing.T, r release.Release) bool {
+	t.Helper()
+	asked := false
+	check := func(context.Context, policy.SpaceNeeded) error {
+		asked = true
+		return nil
+	}
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{CheckSpace: check}))
+	return asked
+}
+
+func imagesPrune(t *testing.T, s ImagesUnderTest) {
+	old, next := s.Publish(t), s.Publish(t)
+	for _, r := range []release.Release{old, next} {
+		require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
+	}
+	require.NoError(t, s.Images.Pins(t.Context(), []release.Pin{pinOf(next)}))
+	gone := s.staged(t, old)
+	require.NoError(t, s.Images.Prune(t.Context(), gone))
+	assert.Empty(t, s.held(t, func(h node.HeldImage) bool { return h.Digest == old.Digest }))
+	require.NoError(t, s.Images.Prune(t.Context(), gone), "what is gone already")
+	require.NoError(t, s.Images.Prune(t.Context(), nil))
+	assert.Len(t, s.staged(t, next), 1)
+	assert.False(t, s.pulls(t, next))
+	assert.True(t, s.pulls(t, old), "its content is gone, too")
+}
+
+func imagesPruneSeen(t *testing.T, s ImagesUnderTest) {
+	r := s.Publish(t)
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
+	seen := s.staged(t, r)
+	require.Len(t, seen, 1)
+	seen[0].Digest = digest.FromString("what it named before")
+	require.NoError(t, s.Images.Prune(t.Context(), seen))
+	assert.Len(t, s.staged(t, r), 1)
+}
+
+func imagesPrunePinned(t *testing.T, s ImagesUnderTest) {
+	r := s.Publish(t)
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
+	require.NoError(t, s.Images.Prune(t.Context(), s.staged(t, r)))
+	left := s.held(t, func(h node.HeldImage) bool { return h.Digest == r.Digest })
+	require.Len(t, left, 1)
+	assert.True(t, left[0].Pin && left[0].Complete)
+	assert.False(t, s.pulls(t, r))
+	assert.Len(t, s.staged(t, r), 1, "named anew")
+}
+
+func imagesPruneForeign(t *testing.T, s ImagesUnderTest) {
+	if s.PullFloating == nil {
+		return
+	}
+	r := s.Publish(t)
+	s.PullFloating(t, r)
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
+	require.NoError(t, s.Images.Pins(t.Context(), nil))
+	require.NoError(t, s.Images.Prune(t.Context(), s.staged(t, r)))
+	floating := s.held(t, func(h node.HeldImage) bool { return h.Name == r.Repository+":"+r.Tag })
+	require.Len(t, floating, 1)
+	assert.Equal(t, r.Digest, floating[0].Digest)
+	assert.Equal(t, r.Config, floating[0].Config, "its content stays")
+	assert.False(t, s.pulls(t, r))
+}
+
+// imagesRestoring are the tests of Restore.
+var imagesRestoring = map[string]func(*testing.T, ImagesUnderTest){
+	"a tag that a login page has broken is restored": imagesRestore,
+	"what is not complete is not returned to":        imagesRestoreLost,
+}
+
+// broken returns the record of a tag that is not an image.
+func (s ImagesUnderTest) broken(t *testing.T, r release.Release) node.HeldImage {
+	t.Helper()
+	found := s.held(t, func(h node.HeldImage) bool { return h.Name == r.Repository+":"+r.Tag })
+	require.Len(t, found, 1)
+	return found[0]
+}
+
+func imagesRestore(t *testing.T, s ImagesUnderTest) {
+	if s.PullPage == nil {
+		return
+	}
+	r := s.Publish(t)
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
+	s.PullFloating(t, r)
+	good := s.broken(t, r)
+	assert.Empty(t, good.NotImage)
+	require.ErrorIs(t, s.Images.Restore(t.Context(), good, r.Digest), release.ErrConflict, "it names an image")
+
+	s.PullPage(t, r)
+	page := s.broken(t, r)
+	assert.Equal(t, "text/html", page.NotImage)
+	assert.NotEqual(t, r.Digest, page.Digest)
+	assert.Equal(t, []release.Pin{pinOf(r)}, s.pins(t), "the pin keeps the image")
+	require.ErrorIs(t, s.Images.Restore(t.Context(), good, r.Digest), release.ErrConflict)
+	require.NoError(t, s.Images.Restore(t.Context(), page, r.Digest))
+	assert.Equal(t, good, s.broken(t, r))
+	require.ErrorIs(t, s.Images.Restore(t.Context(), page, r.Digest), release.ErrConflict, "again")
+}
+
+func imagesRestoreLost(t *testing.T, s ImagesUnderTest) {
+	if s.PullPage == nil || s.Lose == nil {
+		return
+	}
+	r := s.Publish(t)
+	require.NoError(t, s.Images.Stage(t.Context(), r, node.StageOptions{}))
+	s.PullFloating(t, r)
+	s.PullPage(t, r)
+	page := s.broken(t, r)
+	require.ErrorIs(t, s.Images.Restore(t.Context(), page, digest.FromString("unknown")), release.ErrNotFound)
+	s.Lose(t, r)
+	require.ErrorIs(t, s.Images.Restore(t.Context(), page, r.Digest), release.ErrNotFound)
+	assert.Equal(t, page, s.broken(t, r))
 }

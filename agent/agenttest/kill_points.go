@@ -9,9 +9,19 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
+
+	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/apply"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
+	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // The points of an apply where a test may kill the daemon. There is a point before and after each call with side
@@ -136,4 +146,199 @@ func (p *points) note(label string) error {
 	defer func() { _ = f.Close() }()
 	_, err = f.WriteString(strings.ReplaceAll(label, "\n", " ") + "\n")
 	return err
+}
+
+// Interceptor wraps the calls of an agent's ports.
+type Interceptor interface {
+	// Around makes a call with side effects.
+	Around(call string, do func() error) error
+	// Asked is called after a query.
+	Asked(call string)
+}
+
+// Intercept wraps the ports of an agent with an Interceptor.
+func Intercept(a *agent.Agent, i Interceptor) {
+	a.Source = killSource{a.Source, i}
+	a.Images = killImages{a.Images, i}
+	a.Pods = killPods{a.Pods, i}
+	a.Files = killFiles{a.Files, i}
+	a.Announcer = killAnnouncer{a.Announcer, i}
+	a.Recorder = killRecorder{a.Recorder, i}
+	if a.LocalRegistry != nil {
+		a.LocalRegistry.Store = killTable{a.LocalRegistry.Store, i}
+	}
+	if a.Readiness != nil {
+		a.Readiness = killReadiness{a.Readiness, i}
+	}
+	if a.FleetLock != nil {
+		a.FleetLock = killFleetLock{a.FleetLock, i}
+	}
+	if a.Inhibitor != nil {
+		a.Inhibitor = killInhibitor{a.Inhibitor, i}
+	}
+}
+
+// The ports of an agent with an Interceptor. Calls that are not listed here are not intercepted.
+type (
+	killSource struct {
+		source.Source
+		points Interceptor
+	}
+	killImages struct {
+		node.Images
+		points Interceptor
+	}
+	killPods struct {
+		node.Pods
+		points Interceptor
+	}
+	killFiles struct {
+		node.PodFiles
+		points Interceptor
+	}
+	killAnnouncer struct {
+		agent.Announcer
+		points Interceptor
+	}
+	killRecorder struct {
+		record.Recorder
+		points Interceptor
+	}
+	killTable struct {
+		localregistry.Store
+		points Interceptor
+	}
+	killReadiness struct {
+		apply.Readiness
+		points Interceptor
+	}
+	killFleetLock struct {
+		fleet.Locker
+		points Interceptor
+	}
+	killInhibitor struct {
+		apply.Inhibitor
+		points Interceptor
+	}
+)
+
+func (k killSource) Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error) {
+	defer k.points.Asked("resolve")
+	return k.Source.Resolve(ctx, ref)
+}
+
+func (k killImages) Stage(ctx context.Context, r release.Release, t node.StageOptions) error {
+	return k.points.Around("stage", func() error { return k.Images.Stage(ctx, r, t) })
+}
+
+func (k killImages) Pins(ctx context.Context, want []release.Pin) error {
+	return k.points.Around("pins", func() error { return k.Images.Pins(ctx, want) })
+}
+
+func (k killImages) Prune(ctx context.Context, gone []node.HeldImage) error {
+	return k.points.Around("prune", func() error { return k.Images.Prune(ctx, gone) })
+}
+
+func (k killImages) Name(ctx context.Context, p release.Pin) error {
+	return k.points.Around("name", func() error { return k.Images.Name(ctx, p) })
+}
+
+func (k killImages) Restore(ctx context.Context, was node.HeldImage, d digest.Digest) error {
+	return k.points.Around("restore", func() error { return k.Images.Restore(ctx, was, d) })
+}
+
+func (k killPods) Containers(ctx context.Context) (static []node.Container, used []digest.Digest, err error) {
+	defer k.points.Asked("containers")
+	return k.Pods.Containers(ctx)
+}
+
+func (k killPods) Lists(ctx context.Context, name string) (digest.Digest, bool, error) {
+	defer k.points.Asked("lists")
+	return k.Pods.Lists(ctx, name)
+}
+
+func (k killPods) Stop(ctx context.Context, containerID string, grace time.Duration) error {
+	return k.points.Around("stop", func() error { return k.Pods.Stop(ctx, containerID, grace) })
+}
+
+func (k killPods) Clear(ctx context.Context, sandboxID string) error {
+	return k.points.Around("clear", func() error { return k.Pods.Clear(ctx, sandboxID) })
+}
+
+func (k killPods) SandboxReady(ctx context.Context, sandboxID string) (bool, error) {
+	defer k.points.Asked("sandbox ready")
+	return k.Pods.SandboxReady(ctx, sandboxID)
+}
+
+func (k killPods) Pull(ctx context.Context, ref release.Reference) (id digest.Digest, err error) {
+	err = k.points.Around("pull", func() error {
+		id, err = k.Pods.Pull(ctx, ref)
+		return err
+	})
+	return id, err
+}
+
+func (k killFiles) Write(ctx context.Context, was node.PodFile, data []byte) error {
+	return k.points.Around("write", func() error { return k.PodFiles.Write(ctx, was, data) })
+}
+
+func (k killFiles) Remove(ctx context.Context, was node.PodFile) error {
+	return k.points.Around("remove", func() error { return k.PodFiles.Remove(ctx, was) })
+}
+
+func (k killFiles) Keep(ctx context.Context, name string, data []byte) error {
+	return k.points.Around("keep", func() error { return k.PodFiles.Keep(ctx, name, data) })
+}
+
+func (k killFiles) SetAside(ctx context.Context, was node.PodFile) error {
+	return k.points.Around("set aside", func() error { return k.PodFiles.SetAside(ctx, was) })
+}
+
+func (k killFiles) PutBack(ctx context.Context) (names []string, err error) {
+	err = k.points.Around("put back", func() error {
+		names, err = k.PodFiles.PutBack(ctx)
+		return err
+	})
+	return names, err
+}
+
+func (k killAnnouncer) Announce(ctx context.Context, a status.Announcement) error {
+	return k.points.Around("announce", func() error { return k.Announcer.Announce(ctx, a) })
+}
+
+func (k killRecorder) Save(ctx context.Context, r record.Record) error {
+	return k.points.Around("save", func() error { return k.Recorder.Save(ctx, r) })
+}
+
+func (k killRecorder) Publish(ctx context.Context, s status.Status) error {
+	return k.points.Around("publish", func() error { return k.Recorder.Publish(ctx, s) })
+}
+
+func (k killTable) Save(ctx context.Context, t localregistry.Table) error {
+	return k.points.Around("table", func() error { return k.Store.Save(ctx, t) })
+}
+
+func (k killReadiness) Unready(ctx context.Context, pod apply.PodReadiness) (apply.Verdict, error) {
+	defer k.points.Asked("ready")
+	return k.Readiness.Unready(ctx, pod)
+}
+
+func (k killInhibitor) Inhibit(ctx context.Context, why string) (release func(), err error) {
+	err = k.points.Around("inhibit", func() error {
+		release, err = k.Inhibitor.Inhibit(ctx, why)
+		return err
+	})
+	return release, err
+}
+
+func (k killFleetLock) Lock(ctx context.Context) (answer fleet.LockAnswer, err error) {
+	err = k.points.Around("lock", func() error {
+		answer, err = k.Locker.Lock(ctx)
+		return err
+	})
+	return answer, err
+}
+
+func (k killFleetLock) Unlock(ctx context.Context) error {
+	return k.points.Around("unlock", func() error { return k.Locker.Unlock(ctx) })
 }

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -250,4 +252,111 @@ func (n *Node) Names(d digest.Digest) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.names(d)
+}
+
+// Filesystem implements node.Pods.
+func (n *Node) Filesystem(context.Context) (policy.Filesystem, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.disk, n.Unmeasured
+}
+
+// SetDisk sets the size of the image filesystem and its free space, in bytes.
+func (n *Node) SetDisk(size, free int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.disk.Size, n.disk.Free = size, free
+}
+
+// Hold gives a digest a name in the image store: another client pulled it.
+func (n *Node) Hold(name string, d digest.Digest) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.records[name] = d
+}
+
+// Prune implements node.Images.
+func (n *Node) Prune(_ context.Context, gone []node.HeldImage) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, h := range gone {
+		if n.records[h.Name] != h.Digest {
+			continue
+		}
+		if n.uses(h.Digest) {
+			n.prunedInUse = append(n.prunedInUse, h.Name)
+		}
+		delete(n.records, h.Name)
+		delete(n.staged, h.Name)
+	}
+	return nil
+}
+
+// PrunedInUse returns the records that were pruned while a container used them.
+func (n *Node) PrunedInUse() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.prunedInUse
+}
+
+func (n *Node) uses(d digest.Digest) bool {
+	if slices.Contains(n.Others, n.config(d)) {
+		return true
+	}
+	for _, p := range n.pods {
+		for _, c := range p.containers {
+			if slices.Contains(c.Digests, d) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// repositoryOf returns the repository of a staged name.
+func repositoryOf(name string) string {
+	if repository, _, ok := strings.Cut(name, "@"); ok {
+		return repository
+	}
+	return name[:strings.LastIndex(name, ":")]
+}
+
+// pull is a pull through CRI: it names the image with the tag.
+func (n *Node) pull(ref release.Reference) (digest.Digest, error) {
+	if d, ok := n.localRegistry.tag(ref, localregistry.Gate); ok && n.holds(d) {
+		n.named(ref, d)
+		return d, nil
+	}
+	d, err := n.ask(ref)
+	if err != nil {
+		var ok bool
+		if d, ok = n.localRegistry.tag(ref, localregistry.Fallback); !ok || !n.holds(d) {
+			return "", err
+		}
+	}
+	n.named(ref, d)
+	return d, nil
+}
+
+// ask resolves a tag at the registry.
+func (n *Node) ask(ref release.Reference) (digest.Digest, error) {
+	n.registry.mu.Lock()
+	d, ok := n.registry.tags[ref]
+	_, there := n.registry.builds[ref.Repository+"@"+d.String()]
+	down := n.registry.down
+	n.registry.mu.Unlock()
+	switch {
+	case down != nil:
+		return "", fmt.Errorf("pull %s: %w", ref, down)
+	case !ok || !there:
+		return "", fmt.Errorf("pull %s: %w", ref, release.ErrNotFound)
+	}
+	delete(n.lost, d)
+	return d, nil
+}
+
+// named gives a pulled image the name of its tag.
+func (n *Node) named(ref release.Reference, d digest.Digest) {
+	n.records[ref.String()] = d
+	delete(n.staged, ref.String()) // a pull by another client removes the labels
 }

@@ -1,5 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package agenttest supports tests of the agent: a whole node in memory, and conformance tests of the ports.
+//
+// # Fakes
+//
+// Registry publishes releases under their three tags and counts its requests. Node is a node: an image store, a
+// container runtime with a small kubelet that restarts containers and pulls floating tags, and the directories of pod
+// manifests. Grain and Disk are the announcer and the record, LocalRegistry the table of the node's local registry.
+// World combines them and creates agents: each is a new process on the same node.
+//
+// # Conformance
+//
+// TestSource, TestImages, TestPods, TestRuntimeEvents, TestPodFiles, TestAnnouncer, TestRecorder and TestLocalRegistry
+// test the behavior that package agent relies on. The fakes pass them, and so must every adapter: a fake that is more
+// lenient than the real implementation hides bugs. A test whose function is nil is skipped.
 package agenttest
 
 import (
@@ -7,9 +21,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
+	"runtime"
+	"runtime/debug"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
@@ -256,4 +278,38 @@ func (d *Disk) JSON() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return string(d.record)
+}
+
+// PeakMemory runs a benchmark's work, collecting garbage as the daemon does, and reports the peak growth of the process
+// in MB as the kernel counts it. Nothing else may run in the process.
+func PeakMemory(b *testing.B, run func()) {
+	b.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(25))
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	most := 0.0
+	for b.Loop() {
+		debug.FreeOSMemory()
+		before := resident(b, "VmRSS:")
+		// 5 resets the peak: proc_pid_clear_refs(5).
+		require.NoError(b, os.WriteFile("/proc/self/clear_refs", []byte("5"), 0o200))
+		run()
+		most = max(most, resident(b, "VmHWM:")-before)
+	}
+	b.ReportMetric(most, "MB-above-idle")
+}
+
+// resident returns a line of proc_pid_status(5), in MB.
+func resident(b *testing.B, key string) float64 {
+	b.Helper()
+	text, err := os.ReadFile("/proc/self/status")
+	require.NoError(b, err)
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == key {
+			kilobytes, err := strconv.Atoi(fields[1])
+			require.NoError(b, err)
+			return float64(kilobytes) * 1024 / 1e6
+		}
+	}
+	require.FailNow(b, "no line "+key)
+	return 0
 }

@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package apply makes pods run the releases that a step of a plan names, and runs their health checks. It decides
+// nothing: a failed step leaves the node as it was or records a pending rollback, and reports both in its Result.
+//
+// A rolled back pod must run another digest than its tag names, perhaps without a registry. So the override names
+// repository:tag@digest with IfNotPresent, and containerd gets a record repository@digest first. Why a lost registry is
+// answered by an override of the staged digest: under Always kubelet retries ever later, and after an outage of 45 s a
+// pod was down for 87.
 package apply
 
 import (
@@ -8,8 +15,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
@@ -22,6 +32,60 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
+
+// ReleaseStager stages releases that a rollback needs and the node has lost.
+type ReleaseStager interface {
+	Stage(ctx context.Context, r release.Release) error
+	// AwaitListed waits until CRI lists an image, and returns its id.
+	AwaitListed(ctx context.Context, name string) (digest.Digest, error)
+}
+
+// Inhibitor delays a shutdown of the node.
+type Inhibitor interface {
+	// Inhibit delays a shutdown until release is called, as long as the node allows.
+	Inhibit(ctx context.Context, why string) (release func(), err error)
+}
+
+// Meter counts applies and rollbacks.
+type Meter interface {
+	// Restarted counts a finished apply or rollback.
+	Restarted(m Measured)
+}
+
+// Measured describes a finished apply or rollback.
+type Measured struct {
+	Back   bool // it was a rollback
+	ByHand bool // a person requested the rollback; else it followed a failure
+	Result status.Result
+	// Took covers the check before the restart, the restart, and the health check with its settle time.
+	Took time.Duration
+	// Up is the time from the start of the restart until the pod ran the releases of the step, in steps of half a
+	// second. Zero if the pod did not come up or was not restarted.
+	Up time.Duration
+}
+
+// count counts the end of a restart. A restart that was interrupted or could not be observed continues in the next
+// cycle, and is counted there.
+func (a *attempt) count(ctx context.Context, how Measured, err error) {
+	if a.Meter == nil || err != nil && ctx.Err() != nil || release.IsUnobserved(err) {
+		return
+	}
+	switch {
+	case release.IsWaiting(err):
+		how.Result = status.ResultHeld
+	case err != nil:
+		how.Result = status.ResultFailed
+	case how.Back:
+		how.Result = status.ResultRolledBack
+	default:
+		how.Result = status.ResultApplied
+	}
+	how.Took = time.Since(a.began)
+	if err == nil && !a.acted.IsZero() {
+		how.Up = a.up.Sub(a.acted)
+	}
+	a.Meter.Restarted(how)
+}
 
 // Executor makes pods run the releases that a step names, and runs their health checks. It saves each action in the
 // record before the next one, so that the next start continues after a crash.
@@ -274,4 +338,144 @@ func (a *attempt) noteRuns(result status.Result, by status.Actor) (verified bool
 func (x *Executor) inventory(ctx context.Context) (node.Inventory, error) {
 	containers, _, err := x.Pods.Containers(ctx)
 	return node.Inventory{Containers: containers, NodeName: x.Policy.NodeName}, err
+}
+
+// BeginSet makes sure that all pods of a set can be restarted, before the first restart: kubelet will start the staged
+// releases, the fleet can spare the pods, and the caller is there. It records their previous releases. steps are the
+// applies of all pods of the set.
+func (x *Executor) BeginSet(ctx context.Context, set string, steps []plan.Step) error {
+	for _, s := range steps {
+		a := x.newAttempt(s)
+		if err := a.prepare(ctx, a.preflight); err != nil {
+			return of(s, err)
+		}
+	}
+	for _, s := range steps {
+		a := x.newAttempt(s)
+		if err := a.prepare(ctx, a.enterFleet); err != nil {
+			return of(s, err)
+		}
+	}
+	for _, s := range steps {
+		if err := x.newAttempt(s).begins(); err != nil {
+			return err
+		}
+	}
+	rec := &x.Records.Record
+	begun := plan.NewBegunSet(steps, *rec)
+	begun.At, begun.By = x.Now().UTC(), x.newAttempt(steps[0]).approver()
+	rec.Sets.Set(set, begun)
+	if err := x.Records.Save(ctx); err != nil {
+		rec.Sets.Delete(set)
+		return &release.HoldError{Hold: status.HoldSet, Err: err}
+	}
+	return nil
+}
+
+// of adds the pod manifest to an error that stops the other pods of its set.
+func of(s plan.Step, err error) error {
+	if errors.Is(err, errCanceled) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", s.File, err)
+}
+
+// approver returns who approved the step.
+func (a *attempt) approver() status.Actor {
+	rec := &a.Records.Record
+	switch approval, ok := rec.Approved[a.step.File]; {
+	case a.step.Apply.Auto:
+		return status.Actor{Kind: status.ByAuto}
+	case ok && approval.By.Kind != "":
+		return approval.By
+	case rec.Sets[rec.SetOf(a.step.File)].By.Kind != "": // a pod of its set was applied before
+		return rec.Sets[rec.SetOf(a.step.File)].By
+	default:
+		return status.Actor{Kind: status.ByPerson} // an agent without the field recorded the approval
+	}
+}
+
+// noteEnd adds the end of an apply or a health check to the history, for each container that does not run its last
+// known good release. In a failed step, the containers that ran before may have become healthy. It is called before the
+// record changes.
+func (a *attempt) noteEnd(result status.Result, by status.Actor, cause error) {
+	rec := &a.Records.Record
+	var entries []status.HistoryEntry
+	for _, e := range a.step.Apply.Expect {
+		good := rec.Good[record.GoodKey(a.step.File, e.Container)]
+		if rec.IsGood(good, e.Ref.Repository, e.Digest, e.Config) {
+			continue
+		}
+		entry := a.historyEntry(e, result, by, cause)
+		if release.IsDown(cause) && !a.worse && !slices.Contains(a.step.Apply.Broken, e.Container) {
+			entry = a.historyEntry(e, status.ResultApplied, by, nil)
+		}
+		if good.Running != "" {
+			entry.From = rec.NameOf(good.Repository, good.Running)
+			entry.Reason = a.withContradiction(entry.Reason, e, good)
+		}
+		entries = append(entries, entry)
+	}
+	if len(entries) == 0 {
+		entries = append(entries, a.historyEntry(plan.Expectation{}, result, by, cause))
+	}
+	rec.History.Add(entries)
+}
+
+// withContradiction adds to a reason that name and time of a release contradict those of the previous one.
+func (a *attempt) withContradiction(reason string, e plan.Expectation, good record.Good) string {
+	rec := &a.Records.Record
+	text := policy.Contradiction(
+		rec.Releases[release.Key(good.Repository, good.Running)], rec.Releases[release.Key(e.Ref.Repository, e.Digest)],
+		a.Policy.RuleFor(e.Ref.Repository).Scheme, a.Now(),
+	)
+	if reason != "" && text != "" {
+		reason += "; "
+	}
+	return reason + text
+}
+
+// noteRollback adds the end of a rollback to the history, for each container that it changes.
+func (a *attempt) noteRollback(o record.Override, err error) {
+	result, by, cause := status.ResultRolledBack, o.By, err
+	switch {
+	case err != nil:
+		result = status.ResultFailed
+	case o.Set != "":
+		cause = &release.HoldError{Hold: status.HoldSet, Err: errors.New(o.Reason)}
+	case !o.ByHand:
+		cause = &release.UnhealthyError{Reason: o.Reason}
+	}
+	if !o.ByHand {
+		by = status.Actor{Kind: status.ByAgent}
+	} else if by.Kind == "" {
+		by = status.Actor{Kind: status.ByPerson}
+	}
+	var entries []status.HistoryEntry
+	for _, e := range a.step.Apply.Expect {
+		if from := o.Images[e.Place()].Replaces; from != "" {
+			entry := a.historyEntry(e, result, by, cause)
+			entry.From, entry.Change = from, status.ChangeRollback
+			entries = append(entries, entry)
+		}
+	}
+	if len(entries) == 0 { // an agent without the field recorded the override
+		entry := a.historyEntry(plan.Expectation{}, result, by, cause)
+		entry.Change = status.ChangeRollback
+		entries = append(entries, entry)
+	}
+	a.Records.Record.History.Add(entries)
+}
+
+func (a *attempt) historyEntry(
+	e plan.Expectation, result status.Result, by status.Actor, cause error,
+) status.HistoryEntry {
+	entry := status.HistoryEntry{
+		At: a.Now().UTC(), PodManifest: a.step.File, Change: a.step.Apply.Change, Container: e.Container,
+		Image: e.Ref.Repository, To: cmp.Or(e.Name, e.Digest.String()), Digest: e.Digest, Result: result, By: by,
+	}
+	if cause != nil {
+		entry.Cause, entry.Reason = status.ErrorKindOf(cause), cause.Error()
+	}
+	return entry
 }

@@ -4,6 +4,7 @@ package localregistry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // Keeper keeps the table up to date and knows the local registry's answers from it. A nil Keeper has no local registry.
@@ -193,4 +195,56 @@ func (k *Keeper) Gated() map[release.Reference]digest.Digest {
 		}
 	}
 	return out
+}
+
+// ErrNoRegistry is returned for a text that is not a registry as in the first part of an image's name.
+var ErrNoRegistry = errors.New("no registry")
+
+// Files changes the hosts.toml files of registries. Both methods report whether anything has changed, and return an
+// error that is release.ErrHeld for a file that they leave as it is.
+type Files interface {
+	// Enable adds the local registry to the hosts of a registry.
+	Enable(ctx context.Context, registry string, at Position) (changed bool, err error)
+	// Disable removes it, and restores the file from before.
+	Disable(ctx context.Context, registry string) (changed bool, err error)
+}
+
+// Wanted is a registry for which a person has enabled the local registry. Other programs write hosts.toml files, too,
+// so without it the agent could not tell that the local registry was removed.
+type Wanted struct {
+	Registry string   `json:"registry"`
+	Position Position `json:"position"` // Fallback or Gate
+	File     string   `json:"file"`     // the hosts.toml that named it at that time
+}
+
+// Memory stores the enabled registries.
+type Memory interface {
+	// Wanted returns the registries for which the local registry is enabled.
+	Wanted() ([]Wanted, error)
+	// Why returns why containerd does not ask the local registry as wanted. now is its current position.
+	Why(w Wanted, now Position) string
+}
+
+func (k *Keeper) lost() (lost []LostRegistry, unknown string) {
+	if k.Memory == nil {
+		return nil, ""
+	}
+	return Lost(k.Memory, k.Hosts.Position)
+}
+
+// Lost returns the wanted registries whose hosts.toml no longer has the local registry at its position. position
+// returns the current one. unknown is why the wanted registries are unknown; empty if they are known.
+func Lost(m Memory, position func(registry string) Position) (lost []LostRegistry, unknown string) {
+	wanted, err := m.Wanted()
+	if err != nil {
+		return nil, outside.Text(err.Error())
+	}
+	for _, w := range wanted {
+		if now := position(w.Registry); now != w.Position {
+			lost = append(lost, LostRegistry{
+				Registry: w.Registry, Wanted: w.Position, Position: now, Reason: outside.Text(m.Why(w, now)),
+			})
+		}
+	}
+	return lost, ""
 }

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package node observes the node: its pod manifests, containers and images. An Inventory is one
+// observation; it parses each pod manifest once, by content. ports.go holds the ports to the
+// node's runtime, image store and directories.
 package node
 
 import (
+	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -103,4 +109,226 @@ func (inv Inventory) OrphanedAliases(gone []HeldImage, aliases map[HeldImage]boo
 		}
 	}
 	return slices.DeleteFunc(out, func(h HeldImage) bool { return named[h.Digest] })
+}
+
+// Observer observes the node. An observation is complete or an error: in a partial one a running pod could look absent.
+type Observer struct {
+	Files    PodFileReader
+	Pods     ContainerLister
+	Images   ImageRecords
+	Busy     func(context.Context) (grain string, err error) // the grain with which another operation owns the node
+	NodeName string
+	State    *State
+}
+
+// State is the state that one observation passes to the next.
+type State struct {
+	Missing map[string]time.Time // since when, by "file/container"
+	Parsed  parsedFiles
+}
+
+// Parse parses pod manifests that were read after the observation; those that it has seen are not parsed again.
+func (s *State) Parse(files []PodFile) {
+	if s.Parsed == nil {
+		s.Parsed = parsedFiles{}
+	}
+	parseAll(files, s.Parsed, s.Parsed)
+}
+
+// ObserveFiles reads the directories of pod manifests.
+func (o Observer) ObserveFiles(ctx context.Context) (Inventory, error) {
+	inv := Inventory{NodeName: o.NodeName}
+	var err error
+	if inv.Templates, err = o.Files.Templates(ctx); err != nil {
+		return inv, fmt.Errorf("templates: %w", err)
+	}
+	if inv.PodManifests, err = o.Files.PodManifests(ctx); err != nil {
+		return inv, fmt.Errorf("pod manifests: %w", err)
+	}
+	if inv.Waiting, err = o.Files.Waiting(ctx); err != nil {
+		return inv, fmt.Errorf("rendered pod manifests: %w", err)
+	}
+	if inv.BusyGrain, err = o.Busy(ctx); err != nil {
+		inv.Busy = err.Error() // an unknown node counts as busy
+	} else if inv.BusyGrain != "" {
+		inv.Busy = "the grain " + inv.BusyGrain + " is true"
+	}
+	inv.Missing = o.State.Missing
+	now := parsedFiles{}
+	parseAll(inv.Templates, o.State.Parsed, now)
+	parseAll(inv.PodManifests, o.State.Parsed, now)
+	o.State.Parsed = now
+	return inv, nil
+}
+
+// ObserveRuntime adds the containers and the images of the node.
+func (o Observer) ObserveRuntime(ctx context.Context, inv *Inventory) error {
+	var err error
+	if inv.Containers, inv.Used, err = o.Pods.Containers(ctx); err != nil {
+		return fmt.Errorf("containers: %w", err)
+	}
+	if inv.Held, err = o.Images.Held(ctx); err != nil {
+		return fmt.Errorf("images: %w", err)
+	}
+	return nil
+}
+
+// HeldIndex finds the image records of an inventory. It is made once for all images.
+type HeldIndex struct {
+	byName   map[string]HeldImage
+	byConfig map[digest.Digest]digest.Digest // the first record's
+	origins  map[digest.Digest]string        // "" if the label is missing, or unknown
+	staged   map[release.Pin]bool
+	readable map[digest.Digest]bool
+}
+
+// Index returns an index of the image records.
+func (inv Inventory) Index() HeldIndex {
+	x := HeldIndex{
+		make(map[string]HeldImage, len(inv.Held)),
+		map[digest.Digest]digest.Digest{},
+		make(map[digest.Digest]string, len(inv.Held)),
+		map[release.Pin]bool{},
+		map[digest.Digest]bool{},
+	}
+	for _, h := range inv.Held {
+		x.byName[h.Name] = h
+		if _, known := x.byConfig[h.Config]; !known && h.Config != "" {
+			x.byConfig[h.Config] = h.Digest
+		}
+		if x.origins[h.Digest] == "" {
+			x.origins[h.Digest] = h.Origin
+		}
+		x.readable[h.Digest] = x.readable[h.Digest] || h.Config != ""
+		if h.Pin && h.Complete {
+			x.staged[release.Pin{Repository: h.Repository, Digest: h.Digest}] = true
+		}
+	}
+	return x
+}
+
+// Named returns the image record with a name.
+func (x HeldIndex) Named(name string) (h HeldImage, is bool) {
+	h, is = x.byName[name]
+	return h, is
+}
+
+// Staged reports whether a release is complete, unpacked and pinned.
+func (x HeldIndex) Staged(r release.Release) bool {
+	return x.staged[release.Pin{Repository: r.Repository, Digest: r.Digest}]
+}
+
+// Has reports whether the node has a digest, pinned or not.
+func (x HeldIndex) Has(d digest.Digest) bool {
+	_, is := x.origins[d]
+	return is
+}
+
+// IsReadable reports whether the node can read the image of a digest.
+func (x HeldIndex) IsReadable(d digest.Digest) bool { return x.readable[d] }
+
+// OriginOf returns the repository in the label of an image on the node; empty if there is none, or if it is unknown.
+func (x HeldIndex) OriginOf(d digest.Digest) string { return x.origins[d] }
+
+// DigestOf returns the digest of a container's image; empty if unknown. It prefers CRI's digest if the image store has
+// it, then the image store's record with the same config digest: CRI has no repository digest for some names.
+func (x HeldIndex) DigestOf(c *Container) digest.Digest {
+	for _, d := range c.Digests {
+		if x.Has(d) {
+			return d
+		}
+	}
+	if d, known := x.byConfig[c.Image]; known {
+		return d
+	}
+	if len(c.Digests) > 0 {
+		return c.Digests[0]
+	}
+	return ""
+}
+
+// ByPod has the containers of an inventory by static pod. It is made once for all pods.
+type ByPod struct {
+	containers map[podID][]Container
+	unstarted  map[podID][]Waiting
+}
+
+type podID struct{ namespace, name string }
+
+// ByPod returns the containers of the static pods with these names. If a container of a pod runs, the ended containers
+// that kubelet keeps from earlier sandboxes of the pod are left out.
+func (inv Inventory) ByPod(names []string) ByPod {
+	isPod := make(map[string]bool, len(names))
+	for _, n := range names {
+		isPod[n] = true
+	}
+	out := ByPod{map[podID][]Container{}, map[podID][]Waiting{}}
+	live := map[podID]map[string]bool{} // sandboxes
+	for _, c := range inv.Containers {
+		id := podID{c.Namespace, inv.owner(c.Pod, isPod)}
+		if id.name == "" {
+			continue
+		}
+		out.containers[id] = append(out.containers[id], c)
+		if c.Running {
+			if live[id] == nil {
+				live[id] = map[string]bool{}
+			}
+			live[id][c.Sandbox] = true
+		}
+	}
+	for id, sandboxes := range live {
+		out.containers[id] = slices.DeleteFunc(out.containers[id], func(c Container) bool { return !sandboxes[c.Sandbox] })
+	}
+	for _, w := range inv.Unstarted {
+		id := podID{w.Namespace, inv.owner(w.Pod, isPod)}
+		out.unstarted[id] = append(out.unstarted[id], w)
+	}
+	return out
+}
+
+// Containers returns the containers of a static pod.
+func (b ByPod) Containers(namespace, pod string) []Container {
+	return b.containers[podID{namespace, pod}]
+}
+
+// Unstarted returns the containers of a static pod that kubelet does not start.
+func (b ByPod) Unstarted(namespace, pod string) []Waiting { return b.unstarted[podID{namespace, pod}] }
+
+// owner returns the name of the static pod to which a CRI pod belongs; empty if there is none. kubelet names a static
+// pod <pod>-<node>. Without the node's name, owner returns the longest name that fits. That may be wrong for a pod
+// whose file was just removed: velum-db-node1 may be velum-db on node1, or velum on db-node1.
+func (inv Inventory) owner(criPod string, isPod map[string]bool) string {
+	if pod, ok := strings.CutSuffix(criPod, "-"+inv.NodeName); ok && inv.NodeName != "" {
+		if isPod[pod] {
+			return pod
+		}
+		return ""
+	}
+	for end := len(criPod); ; {
+		if end = strings.LastIndexByte(criPod[:end], '-'); end < 0 || isPod[criPod[:end]] {
+			return criPod[:max(end, 0)]
+		}
+	}
+}
+
+// RunsTarget returns the registry digest of a container's image, and whether it is the target's. Manifests with the
+// same config digest, which CRI shows for each container, are the same image.
+func (x HeldIndex) RunsTarget(c *Container, target release.Release) (d digest.Digest, same bool) {
+	if c == nil || c.Image == "" {
+		return "", false
+	}
+	if slices.Contains(c.Digests, target.Digest) {
+		return target.Digest, true
+	}
+	d = x.DigestOf(c)
+	switch {
+	case d != "" && d == target.Digest:
+		return d, true
+	case target.Config == "" || c.Image != target.Config:
+		return d, false
+	case d == "":
+		return target.Digest, true
+	}
+	return d, true
 }

@@ -4,8 +4,12 @@ package plan
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -68,6 +72,225 @@ func (p *PodPlan) Releases() []string {
 			out = append(out, release.Key(i.Want.Ask.Repository, rel.Digest))
 		}
 		out = append(out, release.Key(i.Want.Ask.Repository, i.Running.Digest))
+	}
+	return out
+}
+
+// ErrWhich is returned for a request that names neither images nor all of them, or both.
+var ErrWhich = errors.New("want names of images or all images, and not both")
+
+// Which selects images, or all of them: one of the two. An empty list never means all: the caller's selection may be
+// gone by then.
+type Which struct {
+	Images []string `json:"images,omitempty"`
+	All    bool     `json:"all,omitempty"`
+}
+
+// All selects all images.
+func All() Which { return Which{All: true} }
+
+// Named selects images by name: a repository, its last path elements or the file name of a pod manifest.
+func Named(images ...string) Which { return Which{Images: images} }
+
+// Check returns ErrWhich unless exactly one of the two is set.
+func (w Which) Check() error {
+	if w.All == (len(w.Images) > 0) {
+		return ErrWhich
+	}
+	return nil
+}
+
+// has reports whether an image of a pod is selected.
+func (w Which) has(file string, i ImagePlan) bool {
+	return w.All || slices.ContainsFunc(w.Images, func(n string) bool { return n == file || IsNamed(i, n) })
+}
+
+// Names reports whether a pod manifest with images of these repositories is selected.
+func (w Which) Names(file string, repositories []string) bool {
+	return w.All || slices.ContainsFunc(w.Images, func(name string) bool {
+		return name == file || slices.ContainsFunc(repositories, func(r string) bool { return IsRepository(r, name) })
+	})
+}
+
+// Pick returns the selected pods: those that use a selected image. Selecting all leaves out the pods that the
+// Kubernetes distribution writes, which are not applied.
+func Pick(plan Plan, which Which) ([]PodPlan, error) {
+	if err := which.Check(); err != nil {
+		return nil, err
+	}
+	if which.All {
+		return slices.DeleteFunc(slices.Clone(plan.Pods), func(p PodPlan) bool { return p.IsOwned() }), nil
+	}
+	hit := map[string]bool{}
+	for _, name := range which.Images {
+		found := false
+		for _, p := range plan.Pods {
+			if p.isNamed(name) {
+				hit[p.File], found = true, true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("%s: %w", name, ErrUnknownImage)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(plan.Pods), func(p PodPlan) bool { return !hit[p.File] }), nil
+}
+
+func (p *PodPlan) isNamed(name string) bool {
+	return p.File == name || slices.ContainsFunc(p.Images, func(i ImagePlan) bool { return IsNamed(i, name) })
+}
+
+// Shown is an offer as a person saw it. An approval is for digests: other digests are not approved.
+type Shown struct {
+	Image  string        `json:"image"` // a repository, or its last path elements
+	Digest digest.Digest `json:"digest"`
+}
+
+// ParseShown reads IMAGE=sha256:DIGEST.
+func ParseShown(text string) (Shown, error) {
+	image, d, found := strings.Cut(text, "=")
+	if !found || image == "" {
+		return Shown{}, fmt.Errorf("%q: want IMAGE=sha256:DIGEST", text)
+	}
+	parsed, err := digest.Parse(d)
+	if err != nil {
+		return Shown{}, fmt.Errorf("%q: %w: want IMAGE=sha256:DIGEST", text, err)
+	}
+	return Shown{image, parsed}, nil
+}
+
+// ErrNotSelected is returned for an expected digest of an image that is not selected.
+var ErrNotSelected = errors.New("not among the selected images")
+
+// MovedError is returned if the current offers differ from those that the caller saw.
+type MovedError struct{ Moved []Moved }
+
+// Moved is one difference. A digest is empty if none was expected, or if none is offered.
+type Moved struct {
+	PodManifest string        `json:"podManifest"`
+	Container   string        `json:"container"`
+	Image       string        `json:"image"` // repository
+	Expected    digest.Digest `json:"expected"`
+	Offered     digest.Digest `json:"offered"`
+	Tag         string        `json:"tag"` // of Offered
+}
+
+func (e *MovedError) Error() string {
+	texts := make([]string, 0, len(e.Moved))
+	for _, m := range e.Moved {
+		texts = append(texts, m.String())
+	}
+	return "the offer has changed: " + strings.Join(texts, "; ")
+}
+
+func (m Moved) String() string {
+	expected, offered := "no update was expected", "nothing is offered now"
+	if m.Expected != "" {
+		expected = m.Expected.String() + " was expected"
+	}
+	if m.Offered != "" {
+		offered = fmt.Sprintf("%s (%s) is offered now", m.Offered, m.Tag)
+	}
+	return fmt.Sprintf("%s: %s: %s, %s", m.PodManifest, m.Image, expected, offered)
+}
+
+// CheckShown compares the current offers of the selected pods with those that a person saw; an empty shown is not
+// compared. Every offered digest must be among the shown ones, and every shown digest must be offered or already
+// running. A held or failed pod is not compared: its outcome says why it is not applied.
+func CheckShown(pl Plan, selected []PodPlan, shown []Shown) error {
+	if len(shown) == 0 {
+		return nil
+	}
+	for _, s := range shown {
+		isNamed := func(p PodPlan) bool { return slices.ContainsFunc(p.Images, s.names) }
+		switch {
+		case slices.ContainsFunc(selected, isNamed):
+		case slices.ContainsFunc(pl.Pods, isNamed):
+			return fmt.Errorf("expect %s: %w", s.Image, ErrNotSelected)
+		default:
+			return fmt.Errorf("expect %s: %w", s.Image, ErrUnknownImage)
+		}
+	}
+	moved := append(notShown(selected, shown), notOffered(selected, shown)...)
+	if len(moved) > 0 {
+		return &MovedError{moved}
+	}
+	return nil
+}
+
+func (s Shown) names(i ImagePlan) bool { return IsNamed(i, s.Image) }
+
+// isCompared reports whether an apply would restart the pod, or has nothing to do.
+func isCompared(p PodPlan) bool {
+	at := p.Standing()
+	return at.Result == "" || at.Result == status.ResultNothing || !at.Staged
+}
+
+// place is an image of a selected pod.
+type place struct {
+	file     string
+	compared bool
+	ImagePlan
+}
+
+func places(selected []PodPlan) []place {
+	var out []place
+	for _, p := range selected {
+		for _, i := range p.Images {
+			out = append(out, place{p.File, isCompared(p), i})
+		}
+	}
+	return out
+}
+
+// isUnexpected reports whether the image's offered digest was not shown.
+func (i place) isUnexpected(shown []Shown) bool {
+	return i.compared && i.Change != "" && !slices.ContainsFunc(shown, func(s Shown) bool {
+		return s.names(i.ImagePlan) && s.Digest == i.Target.Digest
+	})
+}
+
+// fits reports whether a shown digest is offered for the image, or already running.
+func (s Shown) fits(i place) bool {
+	current := i.Running.Digest
+	if i.Change != "" {
+		current = i.Target.Digest
+	}
+	return !i.compared || s.Digest == current
+}
+
+// notShown returns the offered digests that were not shown.
+func notShown(selected []PodPlan, shown []Shown) []Moved {
+	var out []Moved
+	for _, i := range places(selected) {
+		if !i.isUnexpected(shown) {
+			continue
+		}
+		m := Moved{
+			PodManifest: i.file, Container: i.Want.Image.Container, Image: i.Want.Ask.Repository,
+			Offered: i.Target.Digest, Tag: i.Target.Name(),
+		}
+		if n := slices.IndexFunc(shown, func(s Shown) bool { return s.names(i.ImagePlan) }); n >= 0 {
+			m.Expected = shown[n].Digest
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// notOffered returns the shown digests of images without any offer; notShown has the others.
+func notOffered(selected []PodPlan, shown []Shown) []Moved {
+	var out []Moved
+	for _, s := range shown {
+		named := slices.DeleteFunc(places(selected), func(i place) bool { return !s.names(i.ImagePlan) })
+		if slices.ContainsFunc(named, s.fits) ||
+			slices.ContainsFunc(named, func(i place) bool { return i.isUnexpected(shown) }) {
+			continue
+		}
+		i := named[0]
+		out = append(out, Moved{
+			PodManifest: i.file, Container: i.Want.Image.Container, Image: i.Want.Ask.Repository, Expected: s.Digest,
+		})
 	}
 	return out
 }

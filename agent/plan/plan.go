@@ -1,5 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package plan makes the decisions. Decide plans a cycle, AtBoot the writes before kubelet starts, and Rollbacks a
+// person's rollback: each from an inventory, offers, the record, the policy and the time. All are pure: they do no I/O,
+// change none of their arguments and may run concurrently.
+//
+// A PodPlan is the decision about one pod manifest, with its holds. A Step is one idempotent action.
+//
+// Rules are applied in every plan, not in polls: after a stricter rule and a reload the old choice would still be
+// offered. So an offer keeps candidates, allowed and refused ones. An older build is judged against what runs: lost
+// records and restarts change nothing.
 package plan
 
 import (
@@ -231,4 +240,154 @@ func untouched(images []manifests.Image) []status.Untouched {
 		})
 	}
 	return out
+}
+
+// Standing is the outcome of an apply of the pod at this moment. Status, plan and apply share it.
+type Standing struct {
+	// Result is nothing, held or failed; empty if the offer only waits for an approval.
+	Result    status.Result
+	Reason    string
+	Hold      string
+	ErrorKind status.ErrorKind
+	Staged    bool // all images are on the node
+	Ours      bool // the agent manages the pod manifest
+}
+
+// Standing returns the outcome of an apply of the pod at this moment.
+func (p *PodPlan) Standing() Standing {
+	at := Standing{Staged: true, Ours: !p.IsUnmanaged()}
+	switch {
+	case p.Err != nil:
+		at.Result, at.Reason, at.ErrorKind = status.ResultFailed, p.Err.Error(), status.ErrorKindOf(p.Err)
+	case p.BlocksOffer() || p.Change != "" && len(p.Holds) > 0:
+		at.Result, at.Hold, at.Reason = status.ResultHeld, p.Holds[0].Name, p.Holds[0].Name+": "+p.Holds[0].Reason
+	case p.Change == "":
+		at.Result = status.ResultNothing
+	case !p.Ready:
+		at.Result, at.Reason, at.Staged = status.ResultHeld, "not staged yet", false
+	}
+	return at
+}
+
+// Images calls f with each image of the pods and of the configuration; file is its pod
+// manifest.
+func (p Plan) Images(f func(file string, i ImagePlan)) {
+	for _, pod := range p.Pods {
+		for _, i := range pod.Images {
+			if i.Want.Ask.Repository != "" {
+				f(pod.File, i)
+			}
+		}
+	}
+	for _, i := range p.Tracked {
+		f("", i)
+	}
+}
+
+// NotAllowed returns the newer tags that the configuration refuses, sorted and without
+// duplicates.
+func (p Plan) NotAllowed() []status.NotAllowed {
+	out := []status.NotAllowed{}
+	p.Images(func(_ string, i ImagePlan) {
+		for _, no := range i.NotAllowed {
+			out = append(out, status.NotAllowed{Image: i.Offer.Repository, Tag: no.Tag, Rule: no.Rule, Key: no.Key})
+		}
+	})
+	slices.SortFunc(out, func(x, y status.NotAllowed) int {
+		return strings.Compare(x.Image+" "+x.Key+" "+x.Tag, y.Image+" "+y.Key+" "+y.Tag)
+	})
+	return slices.Compact(out)
+}
+
+// Downs returns the followed containers that do not run: the ones that may still start, or the others.
+func (p *PodPlan) Downs(starting bool) []status.Reason {
+	var out []status.Reason
+	for _, i := range p.Images {
+		if i.Down != nil && i.Down.Starting == starting {
+			out = append(out, i.Down.AsReason(p.File, i.Want.Image.Container, i.Want.Ask.Repository))
+		}
+	}
+	return out
+}
+
+// IsDown reports whether a followed container does not run.
+func (p Plan) IsDown() bool {
+	return slices.ContainsFunc(p.Pods, func(pod PodPlan) bool {
+		return slices.ContainsFunc(pod.Images, func(i ImagePlan) bool { return i.Down != nil })
+	})
+}
+
+// Missing returns since when followed containers are absent from CRI.
+func (p Plan) Missing() map[string]time.Time {
+	out := map[string]time.Time{}
+	for _, pod := range p.Pods {
+		for _, i := range pod.Images {
+			if i.Down != nil && i.Down.Absent {
+				out[record.GoodKey(pod.File, i.Want.Image.Container)] = i.Down.Since
+			}
+		}
+	}
+	return out
+}
+
+// InUse returns the parts of the record that the plan needs; the rest may be removed.
+func InUse(plan Plan, offers map[release.Question]source.Offer, inv node.Inventory, now time.Time) record.InUse {
+	use := record.InUse{
+		Pods: map[string]record.PodInUse{}, Wrote: map[string]bool{}, Questions: map[string]bool{},
+		Releases: map[string]bool{}, Newest: map[string]time.Time{},
+	}
+	if inv.Catalog.Catalog != "" {
+		use.Questions[inv.Catalog.Catalog] = true
+	}
+	for _, f := range inv.PodManifests {
+		use.Wrote[f.Name] = true
+	}
+	for q, o := range offers {
+		use.Questions[q.String()], use.Questions[q.Repository] = true, true
+		for _, rel := range o.Known() {
+			use.Releases[release.Key(rel.Repository, rel.Digest)] = true
+			if policy.IsPlausibleCreation(rel.Created, now) && rel.Created.After(use.Newest[rel.Repository]) {
+				use.Newest[rel.Repository] = rel.Created
+			}
+		}
+	}
+	onDisk := node.ByName(inv.PodManifests)
+	for _, p := range plan.Pods {
+		pod := podInUse(&p, onDisk[p.File])
+		for _, i := range pod.Images {
+			use.Releases[release.Key(i.Repository, i.Running)] = true
+		}
+		use.Pods[p.File] = pod
+	}
+	return use
+}
+
+func podInUse(p *PodPlan, disk *node.PodFile) record.PodInUse {
+	use := record.PodInUse{
+		Broken: p.Err != nil, Unclear: p.Err != nil || p.BlocksOffer(), Held: p.isHeld(status.HoldRequested),
+		ID: p.ID, Offer: p.Offer, AllRun: p.allRun(), Settled: p.isSettled(), Contains: map[string]bool{},
+		AwaitsLock: len(p.Holds) == 0 && len(p.Waits) == 1 && p.Waits[0].Name == status.HoldLock,
+	}
+	for _, i := range p.Images {
+		use.Contains[i.Want.Image.Container] = true
+		use.Images = append(use.Images, record.ImageInUse{
+			Container: i.Want.Image.Container, Place: node.PlaceOf(i.Want.Image), IsContainer: node.IsContainer(i.Want.Image),
+			Repository: i.Want.Ask.Repository, Running: i.Running.Digest, Config: i.Config, Target: i.Target.Digest,
+			RunsWell: i.Well, Restarts: i.Flaps,
+		})
+	}
+	if disk == nil {
+		return use
+	}
+	text := string(disk.Content())
+	use.OnDisk = &text
+	pod, err := disk.Parse()
+	if err != nil {
+		use.Contains = nil
+		return use
+	}
+	for _, img := range pod.Images {
+		use.Contains[img.Container] = true // also of a container that only the file on disk has
+	}
+	return use
 }

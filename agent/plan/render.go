@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -109,4 +112,35 @@ func stillWanted(o record.Override, pod *PodPlan) (*manifests.File, bool) {
 		isOther := i.Target.Tag != ref.Tag || ref.Digest != "" && ref.Digest != i.Target.Digest.String()
 		return !named && there && i.Target.Tag != "" && isOther
 	})
+}
+
+// edits returns the changes of images and pull policies in the pod's offer.
+func (f *facts) edits(v follow.PodView, p PodPlan) []status.Edit {
+	var out []status.Edit
+	for _, i := range p.Images {
+		if i.Change == "" {
+			continue
+		}
+		e := status.Edit{Container: i.Want.Image.Container, Field: status.EditImage, From: i.From, To: i.Target.Name()}
+		if e.From == e.To { // the names are equal: show the tags
+			e.From, e.To = i.Want.OnDisk.Tag, i.Target.Tag
+		}
+		if e.From == e.To {
+			e.From, e.To = withDigest(e.From, i.Running.Digest), withDigest(e.To, i.Target.Digest)
+		}
+		if e.From != e.To {
+			out = append(out, e)
+		}
+	}
+	if v.Disk == nil || !p.Waiting {
+		return out
+	}
+	return append(out, follow.PullPolicyEdits(*v.Disk, p.Wanted)...)
+}
+
+func withDigest(tag string, d digest.Digest) string {
+	if d == "" {
+		return tag
+	}
+	return fmt.Sprintf("%s (%.12s)", tag, d.Encoded())
 }

@@ -4,6 +4,7 @@ package plan
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,8 +13,10 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/manifests"
 )
 
 // steps converts the plans of all pods to steps. Each step may rely on earlier ones: images, files, pins, and finally
@@ -269,4 +272,159 @@ func (f *facts) isStaged(rel release.Release) bool {
 	signed := f.policy.RuleFor(rel.Repository).Signatures != policy.SignaturesRequire ||
 		f.rec.Signed[release.Key(rel.Repository, rel.Digest)] != ""
 	return signed && f.held.Staged(rel)
+}
+
+// lost returns the releases that the node must have and has lost: those to which pods are rolled back, with the images
+// that they keep then, and running ones whose content cannot be read. Somebody has removed them, or the disk did.
+func (f *facts) lost(views []follow.PodView, pods []PodPlan) []release.Release {
+	need := map[release.Pin]bool{}
+	for n, v := range views {
+		to, err := f.returnsTo(v, pods[n])
+		if err != nil || to == nil {
+			continue
+		}
+		for _, at := range to.Images {
+			need[at.Pin] = true
+		}
+	}
+	for _, g := range f.rec.Good {
+		for _, p := range g.Before {
+			need[p] = true
+		}
+		if f.held.Has(g.Running) && !f.held.IsReadable(g.Running) {
+			need[release.Pin{Repository: g.Repository, Digest: g.Running}] = true
+		}
+	}
+	for _, p := range f.rec.BeforeSets() {
+		need[p] = true
+	}
+	var out []release.Release
+	for p := range need {
+		if rel := f.releaseOf(p); p.Digest != "" && !f.held.Staged(rel) {
+			if _, short := f.shortage(rel); !short {
+				out = append(out, rel)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b release.Release) int {
+		return strings.Compare(release.Key(a.Repository, a.Digest), release.Key(b.Repository, b.Digest))
+	})
+	return out
+}
+
+// returnsTo returns the override of a rollback of the whole pod; nil if no other release is known.
+func (f *facts) returnsTo(v follow.PodView, p PodPlan) (*record.Override, error) {
+	has := slices.ContainsFunc(p.Images, func(i ImagePlan) bool {
+		return f.rec.HasTarget(p.File, i.Want.Image.Container, i.Running.Digest)
+	})
+	if p.Err != nil || !has {
+		return nil, p.Err
+	}
+	return f.byPerson(v, p, All())
+}
+
+// releaseOf returns what is known of a release.
+func (f *facts) releaseOf(p release.Pin) release.Release {
+	if rel, known := f.rec.Releases[release.Key(p.Repository, p.Digest)]; known {
+		return rel
+	}
+	return release.Release{Repository: p.Repository, Digest: p.Digest}
+}
+
+// missing returns the images of an override that are not complete on the node, by name.
+func (f *facts) missing(o record.Override) []record.PinnedImage {
+	var out []record.PinnedImage
+	for _, place := range slices.Sorted(maps.Keys(o.Images)) {
+		if at := o.Images[place]; !f.held.Staged(release.Release{Repository: at.Repository, Digest: at.Digest}) {
+			out = append(out, at)
+		}
+	}
+	return out
+}
+
+// prune lists the image records of old releases: the staged ones, and with Prune.Unstaged all SUSE builds of followed
+// repositories. Pinned and used images stay, and so do repositories that are not settled. While any pod is unclear, all
+// records stay.
+func (f *facts) prune(plan Plan, pins []release.Pin) []node.HeldImage {
+	settled, known := f.settled(plan)
+	if !known {
+		return nil
+	}
+	need := map[digest.Digest]bool{}
+	for _, p := range pins {
+		need[p.Digest] = true
+	}
+	var gone []node.HeldImage
+	used := map[digest.Digest]bool{}
+	for _, d := range f.inv.Used {
+		used[d] = true
+	}
+	aliases := map[node.HeldImage]bool{}
+	for _, h := range f.inv.Held {
+		repository, old := f.isOldRelease(h, settled)
+		if !old || need[h.Digest] || used[h.Config] {
+			continue
+		}
+		if well, followed := settled[repository]; followed && !well {
+			continue
+		}
+		gone = append(gone, h)
+		aliases[node.HeldImage{Name: release.Key(repository, h.Digest), Digest: h.Digest}] = true
+		aliases[node.HeldImage{Name: h.Config.String(), Digest: h.Digest}] = true
+	}
+	gone = append(gone, f.inv.OrphanedAliases(gone, aliases)...)
+	slices.SortFunc(gone, func(a, b node.HeldImage) int { return strings.Compare(a.Name, b.Name) })
+	return gone
+}
+
+// settled returns for each followed repository whether all of its images run as planned. A mounted image volume is not
+// visible, so its repository is never settled. known: no pod and no image is unclear.
+func (f *facts) settled(plan Plan) (settled map[string]bool, known bool) {
+	settled = map[string]bool{}
+	add := func(repository string, well bool) {
+		before, seen := settled[repository]
+		settled[repository] = (before || !seen) && well
+	}
+	for _, p := range plan.Pods {
+		if p.Err != nil || p.BlocksOffer() {
+			return nil, false
+		}
+		for _, i := range p.Images {
+			if name := i.Want.Ask.Repository; name != "" {
+				add(name, isWell(&p, i))
+			}
+		}
+	}
+	for _, i := range plan.Tracked {
+		if i.Target.Digest == "" {
+			return nil, false
+		}
+		add(i.Target.Repository, i.Staged)
+	}
+	return settled, true
+}
+
+// isWell reports whether a container runs as it should. A removed init container has succeeded
+// if the containers of its pod run.
+func isWell(p *PodPlan, i ImagePlan) bool {
+	return i.Well || i.Want.Image.Kind == manifests.KindInit && slices.ContainsFunc(p.Images, func(other ImagePlan) bool {
+		return other.Well && other.Want.Image.Kind == manifests.KindContainer
+	})
+}
+
+// isOldRelease reports whether an image record may be an old release, and of which repository.
+func (f *facts) isOldRelease(h node.HeldImage, followed map[string]bool) (repository string, is bool) {
+	if h.Pin {
+		return "", false
+	}
+	if h.Staged || !f.policy.Prune.Unstaged {
+		return h.Repository, h.Staged
+	}
+	ref, err := release.ParseReference(h.Name)
+	if err != nil {
+		return "", false
+	}
+	_, ours := followed[ref.Repository]
+	_, unrecognized := f.policy.RuleFor(ref.Repository).Scheme.Parse(ref.Tag)
+	return ref.Repository, ours && unrecognized == nil
 }

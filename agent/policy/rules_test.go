@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -225,4 +226,128 @@ func TestFingerprint(t *testing.T) {
 		also.Hold, also.Older, also.Signatures = "wait", true, policy.SignaturesRequire
 		assert.Equal(t, r.Fingerprint(), also.Fingerprint())
 	}
+}
+
+func TestChangeOf(t *testing.T) {
+	t.Parallel()
+	const repository = "registry.suse.com/caasp/v4/velum"
+	for name, c := range map[string]struct {
+		disk, target string
+		known, same  bool
+		want         string
+	}{
+		"no pod yet":                           {"", "4.0.0-rev1", false, false, ""},
+		"the same":                             {"4.0.0-rev1", "4.0.0-rev1", true, true, ""},
+		"the same tag, another digest":         {"4.0.0-rev1", "4.0.0-rev1", true, false, "rebuild"},
+		"the same tag, nothing is known":       {"4.0.0-rev1", "4.0.0-rev1", false, false, ""},
+		"another name for what runs":           {"4.0.0", "4.0.0-rev1", true, true, "convert"},
+		"another name, nothing is known":       {"4.0.0", "4.0.0-rev1", false, false, "convert"},
+		"the short tag moved on under the pod": {"4.0.0", "4.0.0-rev1", true, false, "revision"},
+		"the build moved on under the pod":     {"4.0.0-rev1-build1.1", "4.0.0-rev1", true, false, "rebuild"},
+		"a newer long tag":                     {"4.0.0-rev1-build1.1", "4.0.0-rev1-build1.2", true, false, "rebuild"},
+		"a newer revision":                     {"4.0.0-rev1", "4.0.0-rev2", true, false, "revision"},
+		"a newer revision, nothing is known":   {"4.0.0-rev1", "4.0.0-rev2", false, false, "revision"},
+		"a newer patch":                        {"4.0.0-rev1", "4.0.1-rev1", true, false, "patch"},
+		"a newer minor":                        {"4.0.0-rev1", "4.1.0-rev1", true, false, "minor"},
+		"a newer major":                        {"4.0.0-rev1", "5.0.0-rev1", true, false, "major"},
+		"a lower one":                          {"4.0.1-rev1", "4.0.0-rev1", true, false, "major"},
+		"a newer name of what runs":            {"4.0.0-rev1", "4.0.1-rev1", true, true, "convert"},
+		"another spelling":                     {"v4.0.0-rev1", "4.0.0-rev1", true, false, "major"},
+		"from an unrecognized tag":             {"latest", "4.0.0-rev1", true, false, "major"},
+		"to an unrecognized tag":               {"4.0.0-rev1", "latest", true, false, "major"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var disk release.Reference
+			if c.disk != "" {
+				disk = release.Reference{Repository: repository, Tag: c.disk}
+			}
+			target := release.Release{Repository: repository, Tag: c.target}
+			assert.Equal(t, c.want, policy.ChangeOf(disk, target, c.known, c.same, tags.Scheme{}))
+		})
+	}
+	moved := release.Reference{Repository: "m.local/velum", Tag: "4.0.0-rev1"}
+	target := release.Release{Repository: repository, Tag: "4.0.0-rev1"}
+	assert.Equal(t, "convert", policy.ChangeOf(moved, target, true, true, tags.Scheme{}), "the same image from elsewhere")
+	assert.Equal(t, "rebuild", policy.ChangeOf(moved, target, true, false, tags.Scheme{}), "the mirror has another digest")
+}
+
+var now = time.Date(2026, 11, 25, 9, 0, 0, 0, time.UTC)
+
+// TestImplausibleCreationTimes lists the creation times that tools for reproducible builds write.
+func TestImplausibleCreationTimes(t *testing.T) {
+	t.Parallel()
+	times := map[string]struct {
+		at   time.Time
+		want bool
+	}{
+		"left out":                             {time.Time{}, false},
+		"the year 1":                           {time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC), false},
+		"jib, bazel, SOURCE_DATE_EPOCH=0":      {time.Unix(0, 0), false},
+		"jib: one second after 1970":           {time.Unix(1, 0), false},
+		"buildpacks, nix: 1980":                {time.Date(1980, 1, 1, 0, 0, 1, 0, time.UTC), false},
+		"SOURCE_DATE_EPOCH=315532800":          {time.Unix(315532800, 0), false},
+		"zip: SOURCE_DATE_EPOCH=315619200":     {time.Unix(315619200, 0), false},
+		"npm: 1985":                            {time.Date(1985, 10, 26, 8, 15, 0, 0, time.UTC), false},
+		"a board without a clock: 2000":        {time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), false},
+		"1970 in another zone":                 {time.Unix(0, 0).In(time.FixedZone("", 14*3600)), false},
+		"before Docker":                        {time.Date(2013, 2, 28, 23, 59, 59, 0, time.UTC), false},
+		"the first images":                     {time.Date(2013, 3, 1, 0, 0, 0, 0, time.UTC), true},
+		"last year":                            {now.AddDate(-1, 0, 0), true},
+		"now":                                  {now, true},
+		"the future":                           {now.Add(time.Second), false},
+		"the last year that the agent can say": {time.Date(9998, 12, 31, 0, 0, 0, 0, time.UTC), false},
+	}
+	for title, c := range times {
+		assert.Equal(t, c.want, policy.IsPlausibleCreation(c.at, now), title)
+		known := now.AddDate(-2, 0, 0)
+		assert.Equal(t, c.want && c.at.After(known), policy.IsEarlier(
+			release.Release{Build: release.Build{Created: known}}, release.Release{Build: release.Build{Created: c.at}}, now), title)
+		assert.Equal(t, c.want && c.at.Before(known), policy.IsEarlier(
+			release.Release{Build: release.Build{Created: c.at}}, release.Release{Build: release.Build{Created: known}}, now), title)
+	}
+}
+
+func named(tag string, created time.Time) release.Release {
+	return release.Release{Tag: tag, Digest: digest.FromString(tag), Build: release.Build{Created: created}}
+}
+
+// TestContradictionsOfNamesAndTimes uses tags of real repositories.
+func TestContradictionsOfNamesAndTimes(t *testing.T) {
+	t.Parallel()
+	thisYear, lastYear := now.AddDate(0, -1, 0), now.AddDate(-1, 0, 0)
+	cases := []struct {
+		title    string
+		was, rel release.Release
+		want     string
+	}{
+		{"the scheme changed", named("1.2.2", thisYear), named("1.8.1259", lastYear), "newer by name"},
+		{"a date as a version", named("2.1.0", thisYear), named("2021.12.10", lastYear), "newer by name"},
+		{"a patch of an old minor", named("v1.33.9", thisYear), named("v1.34.2", lastYear), "newer by name"},
+		{"a revision", named("4.0.0-rev1", thisYear), named("4.0.0-rev2", lastYear), "newer by name"},
+		{"a build", named("4.0.0-rev1-build1.5", thisYear), named("4.0.0-rev1-build1.9", lastYear), "newer by name"},
+		{"OBS began anew", named("4.0.0-rev1-build1.13", lastYear), named("4.0.0-rev1-build1.2", thisYear), "older by name"},
+		{"a lower tag, created later", named("1.8.1259", lastYear), named("1.2.2", thisYear), "older by name"},
+		{"as it should be", named("1.2.2", lastYear), named("1.8.1259", thisYear), ""},
+		{"an older release", named("1.8.1259", thisYear), named("1.2.2", lastYear), ""},
+		{"at the same time", named("1.2.2", thisYear), named("1.2.3", thisYear), ""},
+		{"one is reproducible", named("1.2.2", thisYear), named("1.2.3", time.Unix(0, 0)), ""},
+		{"the other is", named("1.2.2", time.Unix(315532800, 0)), named("1.2.3", lastYear), ""},
+		{"both are", named("1.2.2", time.Unix(1, 0)), named("1.2.3", time.Unix(0, 0)), ""},
+		{"one is of the future", named("1.2.2", now.AddDate(1, 0, 0)), named("1.2.3", thisYear), ""},
+		{"no time", named("1.2.2", thisYear), named("1.2.3", time.Time{}), ""},
+		{"the same tag", named("1.2.2", thisYear), named("1.2.2", lastYear), ""},
+		{"no version", named("latest", thisYear), named("1.2.3", lastYear), ""},
+		{"nothing is known", release.Release{}, named("1.2.3", lastYear), ""},
+	}
+	for _, c := range cases {
+		got := policy.Contradiction(c.was, c.rel, tags.Scheme{}, now)
+		if c.want == "" {
+			assert.Empty(t, got, c.title)
+			continue
+		}
+		assert.Contains(t, got, c.rel.Name()+" is "+c.want+" than "+c.was.Name(), c.title)
+	}
+	assert.Equal(t, "1.8.1259 is newer by name than 1.2.2, but was created earlier (2025-11-25T09:00:00Z, 2026-10-25T09:00:00Z)",
+		policy.Contradiction(cases[0].was, cases[0].rel, tags.Scheme{}, now))
 }

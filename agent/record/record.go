@@ -1,14 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package record holds the state that the agent cannot observe again, or only with a request: answers, approvals,
+// holds, denials, known good releases. The Store of a running agent owns the Record; only the methods of the Record and
+// of its maps change it. Retain removes the data that the node does not need.
+//
+// An approval names pod, digests and rendered file as one hash: its tag may move to a build that nobody staged, or the
+// registry may go away for a week. It is void when one of them changes, after one attempt, after a day, or by a hold. A
+// denial is per node, since the node may be the cause; it ends with `apply --retry`, when the digest runs healthy, or
+// after 90 days in which nothing names it. The history is in the record, so that no crash separates a change from the
+// result of its health check.
 package record
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent/fleet"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -311,4 +322,113 @@ type Unsigned struct {
 	Tries  int    `json:"tries"`
 	// RetryAt is when its signature is verified again.
 	RetryAt time.Time `json:"retryAt,omitzero"`
+}
+
+// maxRetryWait is the longest wait before a source is asked again: the maximum Retry-After of a day, and one and a half
+// times that for the spread. A later time comes from a wrong clock.
+const maxRetryWait = 3 * policy.MaxBackoff
+
+// NextRetry returns when a failed source is asked again; false if it has not failed.
+func (s SourceRecord) NextRetry(now time.Time) (time.Time, bool) {
+	if s.Failures == 0 {
+		return time.Time{}, false
+	}
+	if s.RetryAt.Sub(now) > maxRetryWait {
+		return now, true
+	}
+	return s.RetryAt, true
+}
+
+// Err returns the last failure of a source.
+func (s SourceRecord) Err(repository string) error {
+	return &release.RecordedError{Text: s.Error, Cause: &release.SourceError{
+		Repository: repository, Host: s.Host, Mirror: s.Mirror, Status: s.HTTPStatus, Cause: s.Cause,
+	}}
+}
+
+// StaleSources returns the sources that do not answer, with the time of the first failure.
+func StaleSources(sources Entries[SourceRecord]) []status.Reason {
+	var out []status.Reason
+	for name, s := range sources {
+		if s.Failures > 0 && !s.Refused {
+			never, last := "never answered", "last answer "
+			if s.List {
+				never, last = "newer tags are unknown", "newer tags known until "
+			}
+			since := never
+			if !s.LastSuccess.IsZero() {
+				since = last + s.LastSuccess.UTC().Format(time.RFC3339)
+			}
+			out = append(out, status.Reason{
+				Kind: status.KindSource, Image: name, Host: s.Host, Cause: s.Cause, HTTPStatus: s.HTTPStatus,
+				Since: s.LastSuccess, RetryAt: s.RetryAt, Text: fmt.Sprintf("%s (%d failures, %s)", s.Error, s.Failures, since),
+			})
+		}
+	}
+	return status.Sorted(out)
+}
+
+// NextRetry returns when a question is asked again because its rules have changed.
+func (m Answer) NextRetry(now time.Time) (time.Time, bool) {
+	if m.RetryAt.Sub(now) > policy.MaxBackoff {
+		return now, true // recorded under a wrong clock
+	}
+	return m.RetryAt, !m.RetryAt.IsZero()
+}
+
+// AwaySince returns the last answer of a registry for any of its repositories, if none of them answers now; nil if one
+// does, or if none was asked.
+func (r *Record) AwaySince(registry string) *time.Time {
+	var last time.Time
+	failed := false
+	for name, s := range r.Sources {
+		if localregistry.RegistryOf(name) != registry || s.Kind != "" {
+			continue
+		}
+		if s.Failures == 0 || s.List {
+			return nil
+		}
+		failed = true
+		if s.LastSuccess.After(last) {
+			last = s.LastSuccess
+		}
+	}
+	if !failed || last.IsZero() {
+		return nil
+	}
+	last = last.UTC()
+	return &last
+}
+
+// IsLockDue reports whether the fleet lock must be released now. It is kept while a pod that was restarted under it
+// failed, does not run, cannot be read, has a pending rollback, or belongs to a begun set.
+func (r *Record) IsLockDue(use InUse, now time.Time) bool {
+	t := retention{r, use, now}
+	return r.Lock.IsDue(now, func(file string) fleet.Pod {
+		p, known := use.Pods[file]
+		isUnverified := known && (p.Broken || !p.AllRun || t.runsUnverified(file, p))
+		return fleet.Pod{
+			Awaits:     p.AwaitsLock || r.Overrides[file].Pending,
+			Unverified: isUnverified || r.hasFailed(file) || r.SetOf(file) != "",
+		}
+	})
+}
+
+// hasFailed reports whether a pod did not come up, or has a pending rollback. After another failure it still runs its
+// previous release.
+func (r *Record) hasFailed(file string) bool {
+	return r.Failed[file].Running != "" || r.Overrides[file].Pending
+}
+
+// FailedUnderLock returns the pod manifests that failed under the lock, for which it is kept.
+func (r *Record) FailedUnderLock() []string {
+	if r.Lock.State != fleet.LockHeld {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(r.Lock.Pods), func(file string) bool { return !r.hasFailed(file) })
+}
+
+// LockStatus returns the status of the lock; nil if none is configured.
+func (r *Record) LockStatus(at fleet.Lock) *fleet.LockStatus {
+	return r.Lock.LockStatus(at, r.LockWorked, r.FailedUnderLock())
 }

@@ -7,10 +7,52 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
+
+// Pacer limits the rate of requests. Its state is recorded, so that a restart does not
+// lift the limits.
+type Pacer interface {
+	// Pace returns the state.
+	Pace() Pace
+	// Resume restores a recorded state. Existing later waits stay.
+	Resume(p Pace)
+	// TryAgain allows one request to each host that waits because it did not answer, or that asked to wait.
+	TryAgain()
+}
+
+// Pace is the state of the limits for requests to registries.
+type Pace struct {
+	// Waits are the hosts that answered 429 or 503 with Retry-After, by host[:port].
+	Waits  map[string]Wait `json:"waits,omitempty"`
+	Budget Budget          `json:"budget,omitzero"`
+}
+
+// Wait is the end of a host's Retry-After.
+type Wait struct {
+	Until  time.Time `json:"until"`
+	Status int       `json:"status"` // the HTTP status of the answer
+}
+
+// Budget limits the requests of this node to all registries. It refills evenly within an hour.
+type Budget struct {
+	PerHour   int       `json:"perHour"`   // 0: no limit
+	Remaining int       `json:"remaining"` // requests, at At
+	At        time.Time `json:"at,omitzero"`
+}
+
+// Recorder stores the record and the status.
+type Recorder interface {
+	// Load reads the record. A missing one is empty.
+	Load(ctx context.Context) (Record, error)
+	// Save writes the record atomically.
+	Save(ctx context.Context, r Record) error
+	// Publish writes the status file, for readers without access to the socket.
+	Publish(ctx context.Context, s status.Status) error
+}
 
 // Store owns the record of a running agent: it loads the record once, and saves it.
 type Store struct {
@@ -123,4 +165,36 @@ func (s *Store) noteDropped(all []status.Dropped) {
 			s.dropped = append(s.dropped, d)
 		}
 	}
+}
+
+// Lost is a record that was lost: holds, denials, approvals and rollback targets are unknown until a person confirms
+// it.
+type Lost struct {
+	At     time.Time `json:"at,omitzero"`
+	Reason string    `json:"reason"`
+}
+
+// Begin ends the beginning of an empty record. lost is why the node is known to have had another one, unless the store
+// has said why; empty if it had none. It reports whether a record was lost.
+func (r *Record) Begin(lost string, now time.Time) bool {
+	r.New = false
+	if r.Lost == nil && lost != "" {
+		r.Lost = &Lost{Reason: lost}
+	}
+	if r.Lost != nil {
+		r.Lost.At, r.Lost.Reason = now.UTC(), outside.Text(r.Lost.Reason)
+	}
+	return r.Lost != nil
+}
+
+// WhyLost returns the reason for the state of a node that has lost its record; nil if it has not.
+func (r *Record) WhyLost() []status.Reason {
+	if r.Lost == nil {
+		return nil
+	}
+	return []status.Reason{{
+		Kind: status.KindLost, Since: r.Lost.At,
+		Text: "the record of the agent was lost: " + r.Lost.Reason + "; holds, denials and rollback targets of before are " +
+			"unknown; confirm it with image-update-agent resume --all",
+	}}
 }

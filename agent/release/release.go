@@ -1,11 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package release defines references, releases and builds in a registry, the questions about them, and the errors of a
+// source.
+//
+// A Reference is a tag in a repository. A Release is one published build: its tags, its digest, and what the digest is
+// (Build). A Question asks a source about one followed image. Releases are identified by digest and shown by tags.
 package release
 
 import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
 	"time"
 
+	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // FullName returns the repository and best name of a release.
@@ -71,4 +84,171 @@ func (r Release) StagedName() string {
 		return Key(r.Repository, r.Digest)
 	}
 	return r.Repository + ":" + r.Long
+}
+
+// Floating returns the floating tag to follow for a tag: the intermediate tag of a long one.
+func Floating(tag string, s tags.Scheme) string {
+	if t, err := s.Parse(tag); err == nil && t.Form() == tags.Long {
+		if im, ok := t.Intermediate(); ok {
+			return im.String()
+		}
+	}
+	return tag
+}
+
+// Reference is a tag in a repository. Repository is normalised as in CRI: "sles12/velum" is
+// "docker.io/sles12/velum".
+type Reference struct {
+	Repository string `json:"repository"`
+	Tag        string `json:"tag"`
+}
+
+// String returns the reference as in a pod manifest: repository:tag.
+func (r Reference) String() string { return r.Repository + ":" + r.Tag }
+
+// Tagged returns the reference with the tag that kubelet pulls if none is written.
+func (r Reference) Tagged() Reference {
+	r.Tag = cmp.Or(r.Tag, "latest")
+	return r
+}
+
+// ParseReference parses "repository:tag". A missing tag stays empty and does not become "latest".
+func ParseReference(text string) (Reference, error) {
+	if r, is := parseUsual(text); is {
+		return r, nil
+	}
+	named, err := reference.ParseNormalizedNamed(text)
+	if err != nil {
+		return Reference{}, outside.Error(fmt.Errorf("reference %q: %w", outside.Text(text), err))
+	}
+	r := Reference{Repository: named.Name()}
+	if tagged, ok := named.(reference.Tagged); ok {
+		r.Tag = tagged.Tag()
+	}
+	return r, nil
+}
+
+// NormalizeRepository returns the repository name of CRI and containerd.
+func NormalizeRepository(name string) (string, error) {
+	r, err := ParseReference(name)
+	if err != nil {
+		return "", err
+	}
+	if r.Tag != "" {
+		return "", fmt.Errorf("repository %q: has a tag", name)
+	}
+	return r.Repository, nil
+}
+
+// IsPlaceholder reports whether a tag of a template is a placeholder.
+func IsPlaceholder(tag string) bool {
+	return tag == "__TAG__" || strings.HasPrefix(tag, "%%")
+}
+
+// parseUsual parses a reference as pod manifests usually have it: HOST.DOMAIN[:PORT]/PATH[:TAG], without upper case in
+// the name, and without a digest. Other texts are not usual, valid or not. It saves the regular expressions of
+// distribution/reference, which take a quarter of a plan, and accepts only what they accept.
+func parseUsual(text string) (Reference, bool) {
+	host, rest, found := strings.Cut(text, "/")
+	path, tag, tagged := strings.Cut(rest, ":")
+	domain, port, hasPort := strings.Cut(host, ":")
+	switch {
+	case !found, len(text) > maxUsual, !strings.Contains(domain, "."), strings.HasSuffix(domain, "docker.io"),
+		!isUsualName(domain, "."), hasPort && !isNumber(port), tagged && !isTag(tag):
+		return Reference{}, false
+	}
+	for part := range strings.SplitSeq(path, "/") {
+		if !isUsualName(part, "._") {
+			return Reference{}, false
+		}
+	}
+	return Reference{Repository: text[:len(host)+1+len(path)], Tag: tag}, true
+}
+
+// maxUsual is below the limit of distribution/reference for a name.
+const maxUsual = 128
+
+// isUsualName reports whether a text has lower-case letters and digits, with one separator, or dashes, between them.
+func isUsualName(text, separators string) bool {
+	before := byte('.')
+	for _, c := range []byte(text) {
+		isSeparator := strings.IndexByte(separators, c) >= 0
+		switch {
+		case 'a' <= c && c <= 'z', isDigit(c):
+		case isSeparator && isWord(before), c == '-' && (isWord(before) || before == '-'):
+		default:
+			return false
+		}
+		before = c
+	}
+	return isWord(before)
+}
+
+func isNumber(text string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(r rune) bool { return r < '0' || r > '9' })
+}
+
+// isTag reports whether a text is a tag: at most 128 letters, digits, "_", "." and "-", of which the last two do not
+// begin it.
+func isTag(text string) bool {
+	for n, c := range []byte(text) {
+		if !isWord(c) && (c < 'A' || c > 'Z') && c != '_' && (n == 0 || c != '.' && c != '-') {
+			return false
+		}
+	}
+	return text != ""
+}
+
+// isWord reports a lower-case letter or a digit.
+func isWord(c byte) bool { return 'a' <= c && c <= 'z' || isDigit(c) }
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// Question is the source's input for one followed image.
+type Question struct {
+	Repository string
+	// Tag is the higher tag of template and pod manifest. Empty: a placeholder without a
+	// value, which follows the newest tag.
+	Tag string
+	// Convert: the agent renders the pod manifest and converts a short tag to its intermediate tag. Otherwise the tag
+	// is followed as written.
+	Convert bool
+	// Kubeadm: the image belongs to a control plane of kubeadm.
+	Kubeadm bool
+}
+
+// String returns the text for people and the key in the record.
+func (q Question) String() string {
+	s := q.Repository
+	if q.Tag != "" {
+		s += ":" + q.Tag
+	}
+	if q.Kubeadm {
+		s += KubeadmSuffix
+	}
+	if !q.Convert {
+		s += AsWrittenSuffix
+	}
+	return s
+}
+
+// KubeadmSuffix marks the questions of a control plane of kubeadm.
+const KubeadmSuffix = " (kubeadm)"
+
+// AsWrittenSuffix marks the questions of pod manifests that the agent does not render.
+const AsWrittenSuffix = " (as written)"
+
+type askingKey struct{}
+
+// WithAsking returns a context whose source calls asking before it sends a request: one that must wait for its host
+// does not ask.
+func WithAsking(ctx context.Context, asking func()) context.Context {
+	return context.WithValue(ctx, askingKey{}, asking)
+}
+
+// Asking tells who wants to know that a request is sent.
+func Asking(ctx context.Context) {
+	if asking, ok := ctx.Value(askingKey{}).(func()); ok {
+		asking()
+	}
 }

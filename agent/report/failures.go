@@ -9,9 +9,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -154,4 +158,131 @@ func (r *Report) missingTag(q release.Question, wasThere bool) (status.Kind, str
 		return status.KindTagNotFound, "the registry does not have the followed tag, and the agent has never seen it there"
 	}
 	return status.KindTagGone, "the registry no longer has the followed tag"
+}
+
+// catalogStatus returns the status of the node's catalog; nil if it has none.
+func (r *Report) catalogStatus() *catalog.Status {
+	out := r.Catalog.Status(r.Now())
+	if out != nil {
+		s := r.Record.Sources[out.Catalog]
+		out.LastSuccess, out.RetryAt = when(s.LastSuccess), when(s.RetryAt)
+		out.Failures, out.Error, out.Cause = s.Failures, s.Error, s.Cause
+	}
+	return out
+}
+
+// refusedCatalog returns a reason of the state failed if a newer catalog must not be used.
+func (r *Report) refusedCatalog() []status.Reason {
+	s := r.Record.Sources[r.Catalog.Catalog]
+	if r.Catalog.Catalog == "" || !s.Refused || s.Failures == 0 {
+		return nil
+	}
+	return []status.Reason{{
+		Kind: status.KindCatalog, Image: r.Catalog.Catalog, Host: s.Host, HTTPStatus: s.HTTPStatus,
+		ErrorKind: status.ErrorCatalog, Since: s.LastSuccess, RetryAt: s.RetryAt, Text: s.Error,
+	}}
+}
+
+// expiredCatalog returns a reason of the state stale if the catalog has expired.
+func (r *Report) expiredCatalog() []status.Reason {
+	l := r.Catalog
+	if !l.IsExpired(r.Now()) || r.Policy.Catalog.IgnoreExpiry {
+		return nil
+	}
+	return []status.Reason{{
+		Kind: status.KindCatalog, Image: l.Catalog, Since: l.Expires.UTC(),
+		Text: fmt.Sprintf("%s version %d expired at %s", l.Catalog, l.Version, l.Expires.UTC().Format(time.RFC3339)),
+	}}
+}
+
+// withdrawn returns the running releases that the catalog has withdrawn.
+func (r *Report) withdrawn(pl plan.Plan) []status.Reason {
+	var out []status.Reason
+	pl.Images(func(file string, i plan.ImagePlan) {
+		is, listed := r.Catalog.Find(i.Offer.Repository, i.Running.Digest)
+		if !listed || is.Withdrawn == nil {
+			return
+		}
+		out = append(out, status.Reason{
+			Kind: status.KindWithdrawn, PodManifest: file, Container: i.Want.Image.Container, Image: i.Offer.Repository,
+			Tag: is.Tag, Digest: is.Digest, Since: is.Withdrawn.At.UTC(),
+			Text: fmt.Sprintf("%s: %s is running but was withdrawn: %s", file, is.Tag, is.Withdrawn),
+		})
+	})
+	return status.Sorted(out)
+}
+
+// addListed adds the catalog's data about an image's release.
+func (r *Report) addListed(s *status.ImageStatus, i plan.ImagePlan) {
+	if is, listed := r.Catalog.Find(s.Image, i.Running.Digest); listed {
+		s.Withdrawn = is.Withdrawn
+	}
+	if is, listed := r.Catalog.Find(s.Image, i.Target.Digest); listed && i.Change != "" {
+		s.Set = is.Set
+		if is.Rollout.Paused && !r.Policy.Auto { // in mode auto, a hold says it
+			s.Notes = append(s.Notes, "the publisher paused the rollout of "+is.Tag)
+		}
+		if !is.Rollout.Paused && (is.Rollout.Spread > 0 || !is.Rollout.From.IsZero()) {
+			s.RolloutAt = r.Policy.Catalog.RolloutTime(is).UTC()
+		}
+	}
+	s.Bound = i.Bound
+}
+
+// lockStatus returns the status of the lock; nil if none is configured, or if the record is not loaded.
+func (r *Report) lockStatus() *fleet.LockStatus {
+	if !r.Loaded {
+		return nil
+	}
+	return r.Record.LockStatus(r.Policy.Lock)
+}
+
+// lockFailures returns the reasons of the state failed if the fleet waits for this node.
+func (r *Report) lockFailures() []status.Reason {
+	if r.Policy.Lock.Pods == "" {
+		return nil
+	}
+	var out []status.Reason
+	if l := r.Record.Lock; l.IsStuck() {
+		out = append(out, status.Reason{
+			Kind: status.KindUnlock, Host: l.Host, HTTPStatus: l.Status, Since: l.Since, RetryAt: l.RetryAt,
+			Text: "the fleet lock cannot be released, so no other node can continue: " + l.Error,
+		})
+	}
+	for _, file := range r.Record.FailedUnderLock() {
+		out = append(out, status.Reason{
+			Kind: status.KindLock, PodManifest: file, Since: r.Record.Lock.Since,
+			Text: file + ": the node keeps the fleet lock until the pod is healthy, so no other node continues",
+		})
+	}
+	return out
+}
+
+// isAwaitedLock reports whether the plan holds a pod for the lock, so that the error of the last attempt adds nothing.
+func isAwaitedLock(pl plan.Plan, file string) bool {
+	return slices.ContainsFunc(pl.Pods, func(p plan.PodPlan) bool {
+		return p.File == file && slices.ContainsFunc(p.Waits, func(h status.Hold) bool { return h.Name == status.HoldLock })
+	})
+}
+
+// localRegistryLost returns the reasons of a node whose local registry is enabled but not asked: its pods need the
+// registry, or start releases without an approval.
+func localRegistryLost(own *localregistry.Status) []status.Reason {
+	if own == nil {
+		return nil
+	}
+	var out []status.Reason
+	for _, l := range own.Lost {
+		out = append(out, status.Reason{
+			Kind: status.KindLocalRegistry, Host: l.Registry,
+			Text: fmt.Sprintf("local registry: enabled for %s as %s, but %s", l.Registry, l.Wanted, l.Reason),
+		})
+	}
+	if own.WantedError != "" {
+		out = append(out, status.Reason{
+			Kind: status.KindLocalRegistry,
+			Text: "local registry: cannot tell which registries it was enabled for: " + own.WantedError,
+		})
+	}
+	return out
 }

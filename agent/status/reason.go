@@ -5,6 +5,7 @@ package status
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -227,4 +228,74 @@ func (s *Status) SetFailed(r Reason) {
 	s.Reasons = AddReason(s.Reasons, r)
 	s.Failures = append([]Failure{r.AsFailure()}, s.Failures...)
 	s.Reason = SentenceOf(s.Reasons)
+}
+
+// Failure is one reason of the state failed, with its object. Fields that a kind does not have are empty.
+type Failure struct {
+	PodManifest string `json:"podManifest" dbus:"podManifest"`
+	Container   string `json:"container" dbus:"container"`
+	Image       string `json:"image" dbus:"image"` // repository
+	Kind        Kind   `json:"kind" dbus:"kind"`
+	// From is the previous release, To the one that failed.
+	From string `json:"from" dbus:"from"`
+	To   string `json:"to" dbus:"to"`
+	// RolledBackTo is the release that runs instead of To; empty if it was not rolled back.
+	RolledBackTo string     `json:"rolledBackTo" dbus:"rolledBackTo"`
+	At           *time.Time `json:"at" dbus:"at"` // null if unknown
+	Cause        ErrorKind  `json:"cause" dbus:"cause"`
+	Reason       string     `json:"reason" dbus:"reason"` // for people
+}
+
+// AsFailure converts a reason of the state failed to a failure.
+func (r Reason) AsFailure() Failure {
+	f := Failure{
+		PodManifest: r.PodManifest, Container: r.Container, Image: r.Image, Kind: r.Kind, To: r.Tag, Cause: r.ErrorKind,
+		Reason: r.Text,
+	}
+	if !r.Since.IsZero() {
+		at := r.Since.UTC()
+		f.At = &at
+	}
+	return f
+}
+
+// Down describes a followed container that does not run.
+type Down struct {
+	// Since is when it ended; if it never started, when that was first observed.
+	Since time.Time `json:"since"`
+	// Starting: kubelet has not started it yet, and may still pull or run init containers. After five minutes it counts
+	// as down.
+	Starting bool   `json:"starting"`
+	ExitCode int32  `json:"exitCode"`
+	Reason   string `json:"reason"`  // from CRI or kubelet: Error, OOMKilled, CrashLoopBackOff, ErrImagePull; or empty
+	Message  string `json:"message"` // from CRI or kubelet
+	// Absent: CRI does not list it.
+	Absent bool `json:"absent,omitempty"`
+}
+
+// String describes the container in one sentence.
+func (d Down) String() string {
+	text := "is not running"
+	switch {
+	case d.Starting:
+		text = "has not started yet"
+	case d.Absent:
+		text = "was not started"
+	default:
+		text += fmt.Sprintf(" (exit code %d)", d.ExitCode)
+	}
+	for _, more := range []string{d.Reason, d.Message} {
+		if more != "" {
+			text += ": " + more
+		}
+	}
+	return text
+}
+
+// AsReason returns the reason for the node's state.
+func (d *Down) AsReason(file, container, image string) Reason {
+	return Reason{
+		Kind: KindDown, PodManifest: file, Container: container, Image: image, Since: d.Since.UTC(),
+		Text: fmt.Sprintf("%s: %s %s", file, container, d),
+	}
 }

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package status holds the status document of a node for programs and people. Each state, hold, reason and error has a
+// kind with typed fields; this package and the pages for people make sentences from them, and no program parses these.
+// A Reporter reports the progress of long work, and its heartbeats.
 package status
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -14,6 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // StatusSchemaVersion is the version of Status as JSON. It changes only with the meaning of a
@@ -230,4 +236,141 @@ func Sentence(s Status) string {
 		text += "; next check " + s.NextCheck.UTC().Format(time.RFC3339)
 	}
 	return text
+}
+
+// State is the node's state in one word.
+type State string
+
+// The states. StateKinds has what they mean, by precedence.
+const (
+	StateApplying  State = "applying"
+	StateFailed    State = "failed"
+	StateHeld      State = "held"
+	StateStale     State = "stale"
+	StateUnchecked State = "unchecked"
+	StateStaged    State = "staged"
+	StateCurrent   State = "current"
+)
+
+// StateKind is one row of the table of states, which docs/status.md and the manual page show (make tables).
+type StateKind struct {
+	State   State
+	Meaning string // for people, in Markdown, without a full stop
+	Remedy  string // what a person can do
+}
+
+// StateKinds returns the table of states, by precedence: the first state that applies is the node's.
+func StateKinds() []StateKind {
+	return []StateKind{
+		{
+			StateApplying, "a pod is being restarted, or kubelet is starting a new container",
+			"wait, at most for `applyTimeout` (or a longer startup probe) and `settle`, twice with a rollback",
+		},
+		{
+			StateFailed, "an update failed, a container does not run, a followed tag is gone, or the agent cannot read or " +
+				"write what it needs",
+			"do what `status` says",
+		},
+		{StateHeld, "updates are available but blocked by a hold", "see the remedy of the hold; often nothing"},
+		{StateStale, "a source did not answer the last poll", "repair it; staged updates can still be applied"},
+		{
+			StateUnchecked, "the agent has not asked for an image yet, or has not run since the node booted",
+			"wait ten minutes, or `image-update-agent check`",
+		},
+		{StateStaged, "updates are on the node and wait for approval", "`image-update-agent apply`"},
+		{StateCurrent, "everything is up to date", "nothing"},
+	}
+}
+
+// ReleaseState is what a node does with a release.
+type ReleaseState string
+
+// The states. If the containers of a node differ, the first state counts.
+const (
+	ReleaseFailed   ReleaseState = "failed"   // it did not become healthy, does not run any more, or was rolled back
+	ReleaseHeld     ReleaseState = "held"     // a hold blocks also an apply by a person
+	ReleaseOffered  ReleaseState = "offered"  // it is not staged yet
+	ReleaseStaged   ReleaseState = "staged"   // it waits for an approval, a window, the lock or its time in a rollout
+	ReleaseStarting ReleaseState = "starting" // kubelet has not started it yet, or it has not been verified
+	ReleaseRunning  ReleaseState = "running"  // it has passed its health check
+)
+
+// ReleaseStates returns all states, in that order.
+func ReleaseStates() []ReleaseState {
+	return []ReleaseState{
+		ReleaseFailed, ReleaseHeld, ReleaseOffered, ReleaseStaged, ReleaseStarting, ReleaseRunning,
+	}
+}
+
+// ReleaseStatus is the state of one release on the node. A release is listed once, whatever number of containers it is
+// for.
+type ReleaseStatus struct {
+	Image  string        `json:"image"` // repository
+	Tag    string        `json:"tag"`   // its best name
+	Digest digest.Digest `json:"digest"`
+	State  ReleaseState  `json:"state"`
+}
+
+// NotAllowed is a newer tag that the configuration refuses.
+type NotAllowed struct {
+	Image string `json:"image" dbus:"image"` // repository
+	Tag   string `json:"tag" dbus:"tag"`
+	Rule  string `json:"rule" dbus:"rule"` // updates, max, allow, deny or kubeadm
+	Key   string `json:"key" dbus:"key"`   // the setting that would allow it, as in "updates: minor"
+}
+
+// maxNamed limits the items in a sentence.
+const maxNamed = 3
+
+func few(names []string) string {
+	if len(names) > maxNamed {
+		names = append(slices.Clone(names[:maxNamed]), "and more")
+	}
+	return strings.Join(names, ", ")
+}
+
+// LastPart returns the last path element of a repository.
+func LastPart(repository string) string { return repository[strings.LastIndex(repository, "/")+1:] }
+
+// Announcement is the content of the salt grain for the admin's UI.
+type Announcement struct {
+	State      string
+	Reason     string // why a pod did not come up; empty if none failed
+	Updates    []AnnouncedUpdate
+	NotAllowed []NotAllowed
+}
+
+// AnnouncedUpdate is one staged image that waits for approval.
+type AnnouncedUpdate struct {
+	Image  string        `json:"image" dbus:"image"` // repository
+	Change string        `json:"change" dbus:"change"`
+	From   string        `json:"from" dbus:"from"` // the running release by its best name; "" if unknown
+	To     string        `json:"to" dbus:"to"`
+	Digest digest.Digest `json:"digest" dbus:"digest"` // of To
+}
+
+// Sentence explains why the pod is not updated, and what ends that.
+func (b RolledBack) Sentence(file string) string {
+	return fmt.Sprintf("%s was rolled back to %s; %s is denied until apply --retry %s or a newer release",
+		file, few(b.Runs), few(b.Denied), file)
+}
+
+// RebuildsOnly is a followed tag that cannot be ordered, or that the configured pattern orders beside no other tag: no
+// tag is newer, and only another digest is offered.
+type RebuildsOnly struct {
+	Tag string `json:"tag"`
+	// Reason is why it cannot be ordered: "a hash in it, which has no order".
+	Reason string `json:"reason"`
+	// Pattern is a `tags.pattern` that orders the tag and another listed one; empty if none is known.
+	Pattern string `json:"pattern,omitempty"`
+}
+
+// RebuildsOnlyOf describes a tag that a scheme cannot read, with a pattern that orders it and another one of its
+// repository; nil if it can.
+func RebuildsOnlyOf(tag string, s tags.Scheme, listed []string) *RebuildsOnly {
+	_, err := s.Parse(tag)
+	if err == nil || tag == "" {
+		return nil
+	}
+	return &RebuildsOnly{Tag: tag, Reason: tags.Reason(err), Pattern: tags.PatternFor(tag, listed)}
 }

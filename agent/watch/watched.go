@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package watch tracks which containers of the node must run. It turns runtime events into observations, and adds
+// containers that ended during a cycle to the status.
+//
+// Polls are 12 hours apart; meanwhile kubelet picks up digests and people edit files. So the node is observed every ten
+// minutes, and a second after an event. Events decide nothing: they only cause an observation.
 package watch
 
 import (
@@ -15,6 +20,20 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/base/wait"
 )
+
+// RuntimeEvents reports when containers start and end. An event is only a reason to observe the
+// node.
+type RuntimeEvents interface {
+	// Watch calls handle from one goroutine until ctx ends. It continues after an outage of the runtime.
+	Watch(ctx context.Context, handle func(RuntimeEvent))
+}
+
+// RuntimeEvent is a container that has started or ended. The zero value: events may have been
+// missed.
+type RuntimeEvent struct {
+	ContainerID string
+	Ended       bool
+}
 
 // eventDelay is the time from an event to the observation. kubelet restarts a container within a second, and events
 // come in bursts, so events cause at most one observation per second.
