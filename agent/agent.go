@@ -56,34 +56,50 @@ type Agent struct {
 	memory     source.Memory // of tag lists
 	unfinished *source.Round // answers of an interrupted poll
 	cycles     uint64        // number of cycles since the start
+
+	// The Loop that runs the agent sets the fields below, and Progress.
+	queue     *queue         // an urgent request interrupts the cycle
+	watched   *watch.Watched // followed containers; nil: none
+	timetable *timetable     // of polls and observations; nil: there are none
 }
 
-// shared is what a loop shares with the cycles that it runs. The zero value is for a cycle without a loop.
-type shared struct {
-	queue     *queue                // of requests: an urgent one interrupts the cycle
-	watched   *watch.Watched        // followed containers
-	timetable *timetable            // of polls and observations
-	progress  func(status.Progress) // called instead of Agent.Progress
+// Announcer announces updates to the admin's UI.
+type Announcer interface {
+	// Announce sets the grain if it changed. It returns ErrHeld while another update
+	// owns the node.
+	Announce(ctx context.Context, a status.Announcement) error
+	// Busy returns the grain with which another operation owns the node; "" if there is none.
+	Busy(ctx context.Context) (grain string, err error)
 }
 
-// reportsTo returns the function that receives progress; nil if no caller wants it.
-func (a *Agent) reportsTo(loop shared) func(status.Progress) {
-	if loop.progress != nil {
-		return loop.progress
-	}
-	return a.Progress
+// Preconditions check whether the node allows a restart of pods.
+type Preconditions interface {
+	// Holds returns the reasons against a restart. A failed check is a hold as well.
+	Holds(ctx context.Context) []status.Hold
+}
+
+// Meter counts events. Calls may be concurrent and must not block. One Meter serves all
+// agents of a daemon, so that its counts survive a reload.
+type Meter interface {
+	source.FailureMeter
+	stage.StagingMeter
+	apply.Meter
+	CycleDone()
 }
 
 // begin starts a cycle. It fails if the record cannot be read.
-func (a *Agent) begin(ctx context.Context, loop shared, p purpose) (*cycle, error) {
+func (a *Agent) begin(ctx context.Context, r *Request) (*cycle, error) {
 	a.cycles++
 	log := a.Log.With("cycle", strconv.FormatUint(a.cycles, 10))
-	c := &cycle{agent: a, loop: loop, purpose: p, log: log, progress: &status.Reporter{To: a.reportsTo(loop)}}
+	c := &cycle{agent: a, request: r, log: log, progress: &status.Reporter{To: a.Progress}}
+	if a.queue == nil { // without a loop
+		a.queue = &queue{}
+	}
 	err := a.load(ctx, c.log)
-	if p.poll != source.PollNone {
+	if r.poll != source.PollNone {
 		a.records.ResetDropped()
 	}
-	a.space.Begin(p.poll != source.PollNone)
+	a.space.Begin(r.poll != source.PollNone)
 	jitter := a.Jitter
 	if jitter == nil {
 		jitter = rand.Float64
@@ -109,7 +125,7 @@ func (a *Agent) begin(ctx context.Context, loop shared, p purpose) (*cycle, erro
 		Source: a.Source, Pods: a.Pods, Images: a.Images, Files: a.Files, Stager: c.stager, Readiness: a.Readiness,
 		Inhibitor: a.Inhibitor, Lock: c.lock, Quorum: a.Quorum, Meter: a.Meter, Records: &a.records,
 		Policy: a.Policy, Log: c.log, Now: a.Now, Jitter: jitter, Progress: c.progress, LocalRegistry: a.LocalRegistry,
-		Caller: p.caller, Observed: &a.nodes,
+		Caller: r, Observed: &a.nodes,
 	}
 	if err == nil {
 		a.records.Record.Observe(a.Now())

@@ -24,7 +24,7 @@ const bootTimeout = 5 * time.Second
 // system, so that their pods need no restart later. It must run before kubelet starts. It asks
 // no registry and needs no approval.
 func (a *Agent) Boot(ctx context.Context) ([]plan.BootStep, error) {
-	c, err := a.begin(ctx, shared{}, purpose{})
+	c, err := a.begin(ctx, &Request{})
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 
@@ -26,16 +28,8 @@ const maxRounds = 3
 // about the cycle itself (the node cannot be observed, the record cannot be saved); the status has the errors of images
 // and pods. After an interruption by a person the caller repeats the cycle.
 func (a *Agent) Cycle(ctx context.Context, poll source.Poll) (status.Status, error) {
-	d, err := a.cycle(ctx, shared{}, purpose{poll: poll})
+	d, err := a.cycle(ctx, &Request{poll: poll})
 	return d.status, err
-}
-
-// purpose says why a cycle runs.
-type purpose struct {
-	poll   source.Poll
-	person bool     // a person waits: stage only needs
-	needs  []string // releases (repository@digest) to stage
-	caller *caller  // the person's client; nil: never leaves
 }
 
 // cycleResult is the result of a cycle.
@@ -46,11 +40,11 @@ type cycleResult struct {
 	unfinished *interruptedError // the interrupted work; nil: none
 }
 
-// cycle is a running cycle: its purpose, its dependencies, its observations and its results.
+// cycle is a running cycle: what it runs for, its dependencies, its observations and its results.
 type cycle struct {
-	agent    *Agent // the ports, the policy, and state kept between cycles
-	loop     shared
-	purpose  purpose
+	agent    *Agent   // the ports, the policy, and state kept between cycles
+	request  *Request // for which it runs
+	needs    []string // releases (repository@digest) that an urgent request has staged
 	log      *slog.Logger
 	progress *status.Reporter
 	asker    *source.Asker
@@ -67,13 +61,15 @@ type cycle struct {
 	setErrs     map[string]error // why sets did not begin, by name
 }
 
-func (a *Agent) cycle(ctx context.Context, loop shared, p purpose) (cycleResult, error) {
-	c, err := a.begin(ctx, loop, p)
+// cycle runs a cycle for a request. A poll stages all releases, an urgent request only those that it needs.
+func (a *Agent) cycle(ctx context.Context, r *Request, needs ...string) (cycleResult, error) {
+	c, err := a.begin(ctx, r)
 	if err != nil {
 		return c.unobserved(ctx, err)
 	}
-	if !p.person {
-		a.space.ClearFailures(p.poll != source.PollNone)
+	c.needs = needs
+	if !r.urgent {
+		a.space.ClearFailures(r.poll != source.PollNone)
 	}
 	inv, err := c.restoreAndObserve(ctx)
 	if err != nil {
@@ -82,7 +78,7 @@ func (a *Agent) cycle(ctx context.Context, loop shared, p purpose) (cycleResult,
 	if len(a.records.Record.Approved) == 0 { // otherwise the plan says which pods are approved
 		c.keepTable(ctx, inv, nil)
 	}
-	if p.poll == source.PollAll {
+	if r.poll == source.PollAll {
 		a.tryAgain()
 		a.records.Record.PassFailures()
 	}
@@ -147,23 +143,23 @@ func (c *cycle) isRunnableNext(s plan.Step) bool {
 // are kept for the next cycle.
 func (c *cycle) ask(ctx context.Context, inv node.Inventory) (map[release.Question]source.Offer, error) {
 	round, qs := c.round(inv)
-	if c.purpose.person {
+	if c.request.urgent {
 		return c.asker.Ask(ctx, round, qs, true), nil
 	}
-	ctx, end := c.loop.queue.interruptible(ctx)
+	ctx, end := c.agent.queue.interruptible(ctx)
 	defer end()
-	if c.purpose.poll != source.PollNone {
+	if c.request.poll != source.PollNone {
 		round.Resume(c.agent.unfinished)
 		c.agent.unfinished = nil
 	}
 	offers := c.asker.Ask(ctx, round, qs, true)
-	if intr := c.interruption(ctx, "poll", c.purpose.poll); intr != nil {
-		if c.purpose.poll != source.PollNone {
+	if intr := c.interruption(ctx, "poll", c.request.poll); intr != nil {
+		if c.request.poll != source.PollNone {
 			c.agent.unfinished = round
 		}
 		return nil, intr
 	}
-	c.signs.VerifyAgain(ctx, c.purpose.poll == source.PollAll)
+	c.signs.VerifyAgain(ctx, c.request.poll == source.PollAll)
 	return offers, c.interruption(ctx, "poll", source.PollNone)
 }
 
@@ -171,7 +167,7 @@ func (c *cycle) ask(ctx context.Context, inv node.Inventory) (map[release.Questi
 func (c *cycle) round(inv node.Inventory) (*source.Round, []release.Question) {
 	views := follow.ReadPods(inv, c.agent.records.Record, c.agent.Policy)
 	held, _ := inv.Digests()
-	return c.asker.NewRound(c.purpose.poll, held, follow.Running(inv, views)), follow.Questions(views, c.agent.Policy)
+	return c.asker.NewRound(c.request.poll, held, follow.Running(inv, views)), follow.Questions(views, c.agent.Policy)
 }
 
 // currentOffers returns the offers for the followed tags after the steps, which may have changed the tags.
@@ -216,11 +212,7 @@ func (c *cycle) decide(ctx context.Context, inv node.Inventory, offers map[relea
 // Plan returns what the next cycle would do, after asking the source as poll says. It changes
 // nothing.
 func (a *Agent) Plan(ctx context.Context, poll source.Poll) (plan.Plan, error) {
-	return a.plan(ctx, shared{}, poll)
-}
-
-func (a *Agent) plan(ctx context.Context, loop shared, poll source.Poll) (plan.Plan, error) {
-	c, err := a.begin(ctx, loop, purpose{poll: poll})
+	c, err := a.begin(ctx, &Request{poll: poll})
 	if err != nil {
 		return plan.Plan{}, err
 	}
@@ -270,7 +262,7 @@ func (c *cycle) observe(ctx context.Context) (node.Inventory, error) {
 	}
 	inv.Catalog = c.listing(ctx)
 	defer c.progress.Heartbeat()()
-	c.loop.watched.Forget()
+	c.agent.watched.Forget()
 	if err := observer.ObserveRuntime(ctx, &inv); err != nil {
 		return inv, err
 	}
@@ -295,5 +287,38 @@ func (c *cycle) observer() node.Observer {
 	a := c.agent
 	return node.Observer{
 		Files: a.Files, Pods: a.Pods, Images: a.Images, Busy: a.Announcer.Busy, NodeName: a.Policy.NodeName, State: &a.nodes,
+	}
+}
+
+// restoreTags restores tags of pod manifests whose image records are broken: the tag names the running release again,
+// or the last known good one. A container that starts from a broken record fails even without a pull. The failed pull
+// of kubelet counts as a failure of the repository's source, which is retried soon.
+func (c *cycle) restoreTags(ctx context.Context, inv *node.Inventory) {
+	rec := c.agent.records.Record
+	broken := follow.BrokenTags(*inv, follow.ReadPods(*inv, rec, c.agent.Policy), rec)
+	for _, tag := range broken {
+		err := release.ErrNotFound
+		if tag.Digest != "" {
+			err = c.agent.Images.Restore(ctx, tag.Record, tag.Digest)
+		}
+		if errors.Is(err, release.ErrConflict) {
+			continue // kubelet has pulled it again
+		}
+		text := fmt.Sprintf("names %s again", tag.Digest)
+		if err != nil {
+			text = fmt.Sprintf("names no image until the next pull: %v", err)
+			c.log.Error("tag names no image", "tag", tag.Record.Name, "type", tag.Record.NotImage, "err", err)
+		} else {
+			c.log.Warn("tag named no image, restored", "tag", tag.Record.Name, "type", tag.Record.NotImage, "digest", tag.Digest)
+		}
+		c.asker.NotePage(tag.Repository, fmt.Errorf("kubelet pulled %s and got %s, a login page or an answer of "+
+			"another server; the tag %s",
+			tag.Record.Name, tag.Record.NotImage, text))
+	}
+	if len(broken) == 0 {
+		return
+	}
+	if held, err := c.agent.Images.Held(ctx); err == nil {
+		inv.Held = held
 	}
 }

@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent runs the cycle: observe the node, ask the source, decide, run the steps, report. Loop schedules cycles
-// and people's requests. Imports point down:
+// Package agent runs the cycle: observe the node, ask the source, decide, run the steps, report.
 //
-//	agent                  the cycle, the loop, requests
+// # One worker, one queue
+//
+// A Request is why the agent works: a poll by the clock, an observation after an event, or what a person asks for. The
+// Loop runs one Request at a time, people's first; an urgent one interrupts the poll or staging of another, which is
+// repeated. A Request runs cycles. A cycle has the Request, and asks it before it restarts a pod whether the caller is
+// still there. Its results become the outcomes for the caller, and its status goes to the board, where everybody reads
+// it. The timetable says when the next poll is due.
+//
+// Start with request.go, loop.go and cycle.go. apply.go, rollback.go and hold.go have what people ask for, from the
+// Loop's method down. Imports point down:
+//
+//	agent                  requests, the loop, the cycle
 //	report  apply  stage   plan, results and record to status; restarts and health checks; pulls
 //	watch  plan            containers that must run; decisions without I/O
 //	follow  source         tags that pods follow; polls

@@ -25,7 +25,7 @@ func (a *Agent) PlanBothWays(ctx context.Context) (cached, anew plan.Plan, err e
 
 // Arguments returns the next cycle's arguments of Decide.
 func (a *Agent) Arguments(ctx context.Context) (node.Inventory, map[release.Question]source.Offer, record.Record, policy.Policy) {
-	c, _ := a.begin(ctx, shared{}, purpose{})
+	c, _ := a.begin(ctx, &Request{})
 	inv, _ := c.observe(ctx)
 	round, qs := c.round(inv)
 	return inv, c.asker.Ask(ctx, round, qs, false), a.records.Record, a.Policy

@@ -44,22 +44,22 @@ func (l *Loop) useLock(
 	if s := l.Status(); s.State == status.StateApplying && s.HasReason(status.KindApplying) {
 		return s, fmt.Errorf("%w: %s", release.ErrHeld, s.Reason)
 	}
-	err := l.person(ctx, verb, doing{}, onProgress, nil, func(ctx context.Context) (cycleResult, error) {
-		return l.agent.useLock(ctx, l.shared(), do)
-	})
+	r := newRequest(ctx, verb, onProgress)
+	r.do = func(ctx context.Context) (cycleResult, error) { return l.agent.useLock(ctx, r, do) }
+	err := l.request(ctx, r)
 	return l.Status(), err
 }
 
 func (a *Agent) useLock(
-	ctx context.Context, loop shared, do func(*fleet.Keeper, context.Context) error,
+	ctx context.Context, r *Request, do func(*fleet.Keeper, context.Context) error,
 ) (cycleResult, error) {
 	if a.FleetLock == nil {
 		return cycleResult{}, ErrNoLock
 	}
-	c, err := a.begin(ctx, loop, purpose{person: true})
+	c, err := a.begin(ctx, r)
 	if err == nil {
 		err = do(c.lock, ctx)
 	}
-	d, errCycle := a.cycle(ctx, loop, purpose{person: true})
+	d, errCycle := a.cycle(ctx, r)
 	return d, errors.Join(err, errCycle)
 }

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/kubic-project/image-update-agent/agent/follow"
@@ -11,6 +12,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
 // keepTable saves the table of the local registry for an observed node. underWay are the tags of approved releases
@@ -101,4 +103,50 @@ func (c *cycle) isGated(p plan.Apply) bool {
 	return slices.ContainsFunc(p.Expect, func(e plan.Expectation) bool {
 		return c.agent.LocalRegistry.Position(e.Ref.Repository) == localregistry.Gate
 	})
+}
+
+// ErrNothingToDo is returned for a request that changes nothing.
+var ErrNothingToDo = errors.New("nothing to do")
+
+// EnableLocalRegistry adds the local registry of the node to the hosts of a registry, and returns the status; or
+// ErrNothingToDo if it is there already.
+func (l *Loop) EnableLocalRegistry(ctx context.Context, registry string, gate bool) (status.Status, error) {
+	at := localregistry.Fallback
+	if gate {
+		at = localregistry.Gate
+	}
+	return l.changeLocalRegistry(ctx, "enable", func(ctx context.Context, f localregistry.Files) (bool, error) {
+		return f.Enable(ctx, registry, at)
+	})
+}
+
+// DisableLocalRegistry removes the local registry from those hosts, and returns the status; or ErrNothingToDo if it is
+// not there.
+func (l *Loop) DisableLocalRegistry(ctx context.Context, registry string) (status.Status, error) {
+	return l.changeLocalRegistry(ctx, "disable", func(ctx context.Context, f localregistry.Files) (bool, error) {
+		return f.Disable(ctx, registry)
+	})
+}
+
+// changeLocalRegistry runs a person's request on the loop, so that no apply finds other hosts than it began with.
+func (l *Loop) changeLocalRegistry(
+	ctx context.Context, verb string, change func(context.Context, localregistry.Files) (bool, error),
+) (status.Status, error) {
+	changed := false // by a run that another person has interrupted
+	r := newRequest(ctx, verb, nil)
+	r.do = func(ctx context.Context) (d cycleResult, err error) {
+		own := l.agent.LocalRegistry
+		if own == nil || own.Files == nil {
+			return d, ErrNothingToDo
+		}
+		if !changed {
+			if changed, err = change(ctx, own.Files); err == nil && !changed {
+				err = ErrNothingToDo
+			}
+		}
+		d, errCycle := l.agent.cycle(ctx, r)
+		return d, errors.Join(err, errCycle)
+	}
+	err := l.request(ctx, r)
+	return l.Status(), err
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/agent/watch"
@@ -16,11 +17,11 @@ import (
 // ErrEnded is returned for requests after the end of Run.
 var ErrEnded = errors.New("the daemon is stopping")
 
-// Loop runs cycles and requests, one at a time: by the clock, on container events and on people's requests.
+// Loop runs requests, one at a time: by the clock, on container events, and of people.
 type Loop struct {
 	board
 	wake    time.Duration // the longest sleep, for the watchdog; 0: unlimited
-	queue   *queue        // of requests
+	queue   *queue
 	watched watch.Watched // followed containers
 	ended   chan struct{} // closed when Run returns
 
@@ -28,8 +29,7 @@ type Loop struct {
 	agent      *Agent
 	times      *timetable // of polls and observations
 	stopEvents func()
-	pending    *source.Poll // a cycle to run at once: an interrupted one, or the rest of a request
-	suspended  *status.Interruption
+	suspended  *status.Interruption // of a request that waits to be repeated
 }
 
 // NewLoop returns the loop of an agent. interval 0 disables polls; wake limits the sleep, for the watchdog.
@@ -40,9 +40,19 @@ func NewLoop(a *Agent, n Notifier, interval, wake time.Duration, machineID strin
 		now: func() time.Time { return l.times.now() },
 	}
 	l.setAgent(a, &timetable{clock: a.Now, interval: interval, machineID: machineID})
-	l.lastReport = a.initialStatus(l.shared())
+	l.lastReport = a.initialStatus()
 	l.status = l.lastReport
 	return l
+}
+
+// setAgent replaces the agent whose cycles the loop runs.
+func (l *Loop) setAgent(a *Agent, times *timetable) {
+	times.policy = a.Policy
+	if l.agent != nil {
+		a.nodes.Missing = l.agent.nodes.Missing // containers stay overdue across a reload
+	}
+	a.queue, a.watched, a.timetable, a.Progress = l.queue, &l.watched, times, l.showProgress
+	l.agent, l.times = a, times
 }
 
 // Run runs until ctx ends, and then returns nil. A step that began is finished or leaves the
@@ -57,45 +67,228 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	l.times.nextSlot(l.times.now())
 	l.times.observation = l.times.now() // the node may have changed
-	for {
+	for ctx.Err() == nil {
+		l.notify.Heartbeat()
 		now := l.times.now()
-		l.runDue(ctx, now)
-		l.times.NextObservation(l.Status())
-		if !l.wait(ctx) {
-			return nil
+		if !l.queue.contains((*Request).hasCaller) { // people first
+			if poll, due := l.times.poll(now, source.Retries(&l.agent.records.Record, now)); due {
+				l.queue.add(l.newPoll(poll))
+			}
 		}
+		if r := l.queue.next(); r != nil {
+			l.run(ctx, r)
+		} else {
+			l.sleep(ctx)
+		}
+		l.times.NextObservation(l.Status())
 		if then := l.times.now(); then.Before(now) {
 			l.times.clockWasSet(then)
 		}
 	}
+	return nil
 }
 
-// request runs a task on the loop's goroutine and waits for it.
-func (l *Loop) request(ctx context.Context, onProgress func(status.Progress), t task) error {
-	if onProgress != nil {
-		defer l.Listen(onProgress)()
+// sleep sleeps until something is due or requested.
+func (l *Loop) sleep(ctx context.Context) {
+	now := l.times.now()
+	d := l.times.observation.Sub(now)
+	if due := l.times.due(source.Retries(&l.agent.records.Record, now)); !due.IsZero() {
+		d = min(d, due.Sub(now))
 	}
-	t.done = make(chan struct{})
-	l.queue.add(&t)
+	if l.wake > 0 {
+		d = min(d, l.wake)
+	}
+	timer := time.NewTimer(max(d, 0))
+	defer timer.Stop()
+	l.watched.SetBusy(false)
+	defer l.watched.SetBusy(true)
 	select {
-	case <-t.done:
+	case <-ctx.Done():
+	case <-l.queue.added:
+	case <-timer.C:
+	}
+}
+
+// newPoll returns a poll, or with PollNone an observation. The agent may be another one when it runs.
+func (l *Loop) newPoll(poll source.Poll) *Request {
+	r := &Request{poll: poll, done: make(chan struct{})}
+	r.do = func(ctx context.Context) (cycleResult, error) {
+		l.times.observation = time.Time{} // the next observation follows the end of this cycle
+		d, err := l.poll(ctx, r)
+		if r.poll == source.PollFailed {
+			l.times.noRetryBefore = l.times.now().Add(retryPause)
+		}
+		return d, err
+	}
+	return r
+}
+
+// poll runs the cycle of a poll or a check.
+func (l *Loop) poll(ctx context.Context, r *Request) (cycleResult, error) {
+	d, err := l.agent.cycle(ctx, r)
+	if err == nil && d.results.hasTagMoved() {
+		d, err = l.agent.cycle(ctx, &Request{poll: source.PollDue}) // stage and apply what the tag names now
+	}
+	return d, err
+}
+
+// run runs a request and shows the status afterwards. If another one interrupts it, it returns to the queue.
+func (l *Loop) run(ctx context.Context, r *Request) {
+	if r.interrupted {
+		l.queue.resume()
+		r.interrupted = false
+	}
+	if r.doing != "" {
+		l.showApplying(r.doing, r.which)
+	}
+	d, err := r.do(ctx)
+	interrupted, is := errors.AsType[*interruptedError](err)
+	if r.doing != "" && !d.reported && !is {
+		d, _ = l.agent.cycle(ctx, &Request{urgent: true}) // publish the unchanged state
+	}
+	if r.doing != "" && !d.reported { // interrupted, or the daemon ends
+		d.status, d.reported = l.lastReport, true
+	}
+	l.showResult(d)
+	l.scheduleRest(d)
+	if is {
+		r.poll, r.interrupted = interrupted.rest, true
+		l.queue.add(r)
+		l.suspended = &interrupted.Interruption
+		l.showInterrupted(l.suspended)
+		return
+	}
+	r.status, r.err = d.status, err
+	close(r.done)
+}
+
+// showResult shows the status of a cycle that was not interrupted.
+func (l *Loop) showResult(d cycleResult) {
+	if !d.reported {
+		return
+	}
+	if !l.queue.contains((*Request).isInterrupted) {
+		l.suspended = nil
+	}
+	d.status.Interrupted = l.suspended
+	if l.agent.Meter != nil {
+		l.agent.Meter.CycleDone()
+	}
+	l.show(d.status)
+}
+
+// scheduleRest schedules the remaining work of a request, as if another one had interrupted it.
+func (l *Loop) scheduleRest(d cycleResult) {
+	poll := source.PollNone
+	if d.unfinished != nil {
+		poll = d.unfinished.rest
+	} else if !d.results.hasDeferred() {
+		return
+	}
+	rest := l.newPoll(poll)
+	rest.interrupted = true
+	l.queue.add(rest)
+}
+
+// request has a request run on the loop's goroutine, and waits for it. If its caller leaves after a restart has begun,
+// the request continues, and request returns errLeft.
+func (l *Loop) request(ctx context.Context, r *Request) error {
+	if r.progress != nil {
+		defer l.Listen(r.progress)()
+	}
+	l.queue.add(r)
+	select {
+	case <-r.done:
 	case <-l.ended:
 	case <-ctx.Done():
-		if l.queue.withdraw(&t) {
+		if l.queue.withdraw(r) {
 			return fmt.Errorf("%w: %w", ErrCanceled, ctx.Err())
 		}
-		if t.caller != nil && t.caller.leave() {
+		if r.leave() {
 			return errLeft // what has begun goes on
 		}
-		select { // a task that began is finished without its caller
-		case <-t.done:
+		select { // a request that began is finished without its caller
+		case <-r.done:
 		case <-l.ended:
 		}
 	}
 	select {
-	case <-t.done: // also if the loop ended with it
-		return nil
+	case <-r.done: // also if the loop ended with it
+		return r.err
 	default:
 		return ErrEnded
 	}
+}
+
+// Check polls everything now and returns the status.
+func (l *Loop) Check(ctx context.Context, onProgress func(status.Progress)) (status.Status, error) {
+	r := newRequest(ctx, "check", onProgress)
+	r.urgent, r.poll = false, source.PollAll
+	r.do = func(ctx context.Context) (cycleResult, error) {
+		owed := l.queue.takePoll() // a full poll includes it
+		d, err := l.poll(ctx, r)
+		if err != nil && !errors.Is(err, source.ErrPersonFirst) && owed != nil {
+			l.queue.add(owed)
+		}
+		return d, err
+	}
+	err := l.request(ctx, r)
+	return r.status, err
+}
+
+// ErrNoCatalog is returned if no release catalog is configured.
+var ErrNoCatalog = errors.New("no release catalog is configured")
+
+// ForgetCatalog forgets the verified version of the release catalog and polls now: the poll accepts any verified
+// version, even a lower one. It returns the status.
+func (l *Loop) ForgetCatalog(ctx context.Context, onProgress func(status.Progress)) (status.Status, error) {
+	r := newRequest(ctx, "forget", nil)
+	r.urgent = false
+	r.do = func(ctx context.Context) (cycleResult, error) {
+		if l.agent.Catalog == nil {
+			return cycleResult{}, ErrNoCatalog
+		}
+		return cycleResult{}, l.agent.Catalog.Forget(ctx)
+	}
+	if err := l.request(ctx, r); err != nil {
+		return l.Status(), err
+	}
+	return l.Check(ctx, onProgress)
+}
+
+// Reconfigure replaces the agent.
+func (l *Loop) Reconfigure(ctx context.Context, a *Agent, interval time.Duration) error {
+	r := newRequest(ctx, "reload", nil)
+	r.do = func(ctx context.Context) (cycleResult, error) {
+		l.stopEvents()
+		times := *l.times
+		times.clock, times.interval = a.Now, interval
+		l.setAgent(a, &times)
+		l.stopEvents = l.watchEvents(ctx)
+		l.times.nextSlot(l.times.now())
+		d, _ := l.agent.cycle(ctx, r) // the status has its error
+		return d, nil
+	}
+	return l.request(ctx, r)
+}
+
+// watchEvents observes the node soon after followed containers start or end, or a new static pod starts.
+func (l *Loop) watchEvents(ctx context.Context) (stop func()) {
+	pods := l.agent.Pods
+	return l.watched.WatchEvents(ctx, l.agent.Events, pods, func(ctx context.Context) {
+		if l.watched.IsBusy() {
+			l.observeBeside(ctx, pods)
+		}
+		l.queue.add(l.newPoll(source.PollNone))
+	})
+}
+
+// observeBeside observes containers during a cycle, so that the status shows failures at once.
+func (l *Loop) observeBeside(ctx context.Context, pods node.ContainerLister) {
+	containers, _, err := pods.Containers(ctx)
+	if err != nil {
+		return // the next observation reports it
+	}
+	l.watched.Note(containers, time.Now().Round(0))
+	l.correct()
 }

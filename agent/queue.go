@@ -28,41 +28,28 @@ func (i *interruptedError) Error() string { return i.Work + ": " + source.ErrPer
 
 func (i *interruptedError) Unwrap() error { return source.ErrPersonFirst }
 
-// verbObserve is the verb of tasks that no person requested.
-const verbObserve = "observe"
-
-// task is a request to the loop's goroutine.
-type task struct {
-	verb        string
-	urgent      bool                        // interrupts polls and stagings
-	do          func(context.Context) error // repeated after an interruptedError
-	done        chan struct{}
-	interrupted bool
-	caller      *caller // nil: it never leaves
-}
-
-// queue holds the tasks for the loop's goroutine. A nil queue is empty.
+// queue holds the requests that wait for the loop's goroutine, and interrupts what runs for one that is urgent.
 type queue struct {
-	added chan struct{} // signals new tasks; capacity 1
+	added chan struct{} // signals new requests; capacity 1
 
 	mu                 sync.Mutex
-	tasks              []*task
+	requests           []*Request
 	end                context.CancelCauseFunc // ends the running poll or staging; nil: nothing runs
 	delayed            *time.Timer             // interrupts after the protected time
 	uninterruptedUntil time.Time               // no interruption before that time
 }
 
-// add appends a task, except a second observation. An urgent task interrupts the running poll
-// or staging.
-func (q *queue) add(t *task) {
+// add appends a request; a poll joins the one that waits already. An urgent one interrupts the running poll or staging.
+func (q *queue) add(r *Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	isObserve := func(t *task) bool { return t.verb == verbObserve }
-	if isObserve(t) && slices.ContainsFunc(q.tasks, isObserve) {
+	if n := slices.IndexFunc(q.requests, (*Request).isPoll); n >= 0 && r.isPoll() {
+		waits := q.requests[n]
+		waits.poll, waits.interrupted = max(waits.poll, r.poll), waits.interrupted || r.interrupted
 		return
 	}
-	q.tasks = append(q.tasks, t)
-	if t.urgent {
+	q.requests = append(q.requests, r)
+	if r.urgent {
 		q.interrupt()
 	}
 	select {
@@ -71,66 +58,76 @@ func (q *queue) add(t *task) {
 	}
 }
 
-// withdraw removes a task; false: it has begun.
-func (q *queue) withdraw(t *task) bool {
+// withdraw removes a request; false: it has begun.
+func (q *queue) withdraw(r *Request) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := slices.Index(q.tasks, t)
-	if n < 0 || t.interrupted {
+	n := slices.Index(q.requests, r)
+	if n < 0 || r.interrupted {
 		return false
 	}
-	q.tasks = slices.Delete(q.tasks, n, n+1)
-	if q.delayed != nil && !slices.ContainsFunc(q.tasks, isUrgent) {
+	q.requests = slices.Delete(q.requests, n, n+1)
+	if q.delayed != nil && !slices.ContainsFunc(q.requests, (*Request).isUrgent) {
 		q.delayed.Stop()
 		q.delayed = nil
 	}
 	return true
 }
 
-// next removes and returns the next task: urgent ones first, then the one that was interrupted last, then the others;
-// nil if there is none.
-func (q *queue) next() *task {
+// next removes and returns the next request: urgent ones first, then the one that was interrupted last, then the other
+// requests of people, then the poll; nil if there is none.
+func (q *queue) next() *Request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.tasks) == 0 {
-		return nil
-	}
-	n := slices.IndexFunc(q.tasks, isUrgent)
-	for last := len(q.tasks) - 1; n < 0 && last >= 0; last-- {
-		if q.tasks[last].interrupted {
+	n := slices.IndexFunc(q.requests, (*Request).isUrgent)
+	for last := len(q.requests) - 1; n < 0 && last >= 0; last-- {
+		if r := q.requests[last]; r.hasCaller() && r.interrupted {
 			n = last
 		}
 	}
-	n = max(n, 0)
-	t := q.tasks[n]
-	q.tasks = slices.Delete(q.tasks, n, n+1)
-	return t
+	if n < 0 {
+		n = slices.IndexFunc(q.requests, (*Request).hasCaller)
+	}
+	return q.take(n)
 }
 
-func isUrgent(t *task) bool { return t.urgent && !t.interrupted }
+// takePoll removes and returns the poll that waits; nil if there is none.
+func (q *queue) takePoll() *Request {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := slices.IndexFunc(q.requests, (*Request).isPoll)
+	if n < 0 {
+		return nil
+	}
+	return q.take(n)
+}
 
-func isInterrupted(t *task) bool { return t.interrupted }
-
-func isRequest(t *task) bool { return t.verb != verbObserve }
+// take removes and returns the request at n, or the first if n is negative. The caller holds the lock.
+func (q *queue) take(n int) *Request {
+	if len(q.requests) == 0 {
+		return nil
+	}
+	n = max(n, 0)
+	r := q.requests[n]
+	q.requests = slices.Delete(q.requests, n, n+1)
+	return r
+}
 
 // urgentVerb returns the verb of the first urgent request; "" if there is none.
 func (q *queue) urgentVerb() string {
-	if q == nil {
-		return ""
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n := slices.IndexFunc(q.tasks, isUrgent); n >= 0 {
-		return q.tasks[n].verb
+	if n := slices.IndexFunc(q.requests, (*Request).isUrgent); n >= 0 {
+		return q.requests[n].verb
 	}
 	return ""
 }
 
-// contains reports whether a task in the queue satisfies is.
-func (q *queue) contains(is func(*task) bool) bool {
+// contains reports whether a request that waits satisfies is.
+func (q *queue) contains(is func(*Request) bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return slices.ContainsFunc(q.tasks, is)
+	return slices.ContainsFunc(q.requests, is)
 }
 
 // resume protects resumed work from interruption for minUninterrupted.
@@ -143,14 +140,11 @@ func (q *queue) resume() {
 // interruptible returns a context for a poll or staging. A person's request cancels it with
 // ErrPersonFirst until end is called.
 func (q *queue) interruptible(ctx context.Context) (work context.Context, end func()) {
-	if q == nil {
-		return ctx, func() {}
-	}
 	work, cancel := context.WithCancelCause(ctx)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.end = cancel
-	if slices.ContainsFunc(q.tasks, isUrgent) {
+	if slices.ContainsFunc(q.requests, (*Request).isUrgent) {
 		q.interrupt()
 	}
 	return work, func() {
@@ -182,12 +176,12 @@ func (c *cycle) interruption(work context.Context, what string, rest source.Poll
 	if !errors.Is(context.Cause(work), source.ErrPersonFirst) {
 		return nil
 	}
-	c.log.Info("interrupted, continues soon", "work", what, "for", c.loop.queue.urgentVerb())
+	c.log.Info("interrupted, continues soon", "work", what, "for", c.agent.queue.urgentVerb())
 	return c.newInterruption(what, rest)
 }
 
 func (c *cycle) newInterruption(what string, rest source.Poll) *interruptedError {
 	return &interruptedError{
-		status.Interruption{Work: what, For: c.loop.queue.urgentVerb(), At: c.agent.Now().UTC()}, rest,
+		status.Interruption{Work: what, For: c.agent.queue.urgentVerb(), At: c.agent.Now().UTC()}, rest,
 	}
 }

@@ -48,7 +48,7 @@ func (c *cycle) report(
 	}
 	state, reasons := r.NodeState(pl)
 	c.agent.nodes.Missing = pl.Missing()
-	c.loop.watched.Update(pl, inv)
+	c.agent.watched.Update(pl, inv)
 	s := r.NewStatus(state, reasons...)
 	s.Sources, s.Updates, s.NotAllowed = report.SourceStatus(*rec), updates, pl.NotAllowed()
 	s.StandingHolds = report.StandingHolds(r, pl)
@@ -66,7 +66,7 @@ func (c *cycle) report(
 	if published != nil {
 		c.log.Warn("cannot publish the status", "err", published)
 	}
-	if c.purpose.poll != source.PollNone {
+	if c.request.poll != source.PollNone {
 		logPoll(c.log, s)
 	}
 	return cycleResult{status: s, reported: true, results: c.results}, errors.Join(err, published)
@@ -134,8 +134,8 @@ func (c *cycle) unobserved(ctx context.Context, cause error) (cycleResult, error
 }
 
 // initialStatus returns the status before the first cycle.
-func (a *Agent) initialStatus(loop shared) status.Status {
-	c := &cycle{agent: a, loop: loop}
+func (a *Agent) initialStatus() status.Status {
+	c := &cycle{agent: a}
 	return c.newReport(false).NewStatus(status.StateUnchecked, status.Reason{Kind: status.KindStarting, Text: "starting"})
 }
 
@@ -145,8 +145,8 @@ func (c *cycle) newReport(unasked bool) *report.Report {
 		Record: rec, Loaded: a.records.IsLoaded(), Errs: c.results.errors(), Policy: a.Policy, Now: a.Now,
 		Version: a.Version, Pacer: a.Pacer, Unasked: unasked, LocalRegistry: a.LocalRegistry.Status(rec.AwaySince),
 	}
-	if c.loop.timetable != nil {
-		r.Timetable = c.loop.timetable
+	if c.agent.timetable != nil {
+		r.Timetable = c.agent.timetable
 	}
 	return r
 }

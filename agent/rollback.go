@@ -16,39 +16,52 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
+// Rollback rolls the selected images back; see Agent.Rollback.
+func (l *Loop) Rollback(
+	ctx context.Context, which plan.Which, onProgress func(status.Progress),
+) ([]status.Outcome, error) {
+	r := newRequest(ctx, "rollback", onProgress)
+	r.doing, r.which = "rolling back", which
+	return l.restart(ctx, r, func(ctx context.Context) ([]status.Outcome, cycleResult, error) {
+		return l.agent.rollback(ctx, r, which)
+	})
+}
+
 // Rollback returns the pods of the selected images to their last known good releases. It denies the releases that they
 // ran.
 func (a *Agent) Rollback(ctx context.Context, which plan.Which) ([]status.Outcome, status.Status, error) {
-	outcomes, d, err := requests{agent: a, by: status.ActorOf(ctx)}.rollback(ctx, which)
+	outcomes, d, err := a.rollback(ctx, newRequest(ctx, "rollback", nil), which)
 	return outcomes, d.status, err
 }
 
-func (r requests) rollback(ctx context.Context, which plan.Which) ([]status.Outcome, cycleResult, error) {
-	if r.caller.hasLeft() { // a resumed request
-		return nil, cycleResult{}, errors.Join(r.agent.takeBack(ctx, r.caller), errLeft)
+func (a *Agent) rollback(
+	ctx context.Context, r *Request, which plan.Which,
+) ([]status.Outcome, cycleResult, error) {
+	if r.hasLeft() { // a resumed request
+		return nil, cycleResult{}, errors.Join(a.takeBack(ctx, r), errLeft)
 	}
-	pods, err := r.pick(ctx, ApplyRequest{Which: which})
+	pods, err := a.pick(ctx, ApplyRequest{Which: which})
 	if err != nil {
 		return nil, cycleResult{}, err
 	}
-	outcomes, err := r.requestRollback(ctx, pods, which)
+	outcomes, err := a.requestRollback(ctx, r, pods, which)
 	if err != nil || !slices.ContainsFunc(outcomes, isOpen) {
 		return outcomes, cycleResult{}, err
 	}
 	for _, o := range outcomes {
 		if isOpen(o) {
-			r.announceChange(status.Progress{
+			a.announceChange(status.Progress{
 				Reference: o.PodManifest, PodManifest: o.PodManifest, Phase: status.PhaseReturning, Edits: o.Edits,
 			})
 		}
 	}
-	d, err := r.agent.cycle(ctx, r.loop, purpose{person: true, caller: r.caller})
+	d, err := a.cycle(ctx, r)
 	if ctx.Err() == nil {
-		err = errors.Join(err, r.agent.takeBack(ctx, r.caller))
+		err = errors.Join(err, a.takeBack(ctx, r))
 	}
 	for n := range outcomes {
 		if isOpen(outcomes[n]) {
-			r.rollbackOutcome(&outcomes[n], d.results)
+			a.rollbackOutcome(r, &outcomes[n], d.results)
 		}
 	}
 	return outcomes, d, err
@@ -57,10 +70,10 @@ func (r requests) rollback(ctx context.Context, which plan.Which) ([]status.Outc
 func isOpen(o status.Outcome) bool { return o.Result == "" }
 
 // requestRollback records the rollback targets. The outcomes of pods with a target have no result yet.
-func (r requests) requestRollback(
-	ctx context.Context, pods []plan.PodPlan, which plan.Which,
+func (a *Agent) requestRollback(
+	ctx context.Context, r *Request, pods []plan.PodPlan, which plan.Which,
 ) ([]status.Outcome, error) {
-	c, err := r.agent.begin(ctx, r.loop, purpose{})
+	c, err := a.begin(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -70,22 +83,22 @@ func (r requests) requestRollback(
 	}
 	if inv.Busy != "" {
 		inv.RestartHolds = []status.Hold{{Name: status.HoldBusy, Reason: inv.Busy, Grain: inv.BusyGrain}}
-	} else if r.agent.Preconditions != nil {
-		inv.RestartHolds = r.agent.Preconditions.Holds(ctx)
+	} else if a.Preconditions != nil {
+		inv.RestartHolds = a.Preconditions.Holds(ctx)
 	}
-	all := plan.Rollbacks(inv, r.agent.records.Record, r.agent.Policy, r.agent.Now(), pods, which)
+	all := plan.Rollbacks(inv, a.records.Record, a.Policy, a.Now(), pods, which)
 	outcomes := make([]status.Outcome, len(all))
 	lacks := map[string]error{} // targets that the node does not get, by pod manifest
 	for n, rb := range all {
 		if outcomes[n] = outcomeBefore(rb, inv.RestartHolds); isOpen(outcomes[n]) {
-			staging, end := r.caller.until(ctx)
+			staging, end := r.until(ctx)
 			if err := c.executor.Provide(staging, *rb.To); err != nil {
 				lacks[rb.Pod.File] = fmt.Errorf("nothing was changed: the release to return to is not on the node: %w", err)
 			}
 			end()
 		}
 	}
-	if r.caller.hasLeft() && ctx.Err() == nil {
+	if r.hasLeft() && ctx.Err() == nil {
 		return nil, errLeft
 	}
 	for n, rb := range all {
@@ -98,10 +111,10 @@ func (r requests) requestRollback(
 			continue
 		}
 		o.Edits = rb.Edits
-		r.caller.approves(*o, func() { r.agent.records.Record.EndRequest(rb.Pod.File) }, rb.Together...)
-		r.recordRollback(rb)
+		r.approves(*o, func() { a.records.Record.EndRequest(rb.Pod.File) }, rb.Together...)
+		a.recordRollback(r.by, rb)
 	}
-	return outcomes, r.agent.records.Commit(ctx)
+	return outcomes, a.records.Commit(ctx)
 }
 
 // outcomeBefore returns the outcome of a rollback that is not possible, or that the holds forbid; otherwise it has no
@@ -136,7 +149,7 @@ func lackOf(rb plan.Rollback, lacks map[string]error) error {
 }
 
 // recordRollback records a rollback that has not begun, and what it will deny.
-func (r requests) recordRollback(rb plan.Rollback) {
+func (a *Agent) recordRollback(by status.Actor, rb plan.Rollback) {
 	p, o, replaced := rb.Pod, *rb.To, map[string]string{}
 	q := record.Request{Denies: map[string]record.Denial{}, Together: rb.Together}
 	for _, i := range p.Images {
@@ -145,15 +158,15 @@ func (r requests) recordRollback(rb plan.Rollback) {
 		if ok && i.Running.Digest != "" && at.Digest != i.Running.Digest {
 			key := release.Key(i.Want.Ask.Repository, i.Running.Digest)
 			q.Denies[key] = record.Denial{
-				At: r.agent.Now().UTC(), Name: i.Running.Tag, PodManifest: p.File, Reason: record.ByHand, ByHand: true,
-				Created: r.agent.records.Record.Releases[key].Created,
+				At: a.Now().UTC(), Name: i.Running.Tag, PodManifest: p.File, Reason: record.ByHand, ByHand: true,
+				Created: a.records.Record.Releases[key].Created,
 			}
 			replaced[place] = cmp.Or(i.Running.Tag, i.Running.Digest.String())
 		}
 	}
-	o.By = r.by
-	r.agent.records.Record.RequestRollback(p.File, o.Replacing(replaced), q)
-	r.agent.Log.Info("rollback requested", "file", p.File, "to", o.Releases(), "by", r.by.String())
+	o.By = by
+	a.records.Record.RequestRollback(p.File, o.Replacing(replaced), q)
+	a.Log.Info("rollback requested", "file", p.File, "to", o.Releases(), "by", by.String())
 }
 
 // againstRequest returns why a person's rollback must not begin; nil if it may, has begun, or follows a failure.
@@ -187,12 +200,12 @@ func (c *cycle) endRequests(inv node.Inventory, pl plan.Plan) {
 }
 
 // rollbackOutcome sets the outcome of a rollback from the results of its cycle.
-func (r requests) rollbackOutcome(o *status.Outcome, all results) {
-	override, err := r.agent.records.Record.Overrides[o.PodManifest], all.err(o.PodManifest)
+func (a *Agent) rollbackOutcome(r *Request, o *status.Outcome, all results) {
+	override, err := a.records.Record.Overrides[o.PodManifest], all.err(o.PodManifest)
 	switch {
 	case err != nil:
 		o.SetError(err)
-	case r.caller.isCanceled(o.PodManifest):
+	case r.isCanceled(o.PodManifest):
 		o.Result, o.Reason = status.ResultCanceled, reasonCanceled
 	case override.Pending:
 		o.Result, o.Reason = status.ResultContinues, reasonInterrupted

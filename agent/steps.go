@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/node"
@@ -44,10 +45,10 @@ func (c *cycle) runSteps(ctx context.Context, steps []plan.Step) (failed bool, i
 			c.holdRefused(ctx, s)
 			continue
 		}
-		if c.loop.queue.urgentVerb() != "" && !c.purpose.person {
+		if c.agent.queue.urgentVerb() != "" && !c.request.urgent {
 			return false, c.newInterruption("cycle", source.PollNone)
 		}
-		if c.purpose.person && !c.isAwaited(s) {
+		if c.request.urgent && !c.isAwaited(s) {
 			c.results = append(c.results, stepResult{step: s, deferred: true})
 			continue
 		}
@@ -69,7 +70,7 @@ func (c *cycle) number(s plan.Step) {
 
 // isRestart reports whether a step restarts a pod in this cycle.
 func (c *cycle) isRestart(s plan.Step) bool {
-	return s.Do == plan.StepRollBack || s.Do == plan.StepApply && (!c.purpose.person || c.isAwaited(s))
+	return s.Do == plan.StepRollBack || s.Do == plan.StepApply && (!c.request.urgent || c.isAwaited(s))
 }
 
 // isAwaited reports whether a step is part of a person's request: not an apply of mode auto, and a health check only of
@@ -98,7 +99,7 @@ func (c *cycle) runInterruptible(ctx context.Context, s plan.Step) (failed bool,
 	case s.Do != plan.StepVerify:
 		return c.runStep(ctx, s).restart.RollBack, nil
 	}
-	ctx, end := c.loop.queue.interruptible(ctx)
+	ctx, end := c.agent.queue.interruptible(ctx)
 	defer end()
 	failed = c.runStep(ctx, s).restart.RollBack
 	return failed, c.interruption(ctx, "health check", source.PollNone)
@@ -136,7 +137,7 @@ func (c *cycle) runStep(ctx context.Context, s plan.Step) stepResult {
 		res.restart = c.restart(ctx, s)
 		res.err = res.restart.Err
 		if res.restart.Canceled && ctx.Err() == nil {
-			res.err = c.agent.takeBack(ctx, c.purpose.caller)
+			res.err = c.agent.takeBack(ctx, c.request)
 			_, res.deferred = c.agent.records.Record.Approved[s.File] // approved by another person
 		}
 	default:
@@ -160,7 +161,7 @@ func (c *cycle) restart(ctx context.Context, s plan.Step) apply.Result {
 		approved = c.results.isApplied(s.File) || approved && approval.Offer == s.Apply.Offer
 		return c.executor.Verify(ctx, s, approved)
 	}
-	defer c.loop.watched.Restart()()
+	defer c.agent.watched.Restart()()
 	unsaved := c.keepTableFor(ctx, s)
 	if s.Do == plan.StepRollBack { // a rollback names digests, which kubelet does not pull
 		if err := c.againstRequest(ctx, s.File); err != nil {
@@ -168,7 +169,7 @@ func (c *cycle) restart(ctx context.Context, s plan.Step) apply.Result {
 			return apply.Result{Err: errors.Join(err, c.agent.records.Save(ctx))}
 		}
 		result := c.executor.RollBack(ctx, s)
-		c.purpose.caller.end(s.File, result.Err, status.ResultRolledBack)
+		c.request.end(s.File, result.Err, status.ResultRolledBack)
 		return result
 	}
 	if s.Apply.Auto {
@@ -182,7 +183,7 @@ func (c *cycle) restart(ctx context.Context, s plan.Step) apply.Result {
 		against = c.beginSet(ctx, s)
 	}
 	result := c.executor.Apply(ctx, s, against)
-	c.purpose.caller.end(s.File, result.Err, status.ResultApplied)
+	c.request.end(s.File, result.Err, status.ResultApplied)
 	if result.RollBack { // the release that it started is denied
 		c.keepTable(ctx, c.observed, nil)
 	}
@@ -215,17 +216,17 @@ func (c *cycle) stageAll(ctx context.Context, steps []plan.Step) error {
 		switch {
 		case s.Do != plan.StepStage || s.Lost || c.results.err(s.Key()) != nil:
 			// Not a pull, or it failed in this cycle: the next one retries.
-		case c.purpose.person && !slices.Contains(c.purpose.needs, s.Key()):
+		case c.request.urgent && !slices.Contains(c.needs, s.Key()):
 			c.results = append(c.results, stepResult{step: s, err: c.agent.space.Failure(s.Key()), deferred: true})
 		default:
 			pulls, releases = append(pulls, s), append(releases, s.Release)
 		}
 	}
-	isLost := func(s plan.Step) bool { return s.Lost && !c.purpose.person }
+	isLost := func(s plan.Step) bool { return s.Lost && !c.request.urgent }
 	if len(pulls) == 0 && !slices.ContainsFunc(steps, isLost) {
 		return nil
 	}
-	ctx, end := c.loop.queue.interruptible(ctx)
+	ctx, end := c.agent.queue.interruptible(ctx)
 	defer end()
 	for n, err := range c.stager.StageAll(ctx, releases) {
 		res := c.logResult(ctx, stepResult{step: pulls[n], err: err})
@@ -240,7 +241,7 @@ func (c *cycle) stageAll(ctx context.Context, steps []plan.Step) error {
 // return to. What the registry does not have either is asked for by the next poll.
 func (c *cycle) fetchLost(ctx context.Context, steps []plan.Step) {
 	for _, s := range steps {
-		if !s.Lost || c.purpose.person || ctx.Err() != nil || c.agent.space.Failure(s.Key()) != nil {
+		if !s.Lost || c.request.urgent || ctx.Err() != nil || c.agent.space.Failure(s.Key()) != nil {
 			continue
 		}
 		res := c.logResult(ctx, stepResult{step: s, err: c.stager.Stage(ctx, s.Release)})
@@ -257,4 +258,86 @@ func (c *cycle) prune(ctx context.Context, gone []node.HeldImage) error {
 	return c.agent.Images.Prune(ctx, slices.DeleteFunc(slices.Clone(gone), func(h node.HeldImage) bool {
 		return slices.Contains(used, h.Config)
 	}))
+}
+
+// decideSets makes the plan. Before, it records the end of sets whose pods were restarted, and rollbacks of sets that
+// cannot be completed.
+func (c *cycle) decideSets(
+	ctx context.Context, inv node.Inventory, offers map[release.Question]source.Offer,
+) plan.Plan {
+	pl := c.decide(ctx, inv, offers)
+	if changed := c.recordSets(pl); !changed {
+		return pl
+	}
+	if err := c.agent.records.Save(ctx); err != nil {
+		c.log.Warn("cannot save the record yet", "err", err)
+	}
+	return c.decide(ctx, inv, offers)
+}
+
+// recordSets records the outcome of sets whose pods were restarted.
+func (c *cycle) recordSets(pl plan.Plan) (changed bool) {
+	rec := &c.agent.records.Record
+	for _, s := range pl.BegunSets {
+		for file, o := range s.Undo {
+			c.log.Warn("pod is rolled back with its set", "file", file, "set", s.Name, "to", o.Releases(), "reason", s.Why)
+			rec.Approved.Delete(file)
+			rec.Overrides.Set(file, o)
+			changed = true
+		}
+		if !s.Ended {
+			continue
+		}
+		for file, why := range s.Stays {
+			c.log.Error("set is partly applied", "set", s.Name, "file", file, "reason", s.Why, "stays", why)
+		}
+		rec.Sets.Delete(s.Name)
+		changed = true
+	}
+	return changed
+}
+
+// beginSet begins the set of an apply if it is the first of its pods. It returns why none of them may be applied.
+func (c *cycle) beginSet(ctx context.Context, s plan.Step) error {
+	set := s.Apply.Set
+	if len(s.Apply.Together) == 0 || c.agent.records.Record.SetOf(s.File) != "" {
+		return nil
+	}
+	if err, tried := c.setErrs[set]; tried {
+		return err
+	}
+	err := c.tryBeginSet(ctx, s)
+	if c.setErrs == nil {
+		c.setErrs = map[string]error{}
+	}
+	if err != nil {
+		c.setErrs[set] = err
+	}
+	return err
+}
+
+func (c *cycle) tryBeginSet(ctx context.Context, s plan.Step) error {
+	steps := slices.DeleteFunc(slices.Clone(c.steps), func(other plan.Step) bool {
+		return other.Do != plan.StepApply || other.File != s.File && !slices.Contains(s.Apply.Together, other.File)
+	})
+	var missing []string
+	for _, file := range s.Apply.Together {
+		if !slices.ContainsFunc(steps, func(other plan.Step) bool { return other.File == file }) {
+			missing = append(missing, file)
+		}
+	}
+	if len(missing) > 0 {
+		return &release.HoldError{
+			Hold: status.HoldSet, Err: errors.New(s.Apply.Set + ": not approved: " + strings.Join(missing, ", ")),
+		}
+	}
+	for _, other := range steps {
+		if need := c.results.unstagedNeed(other); need != "" {
+			return &release.HoldError{Hold: status.HoldSet, Err: errors.New(s.Apply.Set + ": not staged: " + need)}
+		}
+		if err := c.results.refusal(other.Apply); err != nil {
+			return err
+		}
+	}
+	return c.executor.BeginSet(ctx, s.Apply.Set, steps)
 }

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/kubic-project/image-update-agent/agent/status"
+)
+
+// A restart does not begin after its caller has left; one that has begun continues, and pods of other callers are not
+// affected.
+func TestNoRestartBeginsAfterItsCallerLeft(t *testing.T) {
+	t.Parallel()
+	r := newRequest(t.Context(), "apply", nil)
+	for _, file := range []string{"begun.yaml", "waits.yaml"} {
+		r.approves(status.Outcome{PodManifest: file}, nil)
+	}
+	assert.True(t, r.Begin("begun.yaml"))
+	assert.True(t, r.leave(), "something has begun")
+	assert.True(t, r.Begin("begun.yaml"))
+	assert.False(t, r.Begin("waits.yaml"))
+	assert.True(t, r.Begin("of-another.yaml"))
+}
+
+// The caller of a rollback of a set leaves after one of its pods has begun: all of them return.
+func TestPodsOfASetBeginTogether(t *testing.T) {
+	t.Parallel()
+	r := newRequest(t.Context(), "apply", nil)
+	r.approves(status.Outcome{PodManifest: "db.yaml"}, func() {}, "db.yaml", "velum.yaml")
+	r.approves(status.Outcome{PodManifest: "velum.yaml"}, func() {}, "db.yaml", "velum.yaml")
+	r.approves(status.Outcome{PodManifest: "dex.yaml"}, func() {})
+	assert.True(t, r.Begin("db.yaml"))
+	assert.True(t, r.leave())
+	assert.True(t, r.Begin("velum.yaml"))
+	assert.False(t, r.Begin("dex.yaml"))
+	undo, files := r.takeBack()
+	assert.Len(t, undo, 1)
+	assert.Equal(t, []string{"dex.yaml"}, files)
+}
