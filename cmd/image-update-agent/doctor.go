@@ -68,7 +68,7 @@ func (a *app) examine(ctx context.Context) []doctor.Finding {
 		SaltCall: s.saltCall(a), HookProgram: s.hookProgram(a), Webhooks: s.webhooks(slog.New(slog.DiscardHandler)),
 		Plan: func(ctx context.Context, wrap func(http.RoundTripper) http.RoundTripper) (plan.Plan, error) {
 			a.onWire = wrap
-			w, err := a.wire(ctx, s, quietLog())
+			w, err := a.wire(ctx, s, quietLog(), nil)
 			if err != nil {
 				return plan.Plan{}, err
 			}

@@ -5,22 +5,13 @@ package main
 import (
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/agent"
-	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/internal/face/api"
 	"github.com/kubic-project/image-update-agent/internal/face/cli"
 	"github.com/kubic-project/image-update-agent/internal/face/statuspage"
-	"github.com/kubic-project/image-update-agent/internal/fleet/fleetlock"
-	"github.com/kubic-project/image-update-agent/internal/fleet/kubelease"
-	"github.com/kubic-project/image-update-agent/internal/fleet/quorum"
-	"github.com/kubic-project/image-update-agent/internal/node/config"
-	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
 func (a *app) lockCommand() *cobra.Command {
@@ -99,69 +90,4 @@ func (a *app) needsLock() error {
 		err = cli.Usage(agent.ErrNoLock)
 	}
 	return err
-}
-
-// lock is the lock of the fleet as a policy.
-func (s settings) lock() fleet.Lock {
-	l := s.Apply.Lock
-	id, _ := s.lockID()
-	switch {
-	case l.Lease != "":
-		return fleet.Lock{Pods: l.Pods, Lease: l.Lease, ID: id}
-	case l.URL != "":
-		return fleet.Lock{Pods: l.Pods, Server: l.URL, Group: l.Group, ID: id}
-	}
-	return fleet.Lock{}
-}
-
-// lockID is this node's id in the lock server's list, and the one that it may have had before. In the cluster, it is
-// the name of the node.
-func (s settings) lockID() (id, former string) {
-	if s.Apply.Lock.Lease != "" {
-		return strings.ToLower(s.name()), ""
-	}
-	own := fleetlock.ID(s.machineID())
-	if s.Apply.Lock.ID == config.LockIDZincati {
-		return fleetlock.ZincatiID(s.machineID()), own
-	}
-	return own, "" // Zincati's id may be Zincati's
-}
-
-// lease is the lock in a Lease of the cluster.
-func (s settings) lease() (*kubelease.Client, error) {
-	l := s.Apply.Lock
-	name, _ := s.lockID()
-	return kubelease.New(kubelease.Options{
-		Lease: l.Lease, Kubeconfig: l.Kubeconfig, Root: s.root, Node: name, Machine: fleetlock.ID(s.machineID()),
-		Version: version,
-	})
-}
-
-// joinFleet has an agent ask the control plane, and take the lock of the fleet, where it is to.
-func (s settings) joinFleet(a *agent.Agent, log *slog.Logger) error {
-	if s.Apply.Quorum == config.QuorumRequire {
-		a.Quorum = quorum.Control{Root: s.root, Kubeconfigs: s.platform.Kubeconfigs}
-	}
-	l := s.Apply.Lock
-	id, former := s.lockID()
-	switch {
-	case l.Lease != "":
-		lock, err := s.lease()
-		if err != nil {
-			return configError{err}
-		}
-		a.FleetLock = lock
-		return nil
-	case l.URL == "":
-		return nil
-	}
-	lock, err := fleetlock.New(fleetlock.Options{
-		URL: l.URL, Group: l.Group, ID: id, Former: former, CA: l.CA, Cert: l.Cert, Key: l.Key, Version: version,
-		Roots: hosts.NewTrust(s.root, os.Getenv, log).Roots, Proxy: hosts.NewProxies(s.root, os.Getenv).For,
-	})
-	if err != nil {
-		return configError{err}
-	}
-	a.FleetLock = lock
-	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +22,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/face/cli"
 	"github.com/kubic-project/image-update-agent/internal/face/statuspage"
 	"github.com/kubic-project/image-update-agent/internal/face/terminal"
+	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 	"github.com/kubic-project/image-update-agent/manifests"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -172,4 +175,20 @@ func (a *app) printPreview(out previewed) error {
 		}
 		return err
 	})
+}
+
+// noteUnparsedHosts notes of each image that containerd cannot parse the hosts.toml of its registry.
+func noteUnparsedHosts(ctx context.Context, certsDirs []string, images []preview.Image) {
+	unparsed := map[string]error{} // by directory
+	for _, dir := range hosts.Dirs(ctx, certsDirs) {
+		unparsed[dir.Path] = dir.Unparsed
+	}
+	for n := range images {
+		registry, _, _ := strings.Cut(images[n].Repository, "/")
+		dir, err := hosts.FindDir(certsDirs, registry)
+		if why := unparsed[dir]; err == nil && registry != "" && why != nil {
+			images[n].Notes = append(images[n].Notes, fmt.Sprintf("%s: %v: containerd ignores the file and asks %s itself",
+				filepath.Join(dir, "hosts.toml"), why, registry))
+		}
+	}
 }

@@ -65,7 +65,7 @@ func (a *app) renderAtBoot(ctx context.Context) error {
 	}
 	defer unlock()
 	a.acts.Store(true)
-	w, err := a.wire(ctx, s, log)
+	w, err := a.wire(ctx, s, log, nil)
 	if err != nil {
 		return err
 	}

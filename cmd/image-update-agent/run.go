@@ -5,7 +5,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -17,16 +19,18 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/face/api"
 	"github.com/kubic-project/image-update-agent/internal/face/cli"
 	"github.com/kubic-project/image-update-agent/internal/face/grains"
+	"github.com/kubic-project/image-update-agent/internal/face/metrics"
 	"github.com/kubic-project/image-update-agent/internal/face/statuspage"
 	"github.com/kubic-project/image-update-agent/internal/face/terminal"
-	"github.com/kubic-project/image-update-agent/internal/node/podfiles"
 	"github.com/kubic-project/image-update-agent/internal/node/state"
+	"github.com/kubic-project/image-update-agent/internal/registry"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
@@ -99,7 +103,7 @@ func (a *app) once(ctx context.Context, s settings, src string) error {
 	if err := w.mayCycle(ctx); err != nil {
 		return err
 	}
-	if err := s.sweep(ctx, w.files, quietLog()); err != nil {
+	if err := w.sweep(ctx, quietLog()); err != nil {
 		return err
 	}
 	bar := statuspage.NewProgress(a.files.err)
@@ -124,7 +128,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 		return err
 	}
 	counts := a.counting()
-	w, err := a.wire(ctx, s, log)
+	w, err := a.wire(ctx, s, log, nil)
 	if err != nil {
 		return err
 	}
@@ -132,7 +136,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	var current atomic.Pointer[wiring]
 	current.Store(w)
 	defer func() { current.Load().close() }()
-	if err := s.sweep(ctx, w.files, log); err != nil {
+	if err := w.sweep(ctx, log); err != nil {
 		return err
 	}
 	loop := agent.NewLoop(w.agent, newFrugalNotifier(notify), s.Interval, notify.Every(), s.machineID())
@@ -166,11 +170,11 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 
 // sweep removes what a crash left of writes, under the lock. The state's own
 // directories are swept when that is taken.
-func (s settings) sweep(ctx context.Context, files *podfiles.Files, log *slog.Logger) error {
-	if err := grains.New("/", s.Grains.Path, log).Sweep(ctx); err != nil {
+func (w *wiring) sweep(ctx context.Context, log *slog.Logger) error {
+	if err := grains.New("/", w.Grains.Path, log).Sweep(ctx); err != nil {
 		log.WarnContext(ctx, "cannot remove old files from the grains directory", "err", err) // nothing depends on it
 	}
-	return files.Sweep(ctx)
+	return w.files.Sweep(ctx)
 }
 
 // onBus is the daemon's object on the system bus. A reload does not change it: neither
@@ -204,3 +208,150 @@ func sockets(
 	}
 	return acting, reading, nil
 }
+
+// reloadCommand is for the unit, and hidden: admins have systemctl.
+func (a *app) reloadCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "reload",
+		Short: "Make the daemon reload its configuration",
+		Long: `reload makes the daemon read its configuration again, and waits until the new settings
+are in effect; if a pod is being restarted, until that has ended. A configuration with a
+mistake changes nothing: reload prints the mistake and exits with an error.
+
+` + "`systemctl reload image-update-agent`" + ` runs it.`,
+		Example: `  image-update-agent reload`,
+		Hidden:  true,
+		Args:    cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			daemon, err := a.daemonClient()
+			if err != nil {
+				return err
+			}
+			if err = daemon.Reload(cmd.Context()); !errors.Is(err, api.ErrNoDaemon) {
+				a.invalid = nil // the daemon says it
+			}
+			return err
+		},
+	}
+}
+
+// reloader reads the configuration anew, one request after the other: SIGHUP, or one of
+// the acting socket, which gets the result.
+type reloader struct {
+	app   *app
+	began settings // with which the daemon was started
+	hup   <-chan os.Signal
+	asked chan chan<- error
+	take  func(*wiring) // goes on with what the new configuration makes
+}
+
+// ask is for the acting socket.
+func (r *reloader) ask(ctx context.Context) error {
+	answer := make(chan error, 1)
+	select {
+	case r.asked <- answer:
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the previous reload: %w", ctx.Err())
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the running cycle: %w", ctx.Err())
+	}
+}
+
+// run serves requests until ctx ends. A bad configuration is logged and changes
+// nothing.
+func (r *reloader) run(ctx context.Context, loop *agent.Loop, n *systemd.Notifier, log *slog.Logger) {
+	for {
+		reply := func(error) {}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.hup:
+		case answer := <-r.asked:
+			reply = func(err error) { answer <- err }
+		}
+		n.Reloading()
+		next, err := r.reload(ctx, loop, log)
+		if err != nil {
+			log.Error("cannot reload the configuration", "err", err)
+		} else {
+			log.Info("configuration reloaded")
+			r.take(next)
+		}
+		n.Ready(terminal.InZone(status.Sentence(loop.Status()), time.Local))
+		reply(err) // after READY=1: systemd takes what the command ends with for the whole reload's result
+	}
+}
+
+func (r *reloader) reload(ctx context.Context, loop *agent.Loop, log *slog.Logger) (*wiring, error) {
+	s, err := r.app.settings()
+	if err != nil {
+		return nil, err
+	}
+	// The record is in memory, and the lock and the sockets are where they are.
+	for _, dir := range []struct{ key, began, now string }{
+		{"stateDir", r.began.StateDir, s.StateDir}, {"runtimeDir", r.began.RuntimeDir, s.RuntimeDir},
+	} {
+		if dir.now != dir.began {
+			return nil, fmt.Errorf("%s: changed from %[3]s to %[2]s: restart the daemon", dir.key, dir.now, dir.began)
+		}
+	}
+	w, err := r.app.wire(ctx, s, log, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := loop.Reconfigure(ctx, w.agent, s.Interval); err != nil {
+		return nil, fmt.Errorf("reload: %w", err)
+	}
+	return w, nil
+}
+
+// metricsOf serves the numbers of the wiring that is in force, which a reload
+// replaces, and of the loop and what it counts, which stay.
+func metricsOf(current *atomic.Pointer[wiring], loop *agent.Loop, counts *metrics.Counts) http.Handler {
+	return metrics.Handler(metrics.Readings{
+		Version:  version,
+		Requests: func() map[string]uint64 { return current.Load().sent().Kinds() },
+		Received: func() uint64 { return current.Load().sent().Received },
+		Pace:     func() record.Pace { return current.Load().registry.Pace() },
+		PerHour:  func() int { return current.Load().RequestsPerHour },
+		Status:   loop.Status,
+		Holds:    status.HoldNames(),
+		Now:      time.Now,
+	}, counts)
+}
+
+// counting makes the counters of all wirings to come.
+func (a *app) counting() *metrics.Counts {
+	counts := metrics.NewCounts()
+	a.meter = counts
+	return counts
+}
+
+// serveMetrics serves numbers on the status socket, and makes the port for them.
+func serveMetrics(socket *api.Server, numbers http.Handler, listen string, log *slog.Logger) *metrics.Port {
+	socket.Metrics(numbers)
+	port := metrics.NewPort(numbers, log)
+	port.Listen(listen)
+	return port
+}
+
+// taking puts a wiring in the place of the one that is in force.
+func taking(current *atomic.Pointer[wiring], port *metrics.Port) func(*wiring) {
+	return func(next *wiring) {
+		last := current.Load()
+		next.countOn(last)
+		current.Store(next)
+		port.Listen(next.Metrics.Listen)
+		last.close()
+	}
+}
+
+// countOn continues the counts of the wiring before.
+func (w *wiring) countOn(last *wiring) { w.before = last.sent() }
+
+// sent is what went over the wire since the start of the daemon.
+func (w *wiring) sent() registry.Counts { return w.before.Plus(w.registry.Counts()) }

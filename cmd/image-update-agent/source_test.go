@@ -37,7 +37,7 @@ func TestNothingIsAppliedByItselfFromALayout(t *testing.T) {
 	stick, err := layout.Open(filepath.Join(dir, "stick"), layout.Options{Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	for from, auto := range map[*layout.Layout]bool{nil: true, stick: false} {
-		w, err := a.wireTo(t.Context(), s, slog.New(slog.DiscardHandler), from)
+		w, err := a.wire(t.Context(), s, slog.New(slog.DiscardHandler), from)
 		require.NoError(t, err)
 		assert.Equal(t, auto, w.agent.Policy.Auto)
 		w.close()

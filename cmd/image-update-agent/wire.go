@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	containerdlog "github.com/containerd/log"
@@ -16,13 +18,18 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/catalog"
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/internal/catalog/channel"
 	"github.com/kubic-project/image-update-agent/internal/face/doctor"
 	"github.com/kubic-project/image-update-agent/internal/face/grains"
 	"github.com/kubic-project/image-update-agent/internal/face/hook"
+	"github.com/kubic-project/image-update-agent/internal/fleet/fleetlock"
+	"github.com/kubic-project/image-update-agent/internal/fleet/kubelease"
+	"github.com/kubic-project/image-update-agent/internal/fleet/quorum"
 	"github.com/kubic-project/image-update-agent/internal/node/config"
 	"github.com/kubic-project/image-update-agent/internal/node/images"
 	"github.com/kubic-project/image-update-agent/internal/node/podfiles"
@@ -40,14 +47,14 @@ import (
 	"github.com/kubic-project/image-update-agent/systemd"
 )
 
-// wiring is an agent with its adapters.
+// wiring is this node as its settings describe it: an agent with its adapters.
 type wiring struct {
+	settings
+
 	agent    *agent.Agent
 	registry *registry.Registry
 	layout   *layout.Layout // in the place of the registry; nil: none
 	files    *podfiles.Files
-	perHour  int             // the budget of requests
-	listen   string          // the port for Prometheus
 	before   registry.Counts // of the wirings that this one follows
 }
 
@@ -58,15 +65,9 @@ func (w *wiring) close() {
 	}
 }
 
-// wire builds an agent from its settings. It connects to nothing yet: what is away now
-// may be there when it is needed.
-func (a *app) wire(ctx context.Context, s settings, log *slog.Logger) (*wiring, error) {
-	return a.wireTo(ctx, s, log, nil)
-}
-
-// wireTo builds an agent that asks and pulls from a layout; nil: from the
-// registries. The wiring closes the layout.
-func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *layout.Layout) (*wiring, error) {
+// wire builds an agent from its settings. It asks and pulls from a layout, which the wiring closes; nil: from the
+// registries. It connects to nothing yet: what is away now may be there when it is needed.
+func (a *app) wire(ctx context.Context, s settings, log *slog.Logger, from *layout.Layout) (*wiring, error) {
 	if err := quietContainerd(); err != nil {
 		return nil, err
 	}
@@ -104,7 +105,7 @@ func (a *app) wireTo(ctx context.Context, s settings, log *slog.Logger, from *la
 		return nil, err
 	}
 	files := podfiles.New(podfiles.Dirs{Templates: s.Templates, PodManifests: s.PodManifests, Rendered: s.Rendered})
-	w := &wiring{registry: reg, layout: from, files: files, perHour: s.RequestsPerHour, listen: s.Metrics.Listen}
+	w := &wiring{settings: s, registry: reg, layout: from, files: files}
 	w.agent = &agent.Agent{
 		Source: releases, Catalog: catalog, Images: store, Pods: runtime, Files: files,
 		Announcer: announcer(s, log), Recorder: recorderOf(s, log), Pacer: reg, Preconditions: s.preconditions(),
@@ -279,4 +280,100 @@ func policyOf(ctx context.Context, s settings, log *slog.Logger) (policy.Policy,
 	}
 	p.Owned = s.owned()
 	return p, nil
+}
+
+// catalogDir is where the verified catalog is stored, below the state directory.
+const catalogDir = "catalog"
+
+// catalogOf returns the configured release catalog, or nil if the settings name none.
+func catalogOf(s settings, from origin, log *slog.Logger) (catalog.Channel, error) {
+	if s.Catalog.Repository == "" {
+		return nil, nil //nolint:nilnil // an agent without a catalog has none
+	}
+	return channelOf(s, from, log)
+}
+
+// channelOf returns the channel of the configured release catalog. A rewrite does not change its name: it says what it
+// was published as.
+func channelOf(s settings, from origin, log *slog.Logger) (*channel.Channel, error) {
+	repository, err := release.NormalizeRepository(s.Catalog.Repository)
+	if err != nil {
+		return nil, configError{fmt.Errorf("catalog: %w", err)}
+	}
+	keys := s.Catalog.Keys
+	if len(keys) == 0 {
+		keys = s.SignatureKeys
+	}
+	return channel.New(channel.Options{
+		Repository: repository, Channel: s.Catalog.Channel, Dir: filepath.Join(s.StateDir, catalogDir), From: from,
+		Verifier: signature.Releases{
+			Verifier: signature.New(signature.Options{Dirs: keys, Require: s.Catalog.RequiredKeys, Log: log}), From: from,
+		},
+		Signatures: policy.Signatures(s.Catalog.Signatures), Now: time.Now, Log: log,
+	}), nil
+}
+
+// lock is the lock of the fleet as a policy.
+func (s settings) lock() fleet.Lock {
+	l := s.Apply.Lock
+	id, _ := s.lockID()
+	switch {
+	case l.Lease != "":
+		return fleet.Lock{Pods: l.Pods, Lease: l.Lease, ID: id}
+	case l.URL != "":
+		return fleet.Lock{Pods: l.Pods, Server: l.URL, Group: l.Group, ID: id}
+	}
+	return fleet.Lock{}
+}
+
+// lockID is this node's id in the lock server's list, and the one that it may have had before. In the cluster, it is
+// the name of the node.
+func (s settings) lockID() (id, former string) {
+	if s.Apply.Lock.Lease != "" {
+		return strings.ToLower(s.name()), ""
+	}
+	own := fleetlock.ID(s.machineID())
+	if s.Apply.Lock.ID == config.LockIDZincati {
+		return fleetlock.ZincatiID(s.machineID()), own
+	}
+	return own, "" // Zincati's id may be Zincati's
+}
+
+// lease is the lock in a Lease of the cluster.
+func (s settings) lease() (*kubelease.Client, error) {
+	l := s.Apply.Lock
+	name, _ := s.lockID()
+	return kubelease.New(kubelease.Options{
+		Lease: l.Lease, Kubeconfig: l.Kubeconfig, Root: s.root, Node: name, Machine: fleetlock.ID(s.machineID()),
+		Version: version,
+	})
+}
+
+// joinFleet has an agent ask the control plane, and take the lock of the fleet, where it is to.
+func (s settings) joinFleet(a *agent.Agent, log *slog.Logger) error {
+	if s.Apply.Quorum == config.QuorumRequire {
+		a.Quorum = quorum.Control{Root: s.root, Kubeconfigs: s.platform.Kubeconfigs}
+	}
+	l := s.Apply.Lock
+	id, former := s.lockID()
+	switch {
+	case l.Lease != "":
+		lock, err := s.lease()
+		if err != nil {
+			return configError{err}
+		}
+		a.FleetLock = lock
+		return nil
+	case l.URL == "":
+		return nil
+	}
+	lock, err := fleetlock.New(fleetlock.Options{
+		URL: l.URL, Group: l.Group, ID: id, Former: former, CA: l.CA, Cert: l.Cert, Key: l.Key, Version: version,
+		Roots: hosts.NewTrust(s.root, os.Getenv, log).Roots, Proxy: hosts.NewProxies(s.root, os.Getenv).For,
+	})
+	if err != nil {
+		return configError{err}
+	}
+	a.FleetLock = lock
+	return nil
 }
