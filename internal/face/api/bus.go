@@ -6,11 +6,16 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/godbus/dbus/v5"
+
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/base/wait"
 	"github.com/kubic-project/image-update-agent/internal/face/bus"
 )
@@ -127,4 +132,156 @@ func (b *Bus) serve(ctx context.Context) (joined bool, err error) {
 		}
 		b.answer(ctx, service, call)
 	}
+}
+
+const (
+	// progressRest is the time between two reports of progress: four a second are
+	// more than an eye wants.
+	progressRest = 250 * time.Millisecond
+	// maxReported bounds the references in one report. Fewer are pulled side by side.
+	maxReported = 16
+)
+
+// emitter sends signals; bus.Service is one.
+type emitter interface {
+	Emit(path, face, member string, values ...any) error
+}
+
+// emit sends signals until ctx ends, or one cannot be sent: then the connection is
+// at its end. Only emit waits for the bus, the daemon's work does not.
+func (b *Bus) emit(ctx context.Context, to emitter) {
+	latest := progress{added: make(chan struct{}, 1)}
+	defer b.Daemon.Listen(latest.put)()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	<-timer.C
+	added := latest.added
+	var last map[string]dbus.Variant
+	var shown status.Status
+	for {
+		changed := b.Daemon.Changed()
+		s := lasting(b.Daemon.Status())
+		if !reflect.DeepEqual(s, shown) {
+			b.revision.Add(1)
+			shown = s
+		}
+		now := b.properties(s)
+		if last != nil && emitChanges(to, last, now) != nil {
+			return
+		}
+		last = now
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-added:
+			if emitProgress(to, latest.take()) != nil {
+				return
+			}
+			added = nil // what comes now waits
+			timer.Reset(progressRest)
+		case <-timer.C:
+			added = latest.added
+		}
+	}
+}
+
+// lasting is a status without what changes by itself: its time, the progress, and what is left of the requests.
+func lasting(s status.Status) status.Status {
+	s.Written, s.Progress, s.Pulls, s.Budget = time.Time{}, nil, nil, nil
+	return s
+}
+
+// emitChanges sends what is different, and Changed for a client that reads the status itself; then each new failure and
+// hold.
+func emitChanges(to emitter, last, now map[string]dbus.Variant) error {
+	different := map[string]dbus.Variant{}
+	for name, value := range now {
+		if !reflect.DeepEqual(last[name], value) {
+			different[name] = value
+		}
+	}
+	if len(different) == 0 {
+		return nil
+	}
+	if err := to.Emit(busPath, propertiesFace, "PropertiesChanged", BusName, different, []string{}); err != nil {
+		return err
+	}
+	if err := to.Emit(busPath, BusName, "Changed",
+		now["State"].Value(), now["Reason"].Value(), now["Revision"].Value()); err != nil {
+		return err
+	}
+	return errors.Join(
+		emitNew(to, "Failed", last["Failures"], now["Failures"], "podManifest", "container", "image", "kind", "to"),
+		emitNew(to, "Held", last["Holds"], now["Holds"], "podManifest", "image", "name"),
+	)
+}
+
+// emitNew sends a signal for each element of a list that was not in it, as keys tell them apart.
+func emitNew(to emitter, signal string, last, now dbus.Variant, keys ...string) error {
+	was, _ := last.Value().([]record)
+	is, _ := now.Value().([]record)
+	for _, one := range is {
+		if slices.ContainsFunc(was, func(r record) bool {
+			return !slices.ContainsFunc(keys, func(key string) bool { return !reflect.DeepEqual(r[key], one[key]) })
+		}) {
+			continue
+		}
+		if err := to.Emit(busPath, BusName, signal, one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func emitProgress(to emitter, reports []status.Progress) error {
+	for _, p := range reports {
+		if err := to.Emit(busPath, BusName, "Progress", outside.Line(p.Reference, maxWord), p.Phase,
+			uint64(max(p.Done, 0)), uint64(max(p.Total, 0))); err != nil {
+			return err
+		}
+		if err := to.Emit(busPath, BusName, "ProgressDetails", encode(p)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// progress is the last report of each reference, in the order in which the references
+// came up.
+type progress struct {
+	added chan struct{} // filled when there is any
+
+	mu      sync.Mutex // guards reports
+	reports []status.Progress
+}
+
+// put takes a report, and never waits.
+func (p *progress) put(report status.Progress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.reports {
+		if p.reports[i].Reference == report.Reference {
+			p.reports[i] = report
+			return
+		}
+	}
+	// A client waits for the end of what it has heard of.
+	if len(p.reports) >= maxReported && (report.Ended == "" || len(p.reports) >= maxListed) {
+		return
+	}
+	p.reports = append(p.reports, report)
+	select {
+	case p.added <- struct{}{}:
+	default:
+	}
+}
+
+// take empties it.
+func (p *progress) take() []status.Progress {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	reports := p.reports
+	p.reports = nil
+	return reports
 }

@@ -1,18 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package api lets other programs talk to the daemon: HTTP and JSON over two
+// unix sockets. The acting one (agent.sock) is root's alone and can do
+// everything; the status one (status.sock) is for everybody and can only read.
+//
+// Requests that take long answer with a stream of events, one JSON object a
+// line: any number of progress events, then one result. A client that hangs up, or
+// ends its side of the connection, does not stop the work it asked for once that has
+// begun. What still waits for the cycle before is not begun, and of an apply or a
+// rollback no pod whose restart has not begun: the result says which.
+//
+//	GET  /metrics     numbers for Prometheus, where the daemon has them
+//	GET  /v1/status   status.Status
+//	GET  /v1/watch    stream of status.Status, on the status socket
+//	POST /v1/check    stream of Event, the last with Status
+//	POST /v1/apply    ApplyRequest; stream of Event, the last with Outcomes
+//	POST /v1/rollback RollbackRequest; the same
+//	POST /v1/hold     HoldRequest; stream of Event, the last with Held
+//	POST /v1/resume   ResumeRequest; stream of Event, the last with Held
+//	POST /v1/reload   stream of Event, the last without anything but an error
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"path"
+	"strings"
+	"time"
+	"unicode"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
+	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
+
+// Event is one line of a stream.
+type Event struct {
+	Progress *status.Progress `json:"progress,omitempty"`
+	Result   *ResultEvent     `json:"result,omitempty"`
+}
+
+// ResultEvent ends a stream. Error is empty where all went well.
+type ResultEvent struct {
+	Error    string           `json:"error,omitempty"`   // for people
+	Kind     string           `json:"kind,omitempty"`    // of the error: KindFailed ...
+	Unknown  bool             `json:"unknown,omitempty"` // the kind is KindUnknownImage
+	Status   *status.Status   `json:"status,omitempty"`  // missing where the daemon ended before it had one
+	Outcomes []status.Outcome `json:"outcomes,omitempty"`
+	Moved    []plan.Moved     `json:"moved,omitempty"` // of the kind KindMoved
+	Held     []string         `json:"held,omitempty"`  // repositories, or "*"
+}
+
+// ApplyRequest selects what is approved.
+type ApplyRequest struct{ agent.ApplyRequest }
+
+func (r ApplyRequest) check() error { return checkApply(r.ApplyRequest) }
+
+// RollbackRequest selects what returns to the release before.
+type RollbackRequest struct{ plan.Which }
+
+func (r RollbackRequest) check() error { return r.Check() }
+
+// maxRequest bounds a request's body, in bytes: names of a few hundred images.
+const maxRequest = 64 << 10
+
+// maxLine bounds one event that a client reads, in bytes: the largest status that the daemon publishes.
+const maxLine = status.MaxStatus
+
+// maxClients bounds the connections to the acting socket, and the acting calls on the bus.
+const maxClients = 16
+
+// maxReaders bounds the connections to the status socket, which is everybody's.
+const maxReaders = 64
 
 // request is the body of a request.
 type request interface {
@@ -61,4 +127,119 @@ func decode(body io.Reader, req any) error {
 		return errors.New("more than one JSON value")
 	}
 	return nil
+}
+
+// Holder is the part of the daemon that keeps the holds of persons. Both
+// functions give the repositories in question, or "*" for all.
+type Holder interface {
+	// Hold keeps images from being applied until a time; zero: until Resume.
+	Hold(ctx context.Context, names []string, all bool, reason string, until time.Time) ([]string, error)
+	// Resume takes holds back, and gives those that were there.
+	Resume(ctx context.Context, names []string, all bool) ([]string, error)
+}
+
+// HoldRequest names what is held, and why.
+type HoldRequest struct {
+	plan.Which
+
+	Reason string    `json:"reason,omitempty"`
+	Until  time.Time `json:"until,omitzero"` // zero: until it is taken back
+}
+
+func (r HoldRequest) check() error { return errors.Join(r.Check(), oneLine(r.Reason)) }
+
+// oneLine: a reason stands in logs and in lines of the status.
+func oneLine(reason string) error {
+	if strings.ContainsFunc(reason, unicode.IsControl) {
+		return errors.New("reason: control character")
+	}
+	return nil
+}
+
+// ResumeRequest names what is held no more.
+type ResumeRequest struct{ plan.Which }
+
+func (r ResumeRequest) check() error { return r.Check() }
+
+// Hold has the daemon hold images. It waits for the cycle that runs.
+func (c *Client) Hold(ctx context.Context, req HoldRequest) ([]string, error) {
+	res, err := c.stream(ctx, "/v1/hold", req, nil)
+	return res.Held, err
+}
+
+// Resume has the daemon take holds back, and gives those that were there. It
+// waits for the cycle that runs.
+func (c *Client) Resume(ctx context.Context, req ResumeRequest) ([]string, error) {
+	res, err := c.stream(ctx, "/v1/resume", req, nil)
+	return res.Held, err
+}
+
+func (s *Server) hold(req HoldRequest) work {
+	return func(ctx context.Context, _ func(status.Progress)) (result ResultEvent, err error) {
+		result.Held, err = s.daemon.Hold(ctx, req.Images, req.All, req.Reason, req.Until)
+		return result, err
+	}
+}
+
+func (s *Server) resume(req ResumeRequest) work {
+	return func(ctx context.Context, _ func(status.Progress)) (result ResultEvent, err error) {
+		result.Held, err = s.daemon.Resume(ctx, req.Images, req.All)
+		return result, err
+	}
+}
+
+// The kinds of errors, in ResultEvent.Kind and, behind BusName.Error., on the bus.
+const (
+	KindFailed       = "Failed"
+	KindUnknownImage = "UnknownImage" // a name in the request fits nothing
+	KindInvalidArgs  = "InvalidArgs"
+	KindNothingToDo  = "NothingToDo"
+	KindHeld         = "Held"
+	KindCanceled     = "Canceled"   // the caller left before it began
+	KindMoved        = "OfferMoved" // an offer is not what the caller expects
+)
+
+// kindOf is the kind of an error of the daemon.
+func kindOf(err error) string {
+	_, isMoved := errors.AsType[*plan.MovedError](err)
+	switch {
+	case isMoved:
+		return KindMoved
+	case errors.Is(err, agent.ErrCanceled):
+		return KindCanceled
+	case errors.Is(err, plan.ErrUnknownImage):
+		return KindUnknownImage
+	case errors.Is(err, agent.ErrHoldEnds), errors.Is(err, agent.ErrReason), errors.Is(err, plan.ErrWhich),
+		errors.Is(err, plan.ErrNotSelected), errors.Is(err, agent.ErrNoLock),
+		errors.Is(err, localregistry.ErrNoRegistry):
+		return KindInvalidArgs
+	case errors.Is(err, agent.ErrNothingToDo):
+		return KindNothingToDo
+	case errors.Is(err, release.ErrHeld):
+		return KindHeld
+	default:
+		return KindFailed
+	}
+}
+
+// Error is an error that the daemon has answered with. It is plan.ErrUnknownImage and
+// release.ErrHeld (also of KindMoved) by its kind.
+type Error struct {
+	Kind  string // a newer daemon may have others
+	Text  string // for people
+	Moved []plan.Moved
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// Is compares the kinds.
+func (e *Error) Is(target error) bool {
+	switch target {
+	case plan.ErrUnknownImage:
+		return e.Kind == KindUnknownImage
+	case release.ErrHeld:
+		return e.Kind == KindHeld || e.Kind == KindMoved
+	default:
+		return false
+	}
 }

@@ -13,7 +13,11 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/user"
+	"slices"
+	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -280,4 +284,137 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, do work) {
 			return
 		}
 	}
+}
+
+// crowd is a listener with room for a number of connections. When it is full, the next one takes the place of the one
+// that is open the longest of the user who has most: whoever holds connections keeps no other user out.
+type crowd struct {
+	net.Listener
+	room int
+
+	mu   sync.Mutex
+	open []*member // the longest open first
+}
+
+// member is a connection of a crowd.
+type member struct {
+	net.Conn
+
+	of  *crowd
+	uid uint32
+}
+
+// Accept waits for the next connection.
+func (c *crowd) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	m := &member{Conn: conn, of: c, uid: nobody}
+	if from, known := conn.RemoteAddr().(peer); known {
+		m.uid = from.uid
+	}
+	if dropped := c.add(m); dropped != nil {
+		_ = dropped.Close()
+	}
+	return m, nil
+}
+
+// add returns the member whose place m has taken; nil: there was room.
+func (c *crowd) add(m *member) (dropped *member) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open = append(c.open, m)
+	if len(c.open) <= c.room {
+		return nil
+	}
+	has := map[uint32]int{}
+	for _, o := range c.open {
+		has[o.uid]++
+	}
+	dropped = c.open[0]
+	for _, o := range c.open {
+		if has[o.uid] > has[dropped.uid] {
+			dropped = o
+		}
+	}
+	c.remove(dropped)
+	return dropped
+}
+
+// remove takes a member out. The caller holds the lock.
+func (c *crowd) remove(m *member) {
+	c.open = slices.DeleteFunc(c.open, func(o *member) bool { return o == m })
+}
+
+// Close ends the connection.
+func (m *member) Close() error {
+	m.of.mu.Lock()
+	m.of.remove(m)
+	m.of.mu.Unlock()
+	return m.Conn.Close()
+}
+
+// personOf is the person with a uid, with the name that /etc/passwd has for it.
+func personOf(via string, uid uint32) status.Actor {
+	a := status.Actor{Kind: status.ByPerson, Via: via, UID: &uid}
+	if known, err := user.LookupId(strconv.FormatUint(uint64(uid), 10)); err == nil {
+		a.User = outside.Line(known.Username, maxWord)
+	}
+	return a
+}
+
+// peers is a listener on a unix socket whose connections know who has connected: their remote address is a peer.
+type peers struct{ net.Listener }
+
+// Accept waits for the next connection.
+func (p peers) Accept() (net.Conn, error) {
+	conn, err := p.Listener.Accept()
+	if unix, is := conn.(*net.UnixConn); is {
+		if uid, is := uidOf(unix); is {
+			return peerConn{conn, peer{conn.RemoteAddr(), uid}}, err
+		}
+	}
+	return conn, err
+}
+
+// peerConn is a connection of a known peer.
+type peerConn struct {
+	net.Conn
+
+	from peer
+}
+
+// RemoteAddr is the peer.
+func (c peerConn) RemoteAddr() net.Addr { return c.from }
+
+// peer is the process at the other end of a connection, as it was when it connected.
+type peer struct {
+	net.Addr
+
+	uid uint32
+}
+
+// uidOf asks the kernel for the peer (unix(7), SO_PEERCRED).
+func uidOf(conn *net.UnixConn) (uid uint32, ok bool) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, false
+	}
+	err = raw.Control(func(fd uintptr) {
+		var cred *syscall.Ucred
+		if cred, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); err == nil {
+			uid, ok = cred.Uid, true
+		}
+	})
+	return uid, ok && err == nil
+}
+
+// withPeer is the context of the requests of a connection.
+func withPeer(ctx context.Context, conn net.Conn) context.Context {
+	from, known := conn.RemoteAddr().(peer)
+	if !known {
+		return status.WithActor(ctx, status.Actor{Kind: status.ByPerson, Via: status.ViaSocket})
+	}
+	return status.WithActor(ctx, personOf(status.ViaSocket, from.uid))
 }

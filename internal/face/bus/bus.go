@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"os"
 	"strings"
 	"syscall"
 
@@ -136,4 +137,25 @@ func socketOf(address string) (string, error) {
 // hasNoListener reports whether no process listens on a socket.
 func hasNoListener(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// Take calls a method whose answer is one file descriptor, and returns that. It stays
+// open after the connection has ended; the caller closes it.
+func Take(ctx context.Context, address string, q Question) (*os.File, error) {
+	s, err := dial(ctx, address, true)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", q.Service, err)
+	}
+	defer s.close()
+	defer s.drop()
+	body, err := s.ask(ctx, q)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", q.Service, err)
+	case len(body) != 1 || body[0] != dbus.UnixFDIndex(0) || len(s.fds) != 1:
+		return nil, fmt.Errorf("%s: want one file descriptor as the answer", q.Service)
+	}
+	file := os.NewFile(uintptr(s.fds[0]), q.Service)
+	s.fds = nil
+	return file, nil
 }

@@ -29,12 +29,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 )
@@ -225,4 +228,60 @@ func open(dir string) (*nodefile.Dir, error) {
 		return nil, err
 	}
 	return nodefile.OpenDir(dir)
+}
+
+// Recorder is a record.Recorder that also announces each published status. A failed announcement does not fail the
+// daemon.
+type Recorder struct {
+	record.Recorder
+
+	Announce func(context.Context, status.Status) error
+	Log      *slog.Logger
+}
+
+// Publish publishes a status and announces it.
+func (r Recorder) Publish(ctx context.Context, s status.Status) error {
+	err := r.Recorder.Publish(ctx, s)
+	if failed := r.Announce(ctx, s); failed != nil {
+		r.Log.WarnContext(ctx, "change not announced to hooks", "err", failed)
+	}
+	return err
+}
+
+// forget removes the data of consumers that are no longer configured: if one is configured again, it is new. Without
+// consumers, no retry is pending either. It runs once.
+func (d *Outbox) forget() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.forgotten {
+		return nil
+	}
+	entries, err := os.ReadDir(d.stateDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("hook: %w", err)
+	}
+	for _, entry := range entries {
+		if name := entry.Name(); d.isForgotten(name) {
+			if err := os.Remove(filepath.Join(d.stateDir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("hook: %w", err)
+			}
+		}
+	}
+	d.forgotten = true
+	return nil
+}
+
+func (d *Outbox) isForgotten(file string) bool {
+	if file == retryFile {
+		return len(d.consumers) == 0
+	}
+	consumer := Programs
+	if file != deliveredFile(Programs) {
+		before, isJSON := strings.CutSuffix(file, ".json")
+		name, isHook := strings.CutPrefix(before, "hook.")
+		if consumer = name; !isJSON || !isHook || consumer == "" {
+			return false
+		}
+	}
+	return !slices.Contains(d.consumers, consumer)
 }

@@ -12,7 +12,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/face/terminal"
 )
@@ -275,4 +277,192 @@ func changeText(i status.ImageStatus) string {
 		change += " (picked up)"
 	}
 	return change
+}
+
+// History writes what became of the last applies and rollbacks, the newest first.
+func History(p *terminal.Page, entries []status.HistoryEntry) error {
+	if len(entries) == 0 {
+		p.Line("No updates or rollbacks yet.")
+		return p.Flush()
+	}
+	for _, e := range entries {
+		of := e.PodManifest
+		if e.Container != "" {
+			of += " " + e.Container
+		}
+		p.Item("", p.Past(e.At)+": "+string(e.Result)+": "+of)
+		switch {
+		case e.Container != "":
+			p.Item("    release  ", cmp.Or(e.From, "?")+" -> "+e.To)
+		case e.Change != "":
+			p.Item("    change   ", e.Change)
+		}
+		p.Item("    by       ", e.By.String())
+		if e.Reason != "" {
+			p.Item("    reason   ", e.Reason)
+		}
+	}
+	return p.Flush()
+}
+
+// Lock writes the lock of the fleet as `lock show` does.
+func Lock(to *terminal.Page, l fleet.LockStatus) error {
+	p := &page{Page: to}
+	p.Item(labelled("Lock:"), p.lockLine(l))
+	if l.Lease != "" {
+		p.Item(labelled("Lease:"), l.Lease+", for "+podsOf(l.Pods))
+	} else {
+		p.Item(labelled("Server:"), terminal.OneLine(l.Server))
+		p.Item(labelled("Group:"), l.Group+", for "+podsOf(l.Pods))
+	}
+	p.Item(labelled("This node:"), l.ID)
+	if len(l.Holders) > 0 { // another node
+		p.Item(labelled("If gone:"), cmp.Or(l.FreeCommand(), "release its lock on the server"))
+	}
+	return p.Flush()
+}
+
+func podsOf(pods string) string {
+	if pods == "all" {
+		return "all pods"
+	}
+	return "etcd and kube-apiserver"
+}
+
+// lockLine is the lock in one sentence.
+func (p *page) lockLine(l fleet.LockStatus) string {
+	if l.State == fleet.LockFree {
+		return "not needed: no apply is running"
+	}
+	line := string(l.State) + " since " + p.Past(l.Since)
+	if len(l.PodManifests) > 0 {
+		line += " for " + strings.Join(l.PodManifests, ", ")
+	}
+	if l.Kept {
+		line += "; kept because a pod did not become healthy: the fleet waits"
+	}
+	if l.Error != "" { // it names the holders
+		line += ": " + terminal.OneLine(l.Error)
+	}
+	if l.State == fleet.LockRefused {
+		line += "; the next apply asks again: image-update-agent apply"
+	}
+	if !l.RetryAt.IsZero() {
+		line += "; next try at " + p.Next(l.RetryAt)
+	}
+	if l.Warning != "" {
+		line += "; warning: " + terminal.OneLine(l.Warning)
+	}
+	return line
+}
+
+// localRegistryLines are the registries with the node's local registry, a line for each.
+func (p *page) localRegistryLines() (lines []string) {
+	own := p.s.LocalRegistry
+	if own == nil {
+		return nil
+	}
+	for _, r := range own.Registries {
+		line := string(r.Position) + ": "
+		switch tags := terminal.Plural(len(r.Tags), "tag") + " on " + r.Registry; {
+		case own.Down != "":
+			line += "not ready for " + tags
+		case r.Position == localregistry.Gate:
+			line += "containers start the approved digests of " + tags
+		default:
+			line += "ready for " + tags
+		}
+		if r.LastServed != nil {
+			line += "; last used at " + p.Past(*r.LastServed)
+		}
+		if r.AwaySince != nil {
+			line += "; registry does not answer, last answer at " + p.Past(*r.AwaySince)
+		}
+		if len(r.Unanswered) > 0 {
+			line += "; " + terminal.Plural(len(r.Unanswered), "tag") + " not served"
+		}
+		lines = append(lines, line)
+	}
+	for _, l := range own.Lost {
+		lines = append(lines, "lost: "+string(l.Wanted)+" on "+l.Registry+": "+terminal.OneLine(l.Reason))
+	}
+	if own.WantedError != "" {
+		lines = append(lines, "cannot tell which registries it was enabled for: "+terminal.OneLine(own.WantedError))
+	}
+	if own.Down != "" {
+		lines = append(lines, "does not answer, so containers need the registry to start: "+terminal.OneLine(own.Down))
+	}
+	if own.Error != "" {
+		lines = append(lines, "not up to date: "+terminal.OneLine(own.Error))
+	}
+	return lines
+}
+
+// localRegistryLeft lists the followed tags that the local registry does not answer.
+func (p *page) localRegistryLeft() {
+	if p.s.LocalRegistry == nil {
+		return
+	}
+	begin := p.Section("Not served by the local registry:")
+	for _, r := range p.s.LocalRegistry.Registries {
+		for _, left := range r.Unanswered {
+			begin()
+			p.Item("  "+status.LastPart(left.Image)+":"+left.Tag+": ", terminal.OneLine(left.Reason))
+		}
+	}
+}
+
+// catalogLine is the verified catalog in one sentence.
+func (p *page) catalogLine(c catalog.Status) string {
+	if c.Version == 0 {
+		return c.Catalog + ": no version was verified yet" + because(c.Error)
+	}
+	line := fmt.Sprintf("%s version %d", c.Catalog, c.Version)
+	switch {
+	case c.Expired:
+		line += ", expired at " + p.Past(*c.Expires)
+	case c.Expires != nil:
+		line += ", expires at " + p.Next(*c.Expires)
+	}
+	bound := 0
+	for _, i := range p.s.Images {
+		if i.Bound {
+			bound++
+		}
+	}
+	if bound > 0 {
+		line += "; " + terminal.Plural(bound, "container") + " bound to its digests"
+	}
+	return line + because(c.Error)
+}
+
+func because(err string) string {
+	if err == "" {
+		return ""
+	}
+	return "; no newer version: " + terminal.OneLine(err)
+}
+
+// withdrawn lists the releases that run although the catalog has withdrawn them.
+func (p *page) withdrawn() {
+	begin := p.Section("Running but withdrawn:")
+	for _, i := range p.s.Images {
+		w := i.Withdrawn
+		if w == nil {
+			continue
+		}
+		begin()
+		release := imageName(i)
+		if i.Running != nil {
+			release += " " + name(i.Running)
+		}
+		p.Item("  "+fileOf(i)+": ", release+": "+terminal.OneLine(w.Reason))
+		switch {
+		case i.Offered != nil:
+			p.Item("    instead  ", name(i.Offered)+" is offered")
+		case w.To != "":
+			p.Item("    instead  ", terminal.OneLine(w.To)+
+				" is not offered to this node (a lower release needs catalog.allowLower)")
+		}
+	}
 }
