@@ -9,6 +9,8 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // Channel is a channel of a release catalog.
@@ -53,6 +55,8 @@ type Listed struct {
 	Rollout Rollout // zero: at once
 	// Withdrawn is why no node may run it; nil: it may be offered.
 	Withdrawn *Withdrawal
+	// Advisory is what the release is good for; nil: the publisher has not said so.
+	Advisory *format.Advisory
 	// UnknownCritical is a critical field that this agent does not know; empty if there is none.
 	UnknownCritical string
 }
@@ -102,6 +106,17 @@ func (l Listing) Find(repository string, d digest.Digest) (Listed, bool) {
 		}
 	}
 	return out, found
+}
+
+// Brings returns what the change of an image from the running digest to the offered one brings: what the publisher says
+// of each build in between. Without a running digest it is what the offered release brings. It is partial where the
+// catalog does not list one of the two.
+func (l Listing) Brings(repository string, running, offered digest.Digest, s tags.Scheme) format.Brought {
+	var builds []format.Build
+	for _, r := range l.Images[repository] {
+		builds = append(builds, format.Build{Tag: r.Tag, Digest: r.Digest, Created: r.Created, Advisory: r.Advisory})
+	}
+	return format.Between(builds, running, offered, s)
 }
 
 // IsOffered reports whether the release may be offered to nodes.

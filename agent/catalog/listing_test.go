@@ -10,6 +10,8 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 func listed(tag, set string) catalog.Listed {
@@ -93,4 +95,19 @@ func TestWithdrawnSets(t *testing.T) {
 		}
 		assert.ElementsMatch(t, c.want, got, name)
 	}
+}
+
+// What lies between two releases is that of the repository; of what is not listed, nothing is known.
+func TestListingBrings(t *testing.T) {
+	t.Parallel()
+	build := func(tag string, severity format.Severity) catalog.Listed {
+		r := listed(tag, "")
+		r.Advisory = &format.Advisory{Severity: severity, Fixes: []string{"bsc#" + tag[:1]}}
+		return r
+	}
+	l := catalog.Listing{Images: map[string][]catalog.Listed{velum: {build("3.0", "low"), build("2.0", "critical"), build("1.0", "critical")}}}
+	assert.Equal(t, format.Brought{Severity: "critical", Fixes: []string{"bsc#3", "bsc#2"}},
+		l.Brings(velum, digest.FromString("1.0"), digest.FromString("3.0"), tags.Scheme{}))
+	assert.Equal(t, format.Brought{Partial: true}, l.Brings("r.io/db", digest.FromString("1.0"), digest.FromString("3.0"), tags.Scheme{}))
+	assert.Equal(t, format.Brought{Partial: true}, catalog.Listing{}.Brings(velum, "", digest.FromString("3.0"), tags.Scheme{}))
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 func (a *app) addCommand() *cobra.Command {
 	var batch, set string
 	var on []string
+	var said advisoryFlags
 	cmd := &cobra.Command{
 		Use:   "add CHANNEL [IMAGE...]",
 		Short: "Add new builds to a channel",
@@ -31,46 +33,60 @@ name such as latest, a tag that a longer tag of the same image extends (1.25 bes
 and a tag that moves while it is read. The registry must have the image for all platforms.
 A build that the channel lists already stays as it is; --set also puts it into the set.
 
+--severity, --fixes and --note say what the builds are good for; promotions keep it, and the
+verb note changes it.
+
 A batch has one image in each line, and behind it the name of its set, if it has one. If one
 line is wrong, add publishes nothing and names all lines that are wrong.
 
 Exit status: 0 published, 3 the channel lists all of it already.`,
 		Example: `  image-catalog add stage registry.example.com/velum:4.0.0-rev2-build1.5 --key ci.key
+  image-catalog add stage registry.example.com/velum:4.0.0-rev2-build1.6 --severity important \
+    --fixes CVE-2026-1234,bsc#1234567 --key ci.key
   image-catalog add stage --set caasp-4.5.2 --batch builds.txt --key ci.key
   image-catalog add stage --batch builds.txt --dry-run`,
 		Args: wantArgs(true, "CHANNEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := publish.CheckChannel(args[0]); err != nil {
+			if err := cmp.Or(publish.CheckChannel(args[0]), checkSet(set)); err != nil {
 				return err
 			}
-			if err := checkSet(set); err != nil {
-				return err
-			}
-			wanted, err := a.wanted(cmd.Context(), args[1:], batch, set)
+			advisory, err := said.read(cmd)
 			if err != nil {
 				return err
 			}
-			platforms, err := platformsOf(on)
+			wanted, err := a.wanted(cmd.Context(), args[1:], batch)
 			if err != nil {
 				return err
 			}
-			p, err := a.publisher(cmd.Context())
-			if err != nil {
-				return err
+			for n := range wanted {
+				wanted[n].Set, wanted[n].Advisory = cmp.Or(wanted[n].Set, set), advisory.Of(nil)
 			}
-			changes, err := p.Added(cmd.Context(), wanted, platforms)
-			if err != nil {
-				return err
-			}
-			add := publish.Ask(ops.Want{Do: catalog.ActionAdd, Changes: changes})
-			return a.change(cmd.Context(), p, args[0], add, publish.How{})
+			return a.add(cmd.Context(), args[0], wanted, on)
 		},
 	}
 	cmd.Flags().StringVar(&batch, "batch", "", "also add the images of this file; - is the standard input")
 	cmd.Flags().StringVar(&set, "set", "", "put the images into this set, which nodes apply as a whole")
 	cmd.Flags().StringArrayVar(&on, "platform", []string{"linux/amd64"}, "platform that images must support (repeatable)")
+	said.define(cmd)
 	_ = cmd.MarkFlagFilename("batch") // just defined
 	return a.withOut(cmd)
+}
+
+// add checks images, and adds them to a channel.
+func (a *app) add(ctx context.Context, channel string, wanted []publish.Wanted, on []string) error {
+	platforms, err := platformsOf(on)
+	if err != nil {
+		return err
+	}
+	p, err := a.publisher(ctx)
+	if err != nil {
+		return err
+	}
+	changes, err := p.Added(ctx, wanted, platforms)
+	if err != nil {
+		return err
+	}
+	return a.change(ctx, p, channel, publish.Ask(ops.Want{Do: catalog.ActionAdd, Changes: changes}), publish.How{})
 }
 
 // checkSet checks --set, if it is given.
@@ -85,7 +101,7 @@ func checkSet(set string) error {
 }
 
 // wanted returns the images of the arguments and of a batch.
-func (a *app) wanted(ctx context.Context, args []string, batch, set string) ([]publish.Wanted, error) {
+func (a *app) wanted(ctx context.Context, args []string, batch string) ([]publish.Wanted, error) {
 	all, err := wait.Result(ctx, func() ([]publish.Wanted, error) { return a.batch(batch) })
 	if err != nil {
 		return nil, err
@@ -99,11 +115,6 @@ func (a *app) wanted(ctx context.Context, args []string, batch, set string) ([]p
 	}
 	if len(all) == 0 {
 		return nil, cli.Usage(errors.New("want IMAGE... or --batch FILE"))
-	}
-	for n := range all {
-		if all[n].Set == "" {
-			all[n].Set = set
-		}
 	}
 	return all, nil
 }

@@ -42,10 +42,10 @@ func (a *app) writeResult(page *terminal.Page, r publish.Result) {
 	for _, o := range r.Outcomes {
 		mark := "  "
 		switch {
-		case o.Changed && o.Withdrawn:
-			mark = "- "
 		case o.Changed && o.Steered:
 			mark = "~ "
+		case o.Changed && o.Withdrawn:
+			mark = "- "
 		case o.Changed:
 			mark = "+ "
 		}
@@ -85,6 +85,7 @@ func otherSentence(page *terminal.Page, o publish.Other) string {
 	what := map[catalog.Action]string{
 		catalog.ActionAdd: "added", catalog.ActionPromote: "promoted or steered", catalog.ActionWithdraw: "withdrew",
 		catalog.ActionRefresh: "set when the channel expires", catalog.ActionFreeze: "froze or unfroze the channel",
+		catalog.ActionNote: "noted something of",
 	}[o.Do]
 	text := fmt.Sprintf("also in this version: %s %s at %s", cmp.Or(o.By, "somebody"), what, page.Clock(o.At))
 	if len(o.Releases) > 0 {

@@ -212,6 +212,13 @@ func TestSignedElsewhereByFiles(t *testing.T) {
 	assert.Equal(t, exitUsage, code)
 	assert.Contains(t, errs, "--trust FILE is missing")
 	assert.Contains(t, s.does("verify", "--trust", pub), "1 channel checked, no problems found.")
+	s.push("velum", "1.0-rev1-build1.1")
+	s.does("add", "prod", "HOST/velum:1.0-rev1-build1.1", "--key", key)
+	out += "-note"
+	s.does("note", "prod", "velum:1.0-rev1-build1.1", "--fixes", "CVE-2026-1234", "--out", out, "--trust", pub)
+	text, errs, code = run(t, "publish", out, "--dry-run", "--trust", pub)
+	require.Zero(t, code, errs)
+	assert.Regexp(t, `(?m)^~ .*/velum:1.0-rev1-build1.1 +noted: fixes CVE-2026-1234$`, text)
 }
 
 // Nothing is said to be well that was not checked.

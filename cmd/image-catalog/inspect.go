@@ -188,6 +188,9 @@ func marks(page *terminal.Page, r catalog.Release) string {
 			out = append(out, fmt.Sprintf("rollout from %s for %d h", page.Clock(o.From), o.Hours))
 		}
 	}
+	if text := r.Advisory.String(); text != "" {
+		out = append(out, text)
+	}
 	if len(r.Critical) > 0 {
 		out = append(out, "critical: "+strings.Join(r.Critical, ", "))
 	}

@@ -32,7 +32,7 @@ func TestInterruptEndsReading(t *testing.T) {
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) })
 	a := newApp(streams{in: stuck{cancel, release}, out: &strings.Builder{}, err: &strings.Builder{}})
-	_, err := a.wanted(ctx, nil, "-", "")
+	_, err := a.wanted(ctx, nil, "-")
 	require.ErrorIs(t, err, context.Canceled)
 
 	fifo := filepath.Join(t.TempDir(), "key")

@@ -122,6 +122,8 @@ func didWhat(page *terminal.Page, e catalog.Entry, steers map[string]string) str
 		return cmp.Or(steers[e.Tag], "promoted") + " " + terminal.Plural(len(e.Changes), "release")
 	case catalog.ActionWithdraw:
 		return "withdrew " + terminal.Plural(len(e.Changes), "release")
+	case catalog.ActionNote:
+		return "noted something of " + terminal.Plural(len(e.Changes), "release")
 	case catalog.ActionFreeze:
 		if e.Until.IsZero() {
 			return "unfroze the channel"

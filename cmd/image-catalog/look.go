@@ -18,9 +18,9 @@ func (a *app) diffCommand() *cobra.Command {
 	return a.withOutput(&cobra.Command{
 		Use:   "diff FROM TO",
 		Short: "Compare two channels, or two versions of one",
-		Long: `diff shows each image whose newest release differs, and each release that one channel has
-withdrawn and the other still offers. promote skips what was withdrawn from TO. FROM and TO
-may be versions: CHANNEL@VERSION.
+		Long: `diff shows each image whose newest release differs, with what FROM says of its releases since
+that of TO, and each release that one channel has withdrawn and the other still offers.
+promote skips what was withdrawn from TO. FROM and TO may be versions: CHANNEL@VERSION.
 
 Exit status: 0 they differ, 3 they offer the same.`,
 		Example: `  image-catalog diff stage prod
@@ -59,6 +59,9 @@ func (a *app) printDiff(from, to string, list []publish.Difference) error {
 			}
 			if d.Note != "" {
 				change += ": " + d.Note
+			}
+			if text := d.Summary(); text != "" {
+				change += "; " + text
 			}
 			rows = append(rows, []string{d.Image, cmp.Or(d.From, "-"), cmp.Or(d.To, "-"), change})
 		}

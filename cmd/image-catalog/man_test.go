@@ -72,7 +72,7 @@ func TestThePageHasEveryVerbFlagAndExitCode(t *testing.T) {
 
 // views are what each verb prints for programs.
 var views = map[string]any{
-	"init, add, promote, publish, withdraw, freeze, unfreeze, refresh": publish.Result{}, "diff": publish.Difference{},
+	"init, add, promote, publish, withdraw, note, freeze, unfreeze, refresh": publish.Result{}, "diff": publish.Difference{},
 	"inspect": inspected{}, "log": catalog.Entry{}, "rollout": rolling{}, "fleet": fleet.Standing{}, "keygen": keyPair{}, "list": listed{},
 	"verify": publish.Finding{}, "images": publish.Copy{}, "prune": pruned{}, "version": cli.Version{},
 }

@@ -110,6 +110,7 @@ completes its change.`,
 	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	group(cmd, "Setup", a.keygenCommand(), a.initCommand())
 	group(cmd, "Release", a.addCommand(), a.promoteCommand(), a.rolloutCommand(), a.withdrawCommand(),
+		a.noteCommand(),
 		a.freezeCommand(), a.unfreezeCommand(), a.publishCommand())
 	group(cmd, "Show", a.listCommand(), a.fleetCommand(), a.diffCommand(), a.inspectCommand(), a.logCommand(),
 		a.imagesCommand())

@@ -15,6 +15,9 @@ func steersOf(log []catalog.Entry) map[string]string {
 		if what := steered(e, before); what != "" {
 			out[e.Tag] = what + " the rollout of"
 		}
+		if e.Do == catalog.ActionNote { // it says nothing of rollouts
+			continue
+		}
 		for _, c := range e.Changes {
 			before[c.Member()] = c.Release
 		}

@@ -521,6 +521,7 @@ func TestOpsThatAreRefused(t *testing.T) {
 	require.NoError(t, err)
 	for name, edit := range map[string]func(*catalog.Op){
 		"no name":                  func(o *catalog.Op) { o.Name = "" },
+		"a note of nothing":        func(o *catalog.Op) { o.Do = catalog.ActionNote },
 		"a publisher of two lines": func(o *catalog.Op) { o.By = "anna\nversion 9: bert" },
 		"a long reason":            func(o *catalog.Op) { o.Reason = repeat("x", 513) },
 		"frozen for ever":          func(o *catalog.Op) { o.Until = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC) },
@@ -572,7 +573,9 @@ func TestOpsAreDecodedAsEncoded(t *testing.T) {
 }
 
 func FuzzDecodePage(f *testing.F) {
-	data, err := (catalog.Page{Image: velum, Releases: []catalog.Release{build(1)}}).Encode()
+	r := build(1)
+	r.Advisory = &catalog.Advisory{Note: "a note", Fixes: []string{"CVE-2026-1234"}, Severity: "low"}
+	data, err := (catalog.Page{Image: velum, Releases: []catalog.Release{r}}).Encode()
 	require.NoError(f, err)
 	f.Add(data)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -609,6 +612,14 @@ func FuzzDecodeOp(f *testing.F) {
 	data, err := catalog.Op{
 		Tag: opTag(1), Name: "registry.example.com/catalog", Channel: "prod", Do: catalog.ActionAdd,
 		Changes: []catalog.Change{{Image: velum, Release: build(1)}},
+	}.Encode()
+	require.NoError(f, err)
+	f.Add(data)
+	r := build(1)
+	r.Advisory = &catalog.Advisory{Note: "a note", Fixes: []string{"CVE-2026-1234"}, Severity: "low"}
+	data, err = catalog.Op{
+		Tag: opTag(1), Name: "registry.example.com/catalog", Channel: "prod", Do: catalog.ActionNote,
+		Changes: []catalog.Change{{Image: velum, Release: r}},
 	}.Encode()
 	require.NoError(f, err)
 	f.Add(data)

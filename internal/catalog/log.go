@@ -14,7 +14,7 @@ import (
 const maxLogPart = 4 << 20
 
 // Entry is an op as the log of its channel keeps it when the op itself was pruned. Of its releases it has the tag, the
-// digest, the set, the rollout and the withdrawal.
+// digest, the set, the rollout, the withdrawal and the advisory.
 type Entry struct {
 	Op
 
@@ -35,6 +35,7 @@ func NewEntry(op Op, version uint64, published time.Time) Entry {
 		r := c.Release
 		changes = append(changes, Change{Image: c.Image, Release: Release{
 			Tag: r.Tag, Digest: r.Digest, Set: r.Set, Rollout: r.Rollout, Withdrawn: r.Withdrawn,
+			Advisory: r.Advisory,
 		}})
 	}
 	op.Changes, op.Sets = changes, nil

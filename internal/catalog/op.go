@@ -40,6 +40,7 @@ const (
 	ActionWithdraw Action = "withdraw" // mark releases as withdrawn
 	ActionRefresh  Action = "refresh"  // set when the channel expires
 	ActionFreeze   Action = "freeze"   // set until when publishers refuse to add and to promote
+	ActionNote     Action = "note"     // set the advisories of listed releases
 )
 
 // Op is a change of a channel that a publisher asks for. Its signature covers all fields, so
@@ -201,9 +202,9 @@ func (o Op) check() error {
 		return err
 	}
 	switch o.Do {
-	case ActionAdd, ActionPromote, ActionWithdraw, ActionRefresh, ActionFreeze:
+	case ActionAdd, ActionPromote, ActionWithdraw, ActionRefresh, ActionFreeze, ActionNote:
 	default:
-		return newError(KindFormat, "action %.20q: want add, promote, withdraw, refresh or freeze", o.Do)
+		return newError(KindFormat, "action %.20q: want add, promote, withdraw, refresh, freeze or note", o.Do)
 	}
 	if err := checkImage(o.Name); err != nil {
 		return wrap(KindFormat, err, "name")
@@ -265,6 +266,9 @@ func (o Op) checkContent() error {
 		}
 		if isWithdrawal := c.Release.Withdrawn != nil; isWithdrawal != (o.Do == ActionWithdraw) {
 			return newError(KindFormat, "%s:%s: want a reason, and only to withdraw", c.Image, c.Release.Tag)
+		}
+		if o.Do == ActionNote && c.Release.Advisory == nil {
+			return newError(KindFormat, "%s:%s: want an advisory", c.Image, c.Release.Tag)
 		}
 	}
 	return nil

@@ -125,6 +125,7 @@ func (p Page) Trimmed() Page {
 	slices.SortStableFunc(sorted, newestFirst)
 	followed := map[string]bool{} // versions of each name
 	p.Releases = nil
+	space := maxAdvisories
 	for n, r := range sorted {
 		isKept := n < Kept || r.Withdrawn != nil
 		if tag, err := tags.Parse(r.Tag); err == nil && r.Withdrawn == nil && !followed[tag.Series()] {
@@ -133,9 +134,13 @@ func (p Page) Trimmed() Page {
 		if n >= Kept {
 			r.Members = nil // so that a page has an end
 		}
-		if isKept && len(p.Releases) < MaxReleases {
-			p.Releases = append(p.Releases, r)
+		if !isKept || len(p.Releases) == MaxReleases {
+			continue
 		}
+		if space -= r.Advisory.size(); space < 0 {
+			r.Advisory = nil
+		}
+		p.Releases = append(p.Releases, r)
 	}
 	return p
 }

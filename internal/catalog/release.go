@@ -39,6 +39,7 @@ type Release struct {
 	Members   []string    `json:"members,omitempty"`
 	Rollout   *Rollout    `json:"rollout,omitempty"`   // nil: at once
 	Withdrawn *Withdrawal `json:"withdrawn,omitempty"` // nil: it is offered
+	Advisory  *Advisory   `json:"advisory,omitempty"`  // nil: nobody has said what it is good for
 	// Critical are the names of fields that a reader must know to use the release.
 	Critical []string `json:"critical,omitempty"`
 	// Op is the op that gave the release its set and its rollout last, and Turn that op's turn; an add leaves none.
@@ -142,6 +143,7 @@ type Withdrawal struct {
 // fields are the names of the fields of Release.
 var fields = []string{
 	"tag", "digest", "created", "set", "members", "rollout", "withdrawn", "critical", "op", "turn", "again",
+	"advisory",
 }
 
 // plain is a Release without methods.
@@ -301,7 +303,7 @@ func AreFew(members []string) bool {
 	return size <= MaxMembers && len(members) <= maxMembers
 }
 
-// checkMarks checks the rollout and the withdrawal.
+// checkMarks checks the rollout, the advisory and the withdrawal.
 func (r Release) checkMarks() error {
 	if o := r.Rollout; o != nil && !o.isValid() {
 		return newError(KindFormat, "%s: rollout: want a time, and 0 to %d hours, within the years 1 to 9998",
@@ -309,6 +311,9 @@ func (r Release) checkMarks() error {
 	}
 	if r.Again != nil && !IsOpTag(r.Again.Op) {
 		return newError(KindFormat, "%s: again: %.40q: not the tag of an op", r.Tag, r.Again.Op)
+	}
+	if err := r.Advisory.check(); err != nil {
+		return wrap(KindFormat, err, "%s: advisory", r.Tag)
 	}
 	w := r.Withdrawn
 	switch {

@@ -329,6 +329,7 @@ func TestMarksOfAReleaseReachTheNode(t *testing.T) {
 	r.Set, r.Rollout = "caasp-4.5.2", &catalog.Rollout{From: noon, Hours: 48}
 	r.Withdrawn = &catalog.Withdrawal{At: noon, Reason: "bsc#1", To: "4.0.0-rev1-build1.2"}
 	r.Critical = []string{"kernel"}
+	r.Advisory = &catalog.Advisory{Note: "a note", Fixes: []string{"bsc#1"}, Severity: catalog.SeverityLow}
 	w.publish(m, pages)
 	l, err := w.refresh()
 	require.NoError(t, err)
@@ -336,6 +337,7 @@ func TestMarksOfAReleaseReachTheNode(t *testing.T) {
 		Tag: r.Tag, Digest: r.Digest, Created: noon, Set: "caasp-4.5.2",
 		Rollout:   agentcatalog.Rollout{From: noon, Spread: 48 * time.Hour},
 		Withdrawn: &agentcatalog.Withdrawal{At: noon, Reason: "bsc#1", To: "4.0.0-rev1-build1.2"}, UnknownCritical: "kernel",
+		Advisory: r.Advisory,
 	}}, l.Images[velum])
 }
 

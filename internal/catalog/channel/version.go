@@ -65,7 +65,8 @@ func (v version) listing(name string) agentcatalog.Listing {
 
 func listedOf(r catalog.Release) agentcatalog.Listed {
 	out := agentcatalog.Listed{
-		Tag: r.Tag, Digest: r.Digest, Created: r.Created, Set: r.Set, UnknownCritical: r.UnknownCritical(),
+		Tag: r.Tag, Digest: r.Digest, Created: r.Created, Set: r.Set, Advisory: r.Advisory,
+		UnknownCritical: r.UnknownCritical(),
 	}
 	for _, m := range r.Members {
 		image, tag := catalog.SplitMember(m)

@@ -3,6 +3,7 @@
 package ops
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -52,7 +53,7 @@ type Asked struct {
 // Ask compares a want with the content of its channel, which has the pages of its images; of an add to sets, all pages.
 // An error that is no *Refused is a *catalog.Error of conflicts.
 func Ask(s State, channel string, w Want) (Asked, error) {
-	a := asking{do: w.Do, sets: map[string]map[string]bool{}, state: s}
+	a := asking{do: w.Do, sets: map[string]map[string]bool{}, stays: map[string]bool{}, state: s}
 	for _, c := range w.Changes {
 		left, err := take(s, channel, w, c)
 		if err != nil {
@@ -72,8 +73,7 @@ func Ask(s State, channel string, w Want) (Asked, error) {
 		a.promoteListed()
 	}
 	for n := range a.changes {
-		a.changes[n].Release.Members = nil // the op has them once
-		a.changes[n].Release.Op, a.changes[n].Release.Turn, a.changes[n].Release.Again = "", 0, nil
+		a.ownOnly(&a.changes[n])
 	}
 	op := catalog.Op{Do: a.do, Again: w.Again, Changes: a.changes, Sets: a.members()}
 	op.Tag, op.Turn = "~", Next(s.Times)
@@ -82,8 +82,32 @@ func Ask(s State, channel string, w Want) (Asked, error) {
 	if err != nil {
 		return Asked{}, err
 	}
+	for n, note := range notes {
+		if a.stays[catalog.Member(note.Image, note.Tag)] {
+			notes[n].Note = joinNotes(note.Note, "noted otherwise already")
+		}
+	}
 	op.Tag, op.Turn = "", 0
 	return Asked{divide(op, effective), slices.Concat(notes, a.left)}, nil
+}
+
+// ownOnly leaves in a change what its op asks for: the op has the members of sets once, and an advisory that is listed
+// is changed by a note only.
+func (a *asking) ownOnly(c *catalog.Change) {
+	r := &c.Release
+	r.Members, r.Op, r.Turn, r.Again = nil, "", 0, nil
+	is := Find(a.state.Pages[c.Image], r.Tag)
+	switch {
+	case r.Advisory == nil:
+	case a.do != catalog.ActionNote && r.Advisory.IsSame(nil):
+		r.Advisory = nil
+	case a.do != catalog.ActionNote && is != nil && is.Advisory != nil:
+		a.stays[c.Member()] = !r.Advisory.IsSame(is.Advisory)
+		r.Advisory = nil
+	case r.Advisory.Op != "":
+		plain := *r.Advisory
+		plain.Mark, r.Advisory = catalog.Mark{}, &plain
+	}
 }
 
 // asking is the state of Ask.
@@ -94,6 +118,7 @@ type asking struct {
 	sets    map[string]map[string]bool // the members of the sets of changes
 	last    map[string][]string        // the members that were taken last: releases of a set share the list
 	left    []Note                     // changes with nothing to do
+	stays   map[string]bool            // members that have another advisory already
 }
 
 func noteOf(c catalog.Change, text string) Note {
@@ -152,7 +177,7 @@ func (a *asking) offerAgain() {
 // gatherSets gathers the members of the sets: those that changes name or are, and for an add those that the channel
 // lists, and the former ones.
 func (a *asking) gatherSets(former map[string][]string) {
-	if a.do == catalog.ActionWithdraw {
+	if a.do == catalog.ActionWithdraw || a.do == catalog.ActionNote {
 		return
 	}
 	a.last, former = map[string][]string{}, maps.Clone(former)
@@ -232,13 +257,13 @@ func (a *asking) promoteListed() {
 		case is.Withdrawn != nil:
 			a.left = append(a.left, noteOf(c, "withdrawn: "+is.Withdrawn.Reason))
 			continue
-		case c.Release.Set == "":
+		case c.Release.Set == "" && (c.Release.Advisory == nil || is.Advisory != nil):
 			a.left = append(a.left, noteOf(c, "listed already"))
 			continue
 		default:
-			set := c.Release.Set
+			want := c.Release
 			c.Release = *is
-			c.Release.Set = set
+			c.Release.Set, c.Release.Advisory = cmp.Or(want.Set, is.Set), want.Advisory
 		}
 		changes = append(changes, c)
 	}
@@ -269,6 +294,8 @@ func sift(
 			effective = append(effective, c)
 			note.Changed = true
 			note.say(do, after.Pages[c.Image], was, is)
+		case do == catalog.ActionNote:
+			note.Note = "noted already"
 		case was != nil && was.Withdrawn != nil:
 			note.Note = "withdrawn: " + was.Withdrawn.Reason
 		case do == catalog.ActionAdd && is.Set != c.Release.Set:
@@ -307,19 +334,43 @@ func (n *Note) say(do catalog.Action, page catalog.Page, was, is *catalog.Releas
 			n.Note = "older than " + top.Tag + ", which the channel offers too"
 		}
 		if was != nil && was.Withdrawn == nil && is.Withdrawn == nil {
-			set := ""
-			if was.Set != is.Set {
-				set = "now in " + SetName(is.Set)
-			}
-			n.Steered, n.Note = true, joinNotes(set, RolloutNote(was.Rollout, is.Rollout), n.Note)
+			n.Steered, n.Note = true, joinNotes(Steered(*was, *is), n.Note)
 		}
 	}
 	if do == catalog.ActionAdd && was != nil {
-		n.Note = "listed already, in " + SetName(was.Set) + ", and now in " + SetName(is.Set)
+		n.Note = "listed already"
+		if was.Set != is.Set {
+			n.Note += ", in " + SetName(was.Set) + ", and now in " + SetName(is.Set)
+		}
+		n.Note = joinNotes(n.Note, noted(*was, *is))
+	}
+	if do == catalog.ActionNote {
+		n.Steered, n.Note = true, noted(*was, *is)
+		return
 	}
 	if n.Withdrawn {
 		n.Note = "withdrawn: " + is.Withdrawn.Reason
 	}
+}
+
+// Steered says what has changed of a release that stays as it is; "": nothing.
+func Steered(was, is catalog.Release) string {
+	set := ""
+	if was.Set != is.Set {
+		set = "now in " + SetName(is.Set)
+	}
+	return joinNotes(set, rolloutNote(was.Rollout, is.Rollout), noted(was, is))
+}
+
+// noted says what is noted about a release now; "": nothing new.
+func noted(was, is catalog.Release) string {
+	switch {
+	case is.Advisory.IsSame(was.Advisory):
+		return ""
+	case is.Advisory.IsSame(nil):
+		return "noted: nothing any more"
+	}
+	return "noted: " + is.Advisory.String()
 }
 
 // divide divides the changes of an op into ops as large as they may be. A set is never divided.
@@ -329,9 +380,11 @@ func divide(op catalog.Op, changes []catalog.Change) []catalog.Op {
 	var out []catalog.Op
 	for len(changes) > 0 {
 		end := firstSet(changes)
+		size := advisories(changes[:end])
 		for end < len(changes) {
 			more := firstSet(changes[end:])
-			if end+more > catalog.MaxChanges {
+			size += advisories(changes[end : end+more])
+			if end+more > catalog.MaxChanges || size > maxAdvisories {
 				break
 			}
 			end += more
@@ -346,6 +399,17 @@ func divide(op catalog.Op, changes []catalog.Change) []catalog.Op {
 		out, changes = append(out, one), changes[end:]
 	}
 	return out
+}
+
+// maxAdvisories is how many bytes the advisories of an op may have, if it can be divided.
+const maxAdvisories = 256 << 10
+
+// advisories returns how many bytes the advisories of changes have.
+func advisories(changes []catalog.Change) (size int) {
+	for _, c := range changes {
+		size += len(c.Release.Advisory.String())
+	}
+	return size
 }
 
 // firstSet returns how many of the first changes are of one set; those of no set are each for itself.

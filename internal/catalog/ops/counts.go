@@ -90,14 +90,20 @@ func lost(is catalog.Release, op catalog.Op, c catalog.Change) Loss {
 		if is.Withdrawn == nil {
 			return Loss{Why: "another publisher offers it again", By: markOf(is.Again).Op}
 		}
+	case op.Do == catalog.ActionNote:
+		if !is.Advisory.IsSame(c.Release.Advisory) {
+			return Loss{Why: "another publisher has noted something else", By: notedBy(is).Op}
+		}
 	case is.Withdrawn != nil:
 		return Loss{Why: "withdrawn meanwhile: " + is.Withdrawn.Reason, By: withdrawnBy(is).Op, Final: true}
+	case c.Release.Advisory != nil && !is.Advisory.IsSame(c.Release.Advisory):
+		return Loss{Why: "another publisher has noted something else", By: notedBy(is).Op, Final: true}
 	case op.Do == catalog.ActionAdd:
 		if c.Release.Set != "" && is.Set != c.Release.Set && is.Op == "" {
 			return Loss{Why: "another publisher has put it into " + SetName(is.Set) + " at the same time", Final: true}
 		}
 	case is.Op != op.Tag && (is.Set != c.Release.Set || !IsSameRollout(is.Rollout, c.Release.Rollout)):
-		return Loss{Why: "changed meanwhile: " + joinNotes(SetName(is.Set), RolloutNote(nil, is.Rollout)), By: is.Op}
+		return Loss{Why: "changed meanwhile: " + joinNotes(SetName(is.Set), rolloutNote(nil, is.Rollout)), By: is.Op}
 	}
 	return Loss{}
 }
@@ -110,8 +116,8 @@ func SetName(set string) string {
 	return fmt.Sprintf("set %q", set)
 }
 
-// RolloutNote says what became of a rollout; "": nothing.
-func RolloutNote(was, is *catalog.Rollout) string {
+// rolloutNote says what became of a rollout; "": nothing.
+func rolloutNote(was, is *catalog.Rollout) string {
 	switch {
 	case IsSameRollout(was, is):
 		return ""

@@ -14,5 +14,6 @@
 //   - A withdrawal absorbs: only an op with Again that knew it offers the release again, in whatever order they come.
 //   - A frozen channel takes no op that adds or promotes, unless that op is calm.
 //   - The order of ops and the number of calls do not matter, and folding twice is folding once.
+//   - An advisory that somebody has noted is replaced only by a later note, whatever else becomes of the release.
 //   - A digest that is listed is never replaced.
 package ops

@@ -31,11 +31,12 @@ func (s State) IsMerged(op string) bool {
 }
 
 // Fold returns the state with ops of a channel folded in. The ops may come in any order, in any number of calls, and
-// repeatedly. Promote, withdraw, refresh and freeze go by the later op, and a withdrawal is taken back only by a later
-// op with Again. Of two adds of a release in different sets, the set that sorts first stays, and any set before none;
-// of adds in one set, the members come together. A digest that is listed under a long tag is never replaced: of two,
-// the one that was folded first stays. A release that a page has dropped (see catalog.Kept) loses its set, rollout and
-// withdrawal.
+// repeatedly. Promote, withdraw, refresh, freeze and note go by the later op, and a withdrawal is taken back only by a
+// later op with Again. Of two adds of a release in different sets, the set that sorts first stays, and any set before
+// none; of adds in one set, the members come together. Without a note, a release has the advisory of the add or promote
+// that says it matters most; a note lists nothing. A digest that is listed under a long tag is never replaced: of two,
+// the one that was folded first stays. A release that a page has dropped (see catalog.Kept) loses its set, rollout,
+// advisory and withdrawal.
 func Fold(s State, folded ...catalog.Op) (State, []Outcome) {
 	out := s
 	out.Pages, out.Merged = maps.Clone(s.Pages), slices.Clone(s.Merged)
@@ -93,6 +94,9 @@ func (p *page) fold(op catalog.Op, c catalog.Change) Outcome {
 	want := c.Release
 	want.Members, want.Op, want.Turn, want.Again = op.Sets[want.Set], "", 0, nil
 	at, listed := p.at[want.Tag]
+	if !listed && op.Do == catalog.ActionNote {
+		return out
+	}
 	if !listed {
 		at = len(p.releases)
 		fresh := catalog.Release{Tag: want.Tag, Digest: want.Digest}
@@ -106,7 +110,8 @@ func (p *page) fold(op catalog.Op, c catalog.Change) Outcome {
 	}
 	next := with(is, op, want)
 	out.Changed = !listed || !IsSame(is, next) || is.Offered() != next.Offered()
-	if out.Changed || !isSameMark(is.Again, next.Again) || is.Withdrawn != next.Withdrawn {
+	if out.Changed || !isSameMark(is.Again, next.Again) || is.Withdrawn != next.Withdrawn ||
+		is.Advisory != next.Advisory {
 		p.releases[at], p.changed = next, true
 	}
 	return out
@@ -114,10 +119,10 @@ func (p *page) fold(op catalog.Op, c catalog.Change) Outcome {
 
 func isSameMark(a, b *catalog.Mark) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// with returns a release as an op changes it. Three things of it change, each by the later op and whatever becomes of
-// the others: what is offered, the withdrawal, and the offer in spite of one.
+// with returns a release as an op changes it. Four things of it change, each by the later op and whatever becomes of
+// the others: what is offered, the withdrawal, the offer in spite of one, and the advisory.
 func with(is catalog.Release, op catalog.Op, want catalog.Release) catalog.Release {
-	mark := op.Mark()
+	mark, advisory := op.Mark(), is.Advisory.With(want.Advisory)
 	switch op.Do {
 	case catalog.ActionPromote:
 		if mark.Compare(is.Offered()) > 0 {
@@ -135,7 +140,13 @@ func with(is catalog.Release, op catalog.Op, want catalog.Release) catalog.Relea
 		is = added(is, want)
 	case catalog.ActionAdd:
 		is = added(is, want)
+	case catalog.ActionNote:
+		if advisory = is.Advisory; mark.Compare(notedBy(is)) > 0 {
+			noted := *want.Advisory
+			noted.Mark, advisory = mark, &noted
+		}
 	}
+	is.Advisory = advisory
 	if is.Withdrawn != nil && markOf(is.Again).Compare(withdrawnBy(is)) > 0 {
 		is.Withdrawn = nil
 	}
@@ -181,6 +192,14 @@ func withdrawnBy(r catalog.Release) catalog.Mark {
 		return r.Offered()
 	}
 	return r.Withdrawn.Mark
+}
+
+// notedBy returns the mark of the op that has noted the advisory of a release.
+func notedBy(r catalog.Release) catalog.Mark {
+	if r.Advisory == nil {
+		return catalog.Mark{}
+	}
+	return r.Advisory.Mark
 }
 
 // joined returns the set of a release that was added twice, and its members: those of both, as far as there is space.

@@ -40,7 +40,7 @@ func drawOps(t *rapid.T) []catalog.Op {
 			Turn: uint64(rapid.IntRange(0, 4).Draw(t, "turn")), Name: "registry.example.com/catalog", Channel: "prod",
 			Do: rapid.SampledFrom([]catalog.Action{
 				catalog.ActionAdd, catalog.ActionAdd, catalog.ActionPromote, catalog.ActionPromote, catalog.ActionWithdraw,
-				catalog.ActionRefresh, catalog.ActionFreeze,
+				catalog.ActionRefresh, catalog.ActionFreeze, catalog.ActionNote,
 			}).Draw(t, "do"),
 		}
 		at := noon.Add(time.Duration(n) * time.Hour)
@@ -62,7 +62,14 @@ func drawChanges(t *rapid.T, op *catalog.Op, at time.Time) {
 	for range rapid.IntRange(1, 3).Draw(t, "changes") {
 		r := build(rapid.IntRange(1, 3).Draw(t, "build"))
 		r.Set = rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "set")
+		r.Advisory = rapid.SampledFrom([]*catalog.Advisory{
+			nil, {Severity: "low"}, {Severity: "low", Fixes: []string{"bsc#1"}}, {Severity: "critical"},
+		}).Draw(t, "advisory")
 		switch op.Do {
+		case catalog.ActionNote:
+			if r.Advisory == nil {
+				r.Advisory = &catalog.Advisory{}
+			}
 		case catalog.ActionWithdraw:
 			r.Withdrawn = &catalog.Withdrawal{At: at, Reason: "bsc#1"}
 		case catalog.ActionPromote:
@@ -83,13 +90,14 @@ func TestOrderOfOpsDoesNotMatter(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		all := drawOps(t)
-		want, _ := ops.Fold(ops.State{}, all...)
+		is := listing(t, all)
+		want, _ := ops.Fold(is, all...)
 		again, results := ops.Fold(want, all...)
 		require.Equal(t, want, again)
 		for _, r := range results {
 			require.False(t, r.Changed, "%+v", r)
 		}
-		got := ops.State{}
+		got := is
 		for rest := rapid.Permutation(all).Draw(t, "order"); len(rest) > 0; {
 			n := rapid.IntRange(1, len(rest)).Draw(t, "at once")
 			got, _ = ops.Fold(got, rest[:n]...)
@@ -101,6 +109,60 @@ func TestOrderOfOpsDoesNotMatter(t *testing.T) {
 			require.LessOrEqual(t, op.Turn, got.Turn)
 		}
 	})
+}
+
+// listing returns a channel that lists the releases of ops, where one of them is a note: nobody notes what is not listed.
+func listing(t *rapid.T, all []catalog.Op) ops.State {
+	if !slices.ContainsFunc(all, func(op catalog.Op) bool { return op.Do == catalog.ActionNote }) {
+		return ops.State{}
+	}
+	add := catalog.Op{Tag: "op-prod-20191122T120000Z-000000000000", Do: catalog.ActionAdd}
+	for n := range 3 {
+		add.Changes = append(add.Changes, catalog.Change{Image: velum, Release: build(n + 1)})
+	}
+	s, _ := ops.Fold(ops.State{}, add)
+	return s
+}
+
+// Of the advisories of a release, the last note counts, whatever else was asked for; without one, that which matters most.
+func TestTheLaterNoteCounts(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		all := drawOps(t)
+		s, _ := ops.Fold(listing(t, all), all...)
+		slices.SortFunc(all, func(a, b catalog.Op) int { return a.Mark().Compare(b.Mark()) })
+		noted, other := map[string]*catalog.Advisory{}, map[string]*catalog.Advisory{}
+		for _, op := range all {
+			for _, c := range op.Changes {
+				is, tag := c.Release.Advisory, c.Release.Tag
+				switch {
+				case op.Do == catalog.ActionNote:
+					noted[tag] = is
+				case is != nil && (other[tag] == nil || is.Severity.Compare(other[tag].Severity) > 0 || len(is.Fixes) > len(other[tag].Fixes) && is.Severity == other[tag].Severity):
+					other[tag] = is
+				}
+			}
+		}
+		for _, is := range s.Pages[velum].Releases {
+			want := noted[is.Tag]
+			if want == nil {
+				want = other[is.Tag]
+			}
+			require.True(t, is.Advisory.IsSame(want), "%s: %v, want %v", is.Tag, is.Advisory, want)
+		}
+	})
+}
+
+// A note lists nothing: a channel that is frozen takes notes.
+func TestANoteListsNothing(t *testing.T) {
+	t.Parallel()
+	r := build(1)
+	r.Advisory = &catalog.Advisory{Severity: "low"}
+	op := catalog.Op{Tag: opTag(1), Do: catalog.ActionNote, Changes: []catalog.Change{{Image: velum, Release: r}}}
+	s, results := ops.Fold(ops.State{}, op)
+	assert.Empty(t, s.Pages)
+	assert.False(t, results[0].Changed)
+	assert.False(t, ops.Brings(op))
 }
 
 // A withdrawal absorbs: a release is offered only if nobody has withdrawn it, or an op that says so came later.

@@ -17,7 +17,7 @@ import (
 func IsSame(a, b catalog.Release) bool {
 	return a.Tag == b.Tag && a.Digest == b.Digest && a.Created.Equal(b.Created) && a.Set == b.Set &&
 		slices.Equal(a.Members, b.Members) && IsSameRollout(a.Rollout, b.Rollout) &&
-		isSameWithdrawal(a.Withdrawn, b.Withdrawn) && slices.Equal(a.Critical, b.Critical) &&
+		isSameWithdrawal(a.Withdrawn, b.Withdrawn) && a.Advisory.IsSame(b.Advisory) && slices.Equal(a.Critical, b.Critical) &&
 		maps.EqualFunc(a.Unknown, b.Unknown, func(x, y json.RawMessage) bool { return bytes.Equal(x, y) })
 }
 

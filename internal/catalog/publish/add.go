@@ -33,7 +33,9 @@ type Wanted struct {
 	Text  string
 	Image Image
 	Set   string
-	Err   error // why it names no image; nil: it does
+	// Advisory is what the image is good for; nil: nothing is said.
+	Advisory *catalog.Advisory
+	Err      error // why it names no image; nil: it does
 }
 
 // ParseBatch reads a batch: in each line REPOSITORY:TAG or REPOSITORY:TAG@DIGEST, and the name of
@@ -128,7 +130,7 @@ func (p *Publisher) Added(ctx context.Context, wanted []Wanted, on []ocispec.Pla
 			return nil //nolint:nilerr // one bad image hides no other
 		}
 		r, err := p.Lookup(ctx, w.Image, on)
-		r.Set = w.Set
+		r.Set, r.Advisory = w.Set, w.Advisory
 		changes[n], errs[n] = catalog.Change{Image: w.Image.Repository, Release: r}, err
 		p.step("checked %d of %d images: %s", done.Add(1), len(wanted), w.Image)
 		return ctx.Err()

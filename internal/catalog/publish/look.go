@@ -26,6 +26,8 @@ type Difference struct {
 	// channel, CHANNEL@VERSION.
 	WithdrawnFrom string `json:"withdrawnFrom,omitempty"`
 	Note          string `json:"note,omitempty"`
+	// Brought is what From says of its releases above To, up to its newest.
+	catalog.Brought
 }
 
 // Diff compares what two channels offer.
@@ -75,6 +77,9 @@ func diffPages(image, from string, a catalog.Page, to string, b catalog.Page) []
 	isSkipped := top != nil && ops.WithdrawnAs(b, top.Tag, top.Digest) != nil
 	if (d.From != d.To || first != second) && !isSkipped {
 		d.Change = changeOf(d.To, d.From)
+		if top != nil {
+			d.Brought = catalog.Between(builds(a), second, first, tags.Scheme{})
+		}
 		out = append(out, d)
 	}
 	for _, r := range b.Releases {
@@ -90,6 +95,15 @@ func diffPages(image, from string, a catalog.Page, to string, b catalog.Page) []
 				Image: image, From: r.Tag, To: is.Tag, Change: "withdrawn", WithdrawnFrom: to, Note: is.Withdrawn.Reason,
 			})
 		}
+	}
+	return out
+}
+
+// builds returns the releases of a page as catalog.Between takes them.
+func builds(page catalog.Page) []catalog.Build {
+	out := make([]catalog.Build, 0, len(page.Releases))
+	for _, r := range page.Releases {
+		out = append(out, catalog.Build{Tag: r.Tag, Digest: r.Digest, Created: r.Created, Advisory: r.Advisory})
 	}
 	return out
 }

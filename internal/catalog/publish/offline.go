@@ -292,32 +292,60 @@ func checkPage(image string, before, after catalog.Page) error {
 	return nil
 }
 
+// restored returns a page with the members and the advisories that the page before had: it keeps those of the newest
+// releases only.
+func restored(before, after catalog.Page) catalog.Page {
+	after.Releases = slices.Clone(after.Releases)
+	for n := range after.Releases {
+		is := &after.Releases[n]
+		was := ops.Find(before, is.Tag)
+		if was != nil && is.Members == nil {
+			is.Members = was.Members
+		}
+		if was != nil && is.Advisory == nil {
+			is.Advisory = was.Advisory
+		}
+	}
+	return after
+}
+
+// changeNote says how a release differs from what it was; nil: it was not listed.
+func changeNote(was *catalog.Release, is catalog.Release) (note string, isSteered bool) {
+	isBoth := was != nil && was.Withdrawn != nil && is.Withdrawn != nil
+	switch {
+	case isBoth && !is.Advisory.IsSame(was.Advisory):
+		return ops.Steered(*was, is), true
+	case is.Withdrawn != nil:
+		return "withdrawn: " + is.Withdrawn.Reason, false
+	case was == nil:
+		return ops.Steered(catalog.Release{Set: is.Set}, is), false
+	case was.Withdrawn != nil:
+		return "offered again; it was withdrawn: " + was.Withdrawn.Reason, false
+	}
+	return ops.Steered(*was, is), true
+}
+
 // changesOf returns what differs between two pages of an image.
 func changesOf(image string, before, after catalog.Page) []Outcome {
 	var out []Outcome
+	space := restored(before, after).Trimmed()
 	for _, is := range after.Releases {
 		o := Outcome{Image: image, Tag: is.Tag, Digest: is.Digest, Changed: true, Withdrawn: is.Withdrawn != nil}
 		was := ops.Find(before, is.Tag)
-		isOffered := was != nil && was.Withdrawn == nil && is.Withdrawn == nil
 		if was != nil {
-			lost := *was
-			if lost.Members != nil && is.Members == nil { // a page keeps members of the newest releases only
-				lost.Members = nil
+			kept := *was
+			of := ops.Find(space, is.Tag)
+			if of != nil && of.Members == nil {
+				kept.Members = nil
 			}
-			if ops.IsSame(lost, is) {
+			if of != nil && of.Advisory == nil {
+				kept.Advisory = nil
+			}
+			if ops.IsSame(kept, is) {
 				continue
 			}
 		}
-		switch {
-		case is.Withdrawn != nil:
-			o.Note = "withdrawn: " + is.Withdrawn.Reason
-		case was != nil && was.Withdrawn != nil:
-			o.Note = "offered again; it was withdrawn: " + was.Withdrawn.Reason
-		case isOffered:
-			o.Steered, o.Note = true, ops.RolloutNote(was.Rollout, is.Rollout)
-		case is.Rollout != nil:
-			o.Note = ops.RolloutNote(nil, is.Rollout)
-		}
+		o.Note, o.Steered = changeNote(was, is)
 		out = append(out, o)
 	}
 	for _, was := range before.Releases {

@@ -57,6 +57,11 @@ func releaseOf(image string, n int, set string) catalog.Change {
 	}}
 }
 
+func noted(c catalog.Change) catalog.Change {
+	c.Release.Advisory = &catalog.Advisory{Severity: catalog.SeverityImportant, Fixes: []string{"CVE-2026-1234"}}
+	return c
+}
+
 // changing are the verbs that change prod, each with its flags.
 func changing() []verb {
 	change := func(do publish.Verb) func(context.Context, *publish.Publisher) (publish.Result, error) {
@@ -79,7 +84,7 @@ func changing() []verb {
 		return change(publish.Ask(ops.Want{Do: catalog.ActionAdd, Changes: all}))
 	}
 	return []verb{
-		{"add", add("", releaseOf("velum", 7, ""))},
+		{"add --note", add("", noted(releaseOf("velum", 7, "")))},
 		{"add --set", add("t", releaseOf("velum", 8, "t"), releaseOf("etcd", 8, "t"))},
 		{"add what is listed --set", add("t", releaseOf("velum", 2, "t"))},
 		{"promote --all", promote(publish.Promotion{Selection: publish.Selection{All: true}, Keep: true})},
@@ -104,6 +109,7 @@ func changing() []verb {
 		{"refresh", change(publish.Settle)},
 		{"freeze", change(publish.Freeze(noon.Add(10 * 24 * time.Hour)))},
 		{"unfreeze", change(publish.Freeze(time.Time{}))},
+		{"note", change(publish.Note([]string{"velum:" + build(2)}, publish.Noted{Note: new("known a day later")}))},
 		{"prune", func(ctx context.Context, p *publish.Publisher) (publish.Result, error) {
 			_, err := p.Prune(ctx, "prod", publish.Pruning{Keep: 1})
 			return publish.Result{}, err
@@ -146,8 +152,9 @@ func newPairs(t *testing.T) *pairs {
 	is := catalog.Rollout{From: noon.Add(-2 * time.Hour), Hours: 48}.Pause(noon.Add(-time.Hour))
 	paused.Release.Rollout = &is
 	ask("prod", false, catalog.ActionPromote, under, paused)
+	do("stage", publish.Note([]string{"velum:" + build(2)}, publish.Noted{Severity: new(catalog.SeverityLow)}))
 	do("prod", publish.Withdraw(publish.Withdrawal{Images: []string{"salt:" + build(1)}, Reason: "bsc#0"}))
-	ask("stage", false, catalog.ActionAdd, releaseOf("velum", 3, "s"), releaseOf("etcd", 3, "s"), releaseOf("salt", 2, ""))
+	ask("stage", false, catalog.ActionAdd, releaseOf("velum", 3, "s"), releaseOf("etcd", 3, "s"), noted(releaseOf("salt", 2, "")))
 	v, log := x.read(t, x.base)
 	x.first, x.log = v.Version, len(log)
 	return x
@@ -196,7 +203,7 @@ func offered(s ops.State) map[string]string {
 	for image, page := range s.Pages {
 		for _, r := range page.Releases {
 			if r.Withdrawn == nil {
-				out[catalog.Member(image, r.Tag)] = fmt.Sprint(r.Set, ops.RolloutNote(&catalog.Rollout{}, r.Rollout))
+				out[catalog.Member(image, r.Tag)] = ops.Steered(catalog.Release{Rollout: &catalog.Rollout{}}, catalog.Release{Set: r.Set, Rollout: r.Rollout})
 			}
 		}
 	}

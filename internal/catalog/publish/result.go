@@ -17,11 +17,11 @@ type Outcome struct {
 	Tag     string        `json:"tag"`
 	Digest  digest.Digest `json:"digest"`
 	Changed bool          `json:"changed"`
-	// Withdrawn: the channel does not offer it any more. If Changed, this request withdrew it.
+	// Withdrawn: the channel does not offer it any more. If Changed, this request withdrew it, or noted something of it.
 	Withdrawn bool   `json:"withdrawn,omitempty"`
 	Skipped   bool   `json:"skipped,omitempty"` // left out for the reason in Note
 	Note      string `json:"note,omitempty"`
-	// Steered: the channel offered it before, and only its set or its rollout changed.
+	// Steered: the channel offered it before, and only its set, its rollout or its advisory changed.
 	Steered bool `json:"-"`
 }
 

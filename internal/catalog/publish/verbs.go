@@ -34,6 +34,55 @@ func Freeze(until time.Time) Verb {
 	}
 }
 
+// Noted says what changes of the advisories of releases; what is nil stays.
+type Noted struct {
+	Note     *string
+	Fixes    *[]string
+	Severity *catalog.Severity
+}
+
+// Of returns an advisory with the changes; nil is none.
+func (n Noted) Of(is *catalog.Advisory) *catalog.Advisory {
+	if n == (Noted{}) {
+		return is
+	}
+	out := catalog.Advisory{}
+	if is != nil {
+		out = *is
+	}
+	if n.Note != nil {
+		out.Note = *n.Note
+	}
+	if n.Fixes != nil {
+		out.Fixes = *n.Fixes
+	}
+	if n.Severity != nil {
+		out.Severity = *n.Severity
+	}
+	return &out
+}
+
+// Note changes the advisories of listed releases: of each under all tags that the channel lists for its digest.
+func Note(words []string, what Noted) Verb {
+	return func(ctx context.Context, v *View) (Draft, error) {
+		selected, err := v.tagged(ctx, words, false)
+		if err != nil {
+			return Draft{}, err
+		}
+		pages, err := v.Pages(ctx, imagesOf(catalog.Op{Changes: selected})...)
+		if err != nil {
+			return Draft{}, err
+		}
+		selected = withSameDigest(selected, pages)
+		for n, c := range selected {
+			selected[n].Release = catalog.Release{
+				Tag: c.Release.Tag, Digest: c.Release.Digest, Advisory: what.Of(c.Release.Advisory),
+			}
+		}
+		return v.ask(ctx, ops.Want{Do: catalog.ActionNote, Changes: selected})
+	}
+}
+
 // Ask asks for these changes.
 func Ask(w ops.Want) Verb {
 	return func(ctx context.Context, v *View) (Draft, error) {

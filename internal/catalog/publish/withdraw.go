@@ -57,8 +57,13 @@ func (v *View) withdrawn(ctx context.Context, w Withdrawal) (out []catalog.Chang
 	if w.Set != "" {
 		return v.withdrawnSet(ctx, w.Set)
 	}
-	err = eachWord(w.Images, func(word string) error {
-		c, hasTag, err := v.find(ctx, word, true)
+	return v.tagged(ctx, w.Images, true)
+}
+
+// tagged returns the releases that words with tags name.
+func (v *View) tagged(ctx context.Context, words []string, unlisted bool) (out []catalog.Change, err error) {
+	err = eachWord(words, func(word string) error {
+		c, hasTag, err := v.find(ctx, word, unlisted)
 		if err == nil && !hasTag {
 			e := refuse(KindInput, word, "the tag is missing: want IMAGE:TAG")
 			e.Near = []string{word + ":" + c.Release.Tag}
