@@ -446,7 +446,7 @@ cockpit.locale({
   "or run transactional-update rollback to keep the current one": [null, "oder mit transactional-update rollback den laufenden behalten"],
   "kubelet is not ready.": [null, "kubelet ist nicht bereit."],
   "wait a minute": [null, "eine Minute warten"],
-  "if the hold stays, see systemctl status kubelet, or repair the named file": [null, "bleibt die Sperre, systemctl status kubelet ansehen, oder die genannte Datei reparieren"],
+  "if the hold stays, see systemctl status kubelet, repair the named file, or set podManifests": [null, "bleibt die Sperre, systemctl status kubelet ansehen, die genannte Datei reparieren oder podManifests setzen"],
   "The other releases of its set cannot be applied yet.": [null, "Die anderen Versionen seines Satzes können noch nicht angewendet werden."],
   "check what blocks the rest of the set: image-update-agent status": [null, "prüfen, was den Rest des Satzes zurückhält: image-update-agent status"],
   "It waits for the lock of the fleet.": [null, "Es wartet auf die Sperre der Flotte."],

@@ -85,16 +85,23 @@ func (k Kubelet) Unstarted(ctx context.Context) error {
 		return fmt.Errorf("systemd cannot be asked: %w", err)
 	}
 	defer conn.Close()
+	return joined(ctx, func() error { return k.unstarted(ctx, conn) })
+}
+
+// joined repeats a question while the manager is not on the bus: early in a boot, the bus runs before it.
+func joined(ctx context.Context, ask func() error) error {
 	retry := time.NewTicker(busTimeout / 20)
 	defer retry.Stop()
 	timeout := time.After(busTimeout)
 	for {
-		err = k.unstarted(ctx, conn)
+		err := ask()
 		if !errors.Is(err, bus.ErrAbsent) {
 			return err
 		}
-		select { // early in a boot, the bus runs before the manager has joined it
+		select {
 		case <-timeout:
+			return err
+		case <-ctx.Done():
 			return err
 		case <-retry.C:
 		}

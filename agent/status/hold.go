@@ -127,9 +127,9 @@ func holdsOfAll() []HoldKind { //nolint:funlen // a table
 		},
 		{
 			HoldKubelet, leads("kubelet is not ready."),
-			"kubelet's unit is not active, or has been for less than a minute; or the agent cannot read a " +
-				"file of k3s or RKE2 that names kubelet's directory", false,
-			always("wait a minute; if the hold stays, see systemctl status kubelet, or repair the named file"),
+			"kubelet's unit is not active, or has been for less than a minute; or it is not known " +
+				"which directory kubelet reads", false,
+			always("wait a minute; if the hold stays, see systemctl status kubelet, repair the named file, or set podManifests"),
 		},
 		{
 			HoldSet, leads("The other releases of its set cannot be applied yet."),

@@ -26,6 +26,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/face/bus/bustest"
 )
 
 // onRKE2 are the settings of a node of RKE2 with these files, below its root.
@@ -55,7 +56,9 @@ const (
 
 // Where RKE2 keeps its files cannot be read, so kubelet may read another directory than the agent writes.
 func TestAConfigurationOfRKE2ThatCannotBeReadHolds(t *testing.T) {
-	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "")
+	starts := bustest.Start(t, "")
+	bustest.Booting{Load: "loaded", Unit: "rke2_2dserver_2eservice", Command: []string{"/usr/local/bin/rke2", "server"}}.Serve(t, starts)
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", starts.Address)
 	s := onRKE2(t, map[string]string{rke2Config: "data-dir: [\n"})
 	holds := s.preconditions().Holds(t.Context())
 	require.Len(t, holds, 1)

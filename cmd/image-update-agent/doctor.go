@@ -64,7 +64,7 @@ func (a *app) examine(ctx context.Context) []doctor.Finding {
 			return lock.Read(ctx)
 		},
 		Settings: s.Settings, CertsD: c.CertsD, Files: c.Files, Platform: c.Platform, Bus: s.systemBus(), Version: version,
-		Unread:   c.Unread(),
+		KubeletConfig: c.KubeletConfig(), Unread: c.Unread(),
 		SaltCall: s.saltCall(a), HookProgram: s.hookProgram(a), Webhooks: s.webhooks(slog.New(slog.DiscardHandler)),
 		Plan: func(ctx context.Context, wrap func(http.RoundTripper) http.RoundTripper) (plan.Plan, error) {
 			a.onWire = wrap

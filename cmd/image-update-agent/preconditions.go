@@ -31,11 +31,13 @@ func (s settings) preconditions() preconditions {
 
 // systemBus is the D-Bus address of the system bus, as the D-Bus specification
 // finds it.
-func (s settings) systemBus() string {
+func (s settings) systemBus() string { return systemBus(s.root) }
+
+func systemBus(root string) string {
 	if address := os.Getenv("DBUS_SYSTEM_BUS_ADDRESS"); address != "" {
 		return address
 	}
-	return bus.At(filepath.Join("/", s.root, "run/dbus/system_bus_socket"))
+	return bus.At(filepath.Join("/", root, "run/dbus/system_bus_socket"))
 }
 
 // Holds asks all at the same time.

@@ -67,7 +67,8 @@ func (a *app) podManifests() (dir string, wrong error) {
 	if wrong == nil {
 		return c.Settings.PodManifests, nil
 	}
-	c, err := config.Load(config.Sources{Root: a.below(), Defaults: true}) // also the file of the package may be wrong
+	// Also the file of the package may be wrong.
+	c, err := config.Load(config.Sources{Root: a.below(), Defaults: true, Command: a.starts})
 	if err != nil {
 		return "", errors.Join(wrong, err)
 	}

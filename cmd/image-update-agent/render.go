@@ -42,7 +42,7 @@ changes like any other update.
 
 Once kubelet has been started or the boot is complete, render changes nothing and exits
 with 4. If systemd did not boot the system (in an image build, or with another init), it
-exits with 4 once a static pod is running.`,
+exits with 4 unless podManifests is set, and once a static pod is running.`,
 		Example: `  systemctl status image-update-agent-render.service`,
 		Hidden:  true,
 		Args:    cli.NoArgs,
@@ -54,6 +54,9 @@ func (a *app) renderAtBoot(ctx context.Context) error {
 	s, err := a.settings()
 	if err != nil {
 		return err
+	}
+	if err := s.unread(); err != nil {
+		return fmt.Errorf("%w: %w", release.ErrHeld, err)
 	}
 	if err := beforeKubelet(ctx, s); err != nil {
 		return fmt.Errorf("%w: kubelet may have been started: %w", release.ErrHeld, err)
@@ -89,9 +92,6 @@ const runtimeTimeout = 10 * time.Second
 // the boot; where it has not booted the system (in an image, or with another init), CRI shows whether a static pod
 // runs.
 func beforeKubelet(ctx context.Context, s settings) error {
-	if err := s.unread(); err != nil {
-		return err
-	}
 	if systemd.IsBooted(s.root) {
 		return systemd.Kubelet{Bus: s.systemBus(), Unit: s.platform.KubeletUnit}.Unstarted(ctx)
 	}

@@ -94,7 +94,7 @@ func TestRenderAfterKubeletsStart(t *testing.T) {
 	assert.Contains(t, errs, "held: kubelet may have been started: kubelet.service: has been started since the boot")
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "run/dbus")))
 	_, errs = holds(t, "render", "--root", root)
-	assert.Contains(t, errs, "held: kubelet may have been started: systemd cannot be asked: there is no system bus")
+	assert.Contains(t, errs, "held: cannot tell which directory kubelet reads: flags of kubelet.service are not known: there is no system bus; set podManifests")
 	assert.NoFileExists(t, filepath.Join(root, "etc/kubernetes/manifests/velum.yaml"))
 }
 
@@ -102,6 +102,11 @@ func TestRenderAfterKubeletsStart(t *testing.T) {
 func TestRenderWithoutSystemd(t *testing.T) {
 	root := bootRoot(t, 1)
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "run")))
+	_, errs := holds(t, "render", "--root", root)
+	assert.Contains(t, errs, "held: cannot tell which directory kubelet reads: ")
+	config := filepath.Join(root, "etc/image-update-agent/config.yaml")
+	require.NoError(t, os.MkdirAll(filepath.Dir(config), 0o755))
+	require.NoError(t, os.WriteFile(config, []byte("podManifests: /etc/kubernetes/manifests\n"), 0o600))
 	assert.Contains(t, does(t, "render", "--root", root), "velum.yaml written: its template is new\n")
 	assert.FileExists(t, filepath.Join(root, "etc/kubernetes/manifests/velum.yaml"))
 	socket := filepath.Join(root, "run/containerd/containerd.sock")
@@ -119,7 +124,7 @@ func TestRenderWithoutSystemd(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	_, errs := holds(t, "render", "--root", root)
+	_, errs = holds(t, "render", "--root", root)
 	assert.Contains(t, errs, "held: kubelet may have been started: cri "+socket, "a runtime that does not say what runs")
 	require.NoError(t, l.Close())
 	<-done

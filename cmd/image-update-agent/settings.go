@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -20,6 +21,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/node/config"
 	"github.com/kubic-project/image-update-agent/internal/node/platform"
 	"github.com/kubic-project/image-update-agent/internal/node/state"
+	"github.com/kubic-project/image-update-agent/systemd"
 )
 
 // settings are the configuration as the verbs use it.
@@ -42,7 +44,14 @@ func (a *app) load() (*config.Config, error) {
 }
 
 func (a *app) sources() config.Sources {
-	return config.Sources{Root: a.below(), File: a.config, Interval: os.Getenv(config.IntervalVariable)}
+	return config.Sources{
+		Root: a.below(), File: a.config, Interval: os.Getenv(config.IntervalVariable), Command: a.starts,
+	}
+}
+
+// starts asks the service manager of the node what a unit starts.
+func (a *app) starts(unit string) platform.Command {
+	return systemd.ReadCommand(context.Background(), systemBus(a.below()), a.below(), unit)
 }
 
 // below is --root as a prefix of absolute paths: empty for the host's own.

@@ -136,14 +136,13 @@ func randomKubeletFile(r *rand.Rand, otherCase int) string {
 	return text
 }
 
-// placeUnit writes a systemd unit that starts a kubelet with the setup.
-func (in kubeletSetup) placeUnit(t *testing.T, dir string) {
-	t.Helper()
-	unit := "[Service]\nExecStart=/usr/bin/kubelet"
+// starts is systemd's word on kubelet's unit: it starts a kubelet with the setup.
+func (in kubeletSetup) starts(dir string) config.Asks {
+	words := []string{"/usr/bin/kubelet"}
 	for _, arg := range in.args {
-		unit += " '" + strings.ReplaceAll(strings.Replace(arg, dir, "", 1), "$", "$$") + "'"
+		words = append(words, strings.Replace(arg, dir, "", 1))
 	}
-	registrytest.Put(t, dir, "/usr/lib/systemd/system/kubelet.service", unit+"\n")
+	return func(string) platform.Command { return platform.Command{Words: words} }
 }
 
 // readOnly returns the URL of the pod list that kubelet serves without a login; empty: none. The agent intentionally
@@ -159,8 +158,7 @@ func (c kubeletConfig) readOnly() string {
 	return "http://" + net.JoinHostPort(address, strconv.Itoa(c.ReadOnlyPort)) + "/pods"
 }
 
-// TestKubeletsConfigurationIsReadAsByKubelet checks that the agent reads kubelet's command line, file and drop-ins from
-// its unit as kubelet's own code does. It skips a setup with which kubelet does not start. One difference is
+// TestKubeletsConfigurationIsReadAsByKubelet checks that the agent reads kubelet's command line, file and drop-ins as kubelet's own code does. It skips a setup with which kubelet does not start. One difference is
 // intentional: for the agent, a flag that needs a value never takes the next flag as its value, as kubelet does, since
 // that is a mistake, and no list of kubelet's flags would be correct for all versions.
 func TestKubeletsConfigurationIsReadAsByKubelet(t *testing.T) {
@@ -175,21 +173,20 @@ func TestKubeletsConfigurationIsReadAsByKubelet(t *testing.T) {
 			registrytest.Put(t, dir, "/"+name, text)
 		}
 		want := k.ask(map[string]any{"args": append([]string{"kubelet"}, in.args...)}, dir).Config
-		in.placeUnit(t, dir)
 		if want.Refused != "" {
 			require.NoError(t, os.RemoveAll(dir))
 			continue
 		}
 		compared++
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			p := platform.Detect(dir)
-			require.NoError(t, errors.Join(config.KubeletProblems(p)...), "%+v", in)
+			k := config.ReadKubelet(platform.Detect(dir), in.starts(dir))
+			require.NoError(t, errors.Join(k.Problems...), "%+v", in)
 			pods := ""
 			if want.StaticPodPath != "" {
-				pods = filepath.Join(dir, strings.TrimPrefix(want.StaticPodPath, dir))
+				pods = filepath.Join("/", strings.TrimPrefix(want.StaticPodPath, dir))
 			}
-			assert.Equal(t, pods, config.StaticPodPath(p), "%+v", in)
-			c, err := config.Load(config.Sources{Root: dir})
+			assert.Equal(t, pods, k.PodManifests(), "%+v", in)
+			c, err := config.Load(config.Sources{Root: dir, Command: in.starts(dir)})
 			require.NoError(t, err, "%+v", in)
 			assert.Equal(t, want.ImageGCHigh, c.Settings.Disk.HighMark, "%+v", in)
 			assert.Equal(t, want.readOnly(), c.Settings.Kubelet.Pods, "%+v", in)

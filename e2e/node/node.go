@@ -100,8 +100,9 @@ func Start(tb TB, options Options) *Node {
 	}
 	n.keeper, n.Dir = k, k.Dir
 	tb.Cleanup(n.end)
-	n.makeTree(cmp.Or(options.Manifests, "etc/kubernetes/manifests"))
-	n.WriteFile(vendorConfig, vendorText)
+	manifests := cmp.Or(options.Manifests, "etc/kubernetes/manifests")
+	n.makeTree(manifests)
+	n.WriteFile(vendorConfig, vendorText+"podManifests: /"+manifests+"\n")
 	if socket := n.Path(socketPath); len(socket) > maxSocketPath {
 		tb.Fatalf("node: %s: too long for a unix socket: set TMPDIR to a shorter directory", socket)
 	}
@@ -134,7 +135,8 @@ func (n *Node) end() {
 const vendorConfig = "usr/share/image-update-agent/config.yaml"
 
 // vendorText has settings that a test node needs: the default wait before a confirming poll and before an update counts
-// as proved would cost each test half a minute, and the test machine's disk may be fuller than a node's should be.
+// as proved would cost each test half a minute, and the test machine's disk may be fuller than a node's should be. No
+// systemd says which flags its kubelet has, so it also names the directory of pod manifests.
 const vendorText = "confirmAfter: 0\nsettle: 1s\ndisk: {reserve: 1MiB, reservePercent: 0, highMark: 100}\n"
 
 // makeTree makes the directories that a node has before the agent is installed.

@@ -56,6 +56,8 @@ type Node struct {
 	CertsD config.CertsD
 	// Platform is the node's; its Root is that of the host's files.
 	Platform platform.Platform
+	// KubeletConfig is that of its kubelet.
+	KubeletConfig config.KubeletConfig
 	// Unread is why it is not known which directory kubelet reads; nil: it is known. See config.Config.
 	Unread  error
 	Bus     string // D-Bus address of the system bus

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
-	"github.com/kubic-project/image-update-agent/internal/node/config"
 	"github.com/kubic-project/image-update-agent/internal/node/platform"
 	"github.com/kubic-project/image-update-agent/systemd"
 )
@@ -21,12 +20,15 @@ func (n Node) checkKubelet(ctx context.Context) []Finding {
 	const check = "kubelet"
 	var out []Finding
 	unit := n.Platform.KubeletUnit
-	kubelet, reads := systemd.Kubelet{Bus: n.Bus, Unit: unit}, config.StaticPodPath(n.Platform)
+	kubelet, reads := systemd.Kubelet{Bus: n.Bus, Unit: unit}, ""
+	if dir := n.KubeletConfig.PodManifests(); dir != "" && len(n.KubeletConfig.Problems) == 0 {
+		reads = n.Platform.At(dir)
+	}
 	if reads != "" && reads != n.PodManifests {
 		out = append(out, fail(check, fmt.Errorf("kubelet reads %s, but podManifests is %s", reads, n.PodManifests),
 			"remove podManifests from the configuration: the agent then uses the directory of kubelet"))
 	}
-	problems := config.KubeletProblems(n.Platform)
+	problems := n.KubeletConfig.Problems
 	if n.Unread != nil { // it names them
 		out = append(out, fail(check, n.Unread, "repair the file, or set podManifests in the configuration of the agent; "+
 			"until then the agent applies nothing"))
@@ -36,7 +38,7 @@ func (n Node) checkKubelet(ctx context.Context) []Finding {
 		out = append(out, warn(check, "cannot read all of its configuration: "+problem.Error(),
 			"repair the file, or set podManifests and disk.highMark in the configuration of the agent"))
 	}
-	if place := config.EventedPLEG(n.Platform); place != "" {
+	if place := n.KubeletConfig.EventedPLEG(); place != "" {
 		out = append(out, advise(check, place+": feature gate EventedPLEG: from its second rebuild within minutes on, "+
 			"a pod is down for 7 to 17 s instead of one", "turn the feature gate off"))
 	}

@@ -318,11 +318,18 @@ func TestCheckKubelet(t *testing.T) {
 	t.Parallel()
 	s := newNode(t)
 	found(t, s.checkKubelet(t.Context())[0], Warn, "kubelet not found (no kubelet.service")
-	s.put(t, "var/lib/kubelet/config.yaml", "staticPodPath: /etc/kubernetes/manifests/\n")
+	const file = "/var/lib/kubelet/config.yaml"
+	says := func(text string) {
+		s.put(t, file, text)
+		s.KubeletConfig = config.ReadKubelet(s.Platform, func(string) platform.Command {
+			return platform.Command{Words: []string{"/usr/bin/kubelet", "--config=" + file}}
+		})
+	}
+	says("staticPodPath: /etc/kubernetes/manifests/\n")
 	found(t, s.checkKubelet(t.Context())[0], OK)
-	s.put(t, "var/lib/kubelet/config.yaml", "staticPodPath: /etc/kubernetes/manifests/\nfeatureGates: {EventedPLEG: true}\n")
+	says("staticPodPath: /etc/kubernetes/manifests/\nfeatureGates: {EventedPLEG: true}\n")
 	found(t, s.checkKubelet(t.Context())[0], Advice, "var/lib/kubelet/config.yaml: feature gate EventedPLEG: ", "turn the feature gate off")
-	s.put(t, "var/lib/kubelet/config.yaml", "staticPodPath: /srv/pods\n")
+	says("staticPodPath: /srv/pods\n")
 	found(t, s.checkKubelet(t.Context())[0], Fail, "kubelet reads "+s.Platform.Root+"/srv/pods", "remove podManifests")
 	b := bustest.Start(t, filepath.Join(s.Platform.Root, "run/dbus/system_bus_socket"))
 	b.Serve(t, "org.freedesktop.systemd1", "/org/freedesktop/systemd1/unit/kubelet_2eservice", "org.freedesktop.DBus.Properties",
@@ -330,8 +337,10 @@ func TestCheckKubelet(t *testing.T) {
 	all := s.checkKubelet(t.Context())
 	require.Len(t, all, 2)
 	found(t, all[1], Warn, "kubelet.service", "systemctl status kubelet")
+	s.KubeletConfig = config.ReadKubelet(s.Platform, nil)
+	found(t, s.checkKubelet(t.Context())[0], Warn, "flags of kubelet.service are not known", "set podManifests")
 	s.Unread = errors.New("cannot tell which directory kubelet reads")
-	found(t, s.checkKubelet(t.Context())[1], Fail, "cannot tell", "until then the agent applies nothing")
+	found(t, s.checkKubelet(t.Context())[0], Fail, "cannot tell", "until then the agent applies nothing")
 }
 
 func TestFindingsForPeople(t *testing.T) {

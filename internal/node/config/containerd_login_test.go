@@ -67,12 +67,12 @@ func TestLoginsOfContainerd(t *testing.T) {
 func TestLoginsOfEachContainerd(t *testing.T) {
 	t.Parallel()
 	const table = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.registry.configs."
-	p := platform.Detect(tree(t, kubeadms(map[string]string{
+	p := platform.Detect(tree(t, map[string]string{
 		"/etc/containerd/config.toml": "imports = ['/etc/containerd/more.toml']\n" + table + "'first'.auth]\nusername = 'u'\n",
 		"/etc/containerd/more.toml": table + "'last'.auth]\nusername = 'u'\n" +
 			"[plugins.'io.containerd.grpc.v1.cri'.registry.configs.'upper'.AUTH]\nUSERNAME = 'u'\n" +
 			"[plugins.'io.containerd.grpc.v1.cri'.registry.configs.'mixed'.Auth]\nuserName = 'u'\n",
-	})))
+	}))
 	for host, want := range map[string]struct{ v1, v2, unknown string }{
 		"first": {"", "u", "u"}, "last": {"u", "u", "u"}, "upper": {"u", "u", "u"}, "mixed": {"", "u", "u"},
 	} {
@@ -90,7 +90,7 @@ func TestLoginsOfEachContainerd(t *testing.T) {
 func TestLoginsOfAnUnreadableConfiguration(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{"no TOML": "password = 'secret", "a password as a key": "secret = 1\nsecret = 2\n", "an import is gone": "imports = ['/etc/gone.toml']\n"} {
-		_, _, err := ContainerdLogin(platform.Detect(tree(t, kubeadms(map[string]string{"/etc/containerd/config.toml": text}))), "a", newest)
+		_, _, err := ContainerdLogin(platform.Detect(tree(t, map[string]string{"/etc/containerd/config.toml": text})), "a", newest)
 		require.Error(t, err, name)
 		assert.NotContains(t, err.Error(), "secret", name)
 	}

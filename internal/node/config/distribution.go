@@ -9,15 +9,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/kubic-project/image-update-agent/internal/base/argv"
 	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/node/platform"
-	"github.com/kubic-project/image-update-agent/internal/node/unit"
 )
 
 // The keys read from the configuration of k3s and RKE2, which are also flags of their programs. The flag config names
@@ -39,32 +38,38 @@ type distribution struct {
 	problems []error
 }
 
-// readDistribution reads the configuration of a platform that starts kubelet itself; other platforms have none.
-func readDistribution(p platform.Platform) distribution {
+// readDistribution reads the configuration of a platform that starts kubelet itself; other platforms have none. The
+// unit has its flags: its process overwrites them, since they may be secret (pkg/cli/server of k3s).
+func readDistribution(p platform.Platform, ask Asks) distribution {
 	d := distribution{values: map[string][]string{}}
 	if p.Config == "" {
 		return d
 	}
-	is := unit.Read(p.Root, p.KubeletUnit)
-	d.problems = append(d.problems, is.Problems...)
-	flags := distributionFlags(is)
-	d.files(p, lastOf(flags[flagConfig], is.Environment[strings.ToUpper(p.Name)+"_CONFIG_FILE"]))
+	is := ask.command(p.KubeletUnit)
+	if is.Err != nil {
+		d.problem(fmt.Errorf("flags of %s are not known: %w", p.KubeletUnit, is.Err))
+	}
+	flags := distributionFlags(is.Words)
+	file := is.Environment[strings.ToUpper(p.Name)+"_CONFIG_FILE"]
+	d.files(p, cmp.Or(file, flags.Last(flagConfig)))
 	if dir := is.Environment[strings.ToUpper(p.Name)+"_DATA_DIR"]; dir != "" {
 		d.values[keyDataDir] = []string{dir}
 	}
-	delete(flags, flagConfig)
-	for name, values := range flags {
-		d.values[name], d.place = values, is.File
+	for _, name := range []string{keyDataDir, keyKubeletArg} {
+		if values := flags[name]; len(values) > 0 {
+			d.values[name], d.place = values, p.KubeletUnit
+		}
 	}
 	return d
 }
 
-// lastOf returns the variable if it is set, else the last value of a flag.
-func lastOf(flag []string, variable string) string {
-	if variable == "" && len(flag) > 0 {
-		return flag[len(flag)-1]
+// distributionFlags returns the flags of a command that are read, by their long names.
+func distributionFlags(words []string) argv.Flags {
+	flags, _ := argv.Parse(words, []string{keyDataDir, keyKubeletArg, flagConfig, "d", "c"})
+	for short, long := range shortFlags {
+		flags[long] = append(flags[long], flags[short]...)
 	}
-	return variable
+	return flags
 }
 
 // files reads the configuration and its drop-ins (dotDFiles of k3s). named is the file from a flag or variable; empty:
@@ -139,24 +144,6 @@ func scalarsOf(node *yaml.Node) (texts []string) {
 	return texts
 }
 
-// distributionFlags returns the relevant flags of the unit's command, by their long names.
-func distributionFlags(u unit.Unit) map[string][]string {
-	given := map[string][]string{}
-	for n, word := range u.Command {
-		name, value, isWhole := strings.Cut(word, "=")
-		name = strings.TrimLeft(name, "-")
-		name = cmp.Or(shortFlags[name], name)
-		if !strings.HasPrefix(word, "-") || !slices.Contains([]string{keyDataDir, keyKubeletArg, flagConfig}, name) {
-			continue
-		}
-		if !isWhole && n+1 < len(u.Command) {
-			value = u.Command[n+1]
-		}
-		given[name] = append(given[name], value)
-	}
-	return given
-}
-
 // located returns the platform with the data directory from its configuration.
 func (d distribution) located(p platform.Platform) platform.Platform {
 	if dirs := d.values[keyDataDir]; len(dirs) > 0 && path(dirs[len(dirs)-1]) == nil {
@@ -167,8 +154,8 @@ func (d distribution) located(p platform.Platform) platform.Platform {
 
 // kubelet returns the kubelet of a distribution that starts it: with drop-ins that it writes, and flags from its
 // configuration.
-func (d distribution) kubelet(p platform.Platform) kubelet {
-	k := kubelet{values: map[string]string{}, places: map[string]string{}, problems: d.problems}
+func (d distribution) kubelet(p platform.Platform) KubeletConfig {
+	k := KubeletConfig{values: map[string]string{}, places: map[string]string{}, Problems: d.problems}
 	if _, err := nodefile.Read(p.At(p.KubeletConfig), maxFile); !errors.Is(err, fs.ErrNotExist) { // exists since 1.32
 		k.dropIns(p.At(p.KubeletDropIns))
 	}
@@ -188,7 +175,7 @@ func (d distribution) kubelet(p platform.Platform) kubelet {
 }
 
 // findPlatform returns the platform with that name, or the node's, with the directories from its configuration.
-func findPlatform(root, name string) platform.Platform {
+func findPlatform(root, name string, ask Asks) platform.Platform {
 	p := platform.Named(root, name)
-	return readDistribution(p).located(p)
+	return readDistribution(p, ask).located(p)
 }

@@ -23,32 +23,22 @@ const (
 	absent      = "\x00" // stands for a missing file
 )
 
-// rke2s returns the files of an RKE2 1.33 server (its install.sh, rke2-server.service, pkg/agent/containerd and
-// pkg/daemons/agent of k3s).
+// asksRKE2 is the manager of a node of RKE2: what its unit starts, and a variable of it.
+func asksRKE2(flags, variable string) Asks {
+	name, value, _ := strings.Cut(variable, "=")
+	return func(string) platform.Command {
+		return platform.Command{
+			Running: []string{"/usr/local/bin/rke2 server"}, // the program hides its flags
+			Words:   append([]string{"/usr/local/bin/rke2", "server"}, strings.Fields(flags)...), Environment: map[string]string{name: value},
+		}
+	}
+}
+
+// rke2s returns the files of an RKE2 1.33 server (its install.sh, pkg/agent/containerd and pkg/daemons/agent of k3s).
 func rke2s(more map[string]string) map[string]string {
 	files := map[string]string{
-		"/usr/local/bin/rke2": "",
-		rke2Unit: `[Unit]
-Description=Rancher Kubernetes Engine v2 (server)
-Wants=network-online.target
-After=network-online.target
-Conflicts=rke2-agent.service
-
-[Install]
-WantedBy=multi-user.target
-
-[Service]
-Type=notify
-EnvironmentFile=-/etc/default/%N
-EnvironmentFile=-/etc/sysconfig/%N
-EnvironmentFile=-/usr/local/lib/systemd/system/%N.env
-KillMode=process
-Delegate=yes
-ExecStartPre=-/sbin/modprobe br_netfilter
-ExecStartPre=-/sbin/modprobe overlay
-ExecStart=/usr/local/bin/rke2 server
-ExecStopPost=-/bin/sh -c "systemd-cgls /system.slice/%n | grep -Eo '[0-9]+ (containerd|kubelet)' | awk '{print $1}' | xargs -r kill"
-`,
+		"/usr/local/bin/rke2":                "",
+		rke2Unit:                             "",
 		"/var/lib/rancher/rke2/server/token": "",
 		rke2Kubelet: `apiVersion: kubelet.config.k8s.io/v1beta1
 imageGCHighThresholdPercent: 85
@@ -75,52 +65,51 @@ func TestTheSettingNamesEveryPlatform(t *testing.T) {
 // RKE2's directories of pod manifests and data, from its own configuration.
 func TestConfigurationOfRKE2IsFollowed(t *testing.T) {
 	t.Parallel()
-	env := strings.Replace(rke2Unit, "rke2-server.service", "rke2-server.env", 1)
 	for name, c := range map[string]struct {
 		files      map[string]string
 		data, pods string
+		flags      string
+		variable   string
 	}{
-		"as it is":          {nil, "/var/lib/rancher/rke2", rke2Pods},
-		"before 1.32":       {map[string]string{rke2Kubelet: absent}, "/var/lib/rancher/rke2", rke2Pods},
-		"another directory": {map[string]string{rke2Config: "data-dir: /srv/rke2\n"}, "/srv/rke2", "/srv/rke2/agent/pod-manifests"},
-		"by a drop-in":      {map[string]string{rke2Config: "data-dir: /a\n", rke2Config + ".d/9.yaml": "data-dir: /b\n"}, "/b", "/b/agent/pod-manifests"},
-		"by a variable":     {map[string]string{env: "RKE2_DATA_DIR=/v\n", rke2Config: "data-dir: /a\n"}, "/v", "/v/agent/pod-manifests"},
-		"by a flag":         {map[string]string{rke2Unit: "[Service]\nExecStart=/usr/local/bin/rke2 server --data-dir=/f\n", rke2Config: "data-dir: /a\n"}, "/f", "/f/agent/pod-manifests"},
-		"by a short flag":   {map[string]string{rke2Unit: "[Service]\nExecStart=/usr/local/bin/rke2 server -d /f\n"}, "/f", "/f/agent/pod-manifests"},
-		"a key twice":       {map[string]string{rke2Config: "data-dir: /a\ndata-dir: /b\n"}, "/b", "/b/agent/pod-manifests"},
+		"as it is":          {nil, "/var/lib/rancher/rke2", rke2Pods, "", ""},
+		"before 1.32":       {map[string]string{rke2Kubelet: absent}, "/var/lib/rancher/rke2", rke2Pods, "", ""},
+		"another directory": {map[string]string{rke2Config: "data-dir: /srv/rke2\n"}, "/srv/rke2", "/srv/rke2/agent/pod-manifests", "", ""},
+		"by a drop-in":      {map[string]string{rke2Config: "data-dir: /a\n", rke2Config + ".d/9.yaml": "data-dir: /b\n"}, "/b", "/b/agent/pod-manifests", "", ""},
+		"by a variable":     {map[string]string{rke2Config: "data-dir: /a\n"}, "/v", "/v/agent/pod-manifests", "", "RKE2_DATA_DIR=/v"},
+		"by a flag":         {map[string]string{rke2Config: "data-dir: /a\n"}, "/f", "/f/agent/pod-manifests", "--data-dir=/f", ""},
+		"by a short flag":   {nil, "/f", "/f/agent/pod-manifests", "-d /f", ""},
+		"a key twice":       {map[string]string{rke2Config: "data-dir: /a\ndata-dir: /b\n"}, "/b", "/b/agent/pod-manifests", "", ""},
 		"by a file of a flag": {map[string]string{
-			rke2Unit: "[Service]\nExecStart=/usr/local/bin/rke2 server -c /etc/own.yaml\n", rke2Config: "data-dir: /a\n",
-			"/etc/own.yaml": "data-dir: /o\n",
-		}, "/o", "/o/agent/pod-manifests"},
+			rke2Config: "data-dir: /a\n", "/etc/own.yaml": "data-dir: /o\n",
+		}, "/o", "/o/agent/pod-manifests", "-c /etc/own.yaml", ""},
 		"by the drop-in of a file of a variable": {map[string]string{
-			env: "RKE2_CONFIG_FILE=/etc/own.yaml\n", rke2Config: "data-dir: /a\n", "/etc/own.yaml": "",
+			rke2Config: "data-dir: /a\n", "/etc/own.yaml": "",
 			"/etc/own.yaml.d/1.YML": "data-dir: /o\n", "/etc/own.yaml.d/2.yml.bak": "data-dir: /no\n",
-		}, "/o", "/o/agent/pod-manifests"},
-		"by an alias":             {map[string]string{rke2Config: "a: &d /b\ndata-dir: *d\n"}, "/b", "/b/agent/pod-manifests"},
-		"of no use":               {map[string]string{rke2Config: "data-dir: rke2\n"}, "/var/lib/rancher/rke2", rke2Pods},
-		"kubelet's":               {map[string]string{rke2Config: "kubelet-arg: [v=2, pod-manifest-path=/p]\n"}, "/var/lib/rancher/rke2", "/p"},
-		"kubelet's, one":          {map[string]string{rke2Config: "kubelet-arg: pod-manifest-path=/p\n"}, "/var/lib/rancher/rke2", "/p"},
-		"kubelet's, another file": {map[string]string{rke2Config: "kubelet-arg: pod-manifest-path=/p\n", rke2Config + ".d/9.yaml": "kubelet-arg: [v=2]\n"}, "/var/lib/rancher/rke2", rke2Pods},
+		}, "/o", "/o/agent/pod-manifests", "", "RKE2_CONFIG_FILE=/etc/own.yaml"},
+		"by an alias":             {map[string]string{rke2Config: "a: &d /b\ndata-dir: *d\n"}, "/b", "/b/agent/pod-manifests", "", ""},
+		"of no use":               {map[string]string{rke2Config: "data-dir: rke2\n"}, "/var/lib/rancher/rke2", rke2Pods, "", ""},
+		"kubelet's":               {map[string]string{rke2Config: "kubelet-arg: [v=2, pod-manifest-path=/p]\n"}, "/var/lib/rancher/rke2", "/p", "", ""},
+		"kubelet's, one":          {map[string]string{rke2Config: "kubelet-arg: pod-manifest-path=/p\n"}, "/var/lib/rancher/rke2", "/p", "", ""},
+		"kubelet's, another file": {map[string]string{rke2Config: "kubelet-arg: pod-manifest-path=/p\n", rke2Config + ".d/9.yaml": "kubelet-arg: [v=2]\n"}, "/var/lib/rancher/rke2", rke2Pods, "", ""},
 		"kubelet's, more": {map[string]string{
 			rke2Config: "kubelet-arg: pod-manifest-path=/p\n", rke2Config + ".d/9.yaml": "kubelet-arg+: [v=2]\n",
-		}, "/var/lib/rancher/rke2", "/p"},
+		}, "/var/lib/rancher/rke2", "/p", "", ""},
 		"kubelet's, by a flag": {map[string]string{
-			rke2Unit:   "[Service]\nExecStart=/usr/local/bin/rke2 server --kubelet-arg=pod-manifest-path=/q --kubelet-arg v=2\n",
 			rke2Config: "kubelet-arg: pod-manifest-path=/p\n",
-		}, "/var/lib/rancher/rke2", "/q"},
+		}, "/var/lib/rancher/rke2", "/q", "--kubelet-arg=pod-manifest-path=/q --kubelet-arg v=2", ""},
 		"kubelet's drop-in": {map[string]string{
 			strings.Replace(rke2Kubelet, "00-rke2-defaults", "50-mine", 1): "staticPodPath: /m\n",
-		}, "/var/lib/rancher/rke2", "/m"},
+		}, "/var/lib/rancher/rke2", "/m", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			root := tree(t, rke2s(c.files))
-			got := load(t, Sources{Root: root})
+			got := load(t, Sources{Root: root, Command: asksRKE2(c.flags, c.variable)})
 			assert.Equal(t, "rke2", got.Platform.Name)
 			assert.Equal(t, c.data, got.Platform.Data)
 			assert.Equal(t, root+c.pods, got.Settings.PodManifests)
 			assert.Equal(t, root+"/run/k3s/containerd/containerd.sock", got.Settings.CRI.Socket)
-			require.NoError(t, errors.Join(KubeletProblems(got.Platform)...))
+			require.NoError(t, got.Unread())
 		})
 	}
 }
@@ -152,7 +141,7 @@ func TestValuesOfRKE2HaveTheirOrigin(t *testing.T) {
 // Two distributions are installed, or the detected one is not the running one.
 func TestTheSettingChoosesThePlatform(t *testing.T) {
 	t.Parallel()
-	files := rke2s(kubeadms(map[string]string{adminFile: "platform: kubeadm\n"}))
+	files := rke2s(map[string]string{adminFile: "platform: kubeadm\n"})
 	root := tree(t, files)
 	c := load(t, Sources{Root: root})
 	assert.Equal(t, "kubeadm", c.Platform.Name)
@@ -170,18 +159,20 @@ func TestTheSettingChoosesThePlatform(t *testing.T) {
 // An unreadable configuration is a problem that doctor names: kubelet may read another directory.
 func TestAConfigurationOfRKE2ThatCannotBeReadIsAProblem(t *testing.T) {
 	t.Parallel()
-	for name, files := range map[string]map[string]string{
-		"no YAML":                 {rke2Config: "data-dir: [\n"},
-		"no YAML in a drop-in":    {rke2Config + ".d/a.yaml": "- data-dir\n"},
-		"a unit of two commands":  {rke2Unit: "[Service]\nExecStart=/usr/local/bin/rke2 server ; /bin/true\n"},
-		"kubelet's is no mapping": {rke2Kubelet: "- a\n"},
-		"a named file is gone":    {rke2Unit: "[Service]\nExecStart=/usr/local/bin/rke2 server --config /etc/gone.yaml\n"},
-		"a URL":                   {rke2Unit: "[Service]\nExecStart=/usr/local/bin/rke2 server --config=https://a.example/b\n"},
+	for name, c := range map[string]struct {
+		files map[string]string
+		asks  Asks
+	}{
+		"no YAML":                 {map[string]string{rke2Config: "data-dir: [\n"}, asksRKE2("", "")},
+		"no YAML in a drop-in":    {map[string]string{rke2Config + ".d/a.yaml": "- data-dir\n"}, asksRKE2("", "")},
+		"systemd is silent":       {nil, func(string) platform.Command { return platform.Command{Err: errors.New("no answer in time")} }},
+		"kubelet's is no mapping": {map[string]string{rke2Kubelet: "- a\n"}, asksRKE2("", "")},
+		"a named file is gone":    {nil, asksRKE2("--config /etc/gone.yaml", "")},
+		"a URL":                   {nil, asksRKE2("--config=https://a.example/b", "")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			root := tree(t, rke2s(files))
-			assert.NotEmpty(t, KubeletProblems(load(t, Sources{Root: root}).Platform))
+			require.Error(t, load(t, Sources{Root: tree(t, rke2s(c.files)), Command: c.asks}).Unread())
 		})
 	}
 }

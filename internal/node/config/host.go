@@ -18,8 +18,8 @@ type nodeValue struct {
 
 // nodeValues are kubelet's staticPodPath, imageGCHighThresholdPercent and readOnlyPort, and containerd's config_path. A
 // file that is missing, or that its owner could not read either, has no value: it is not the agent's to report.
-func nodeValues(p platform.Platform) []nodeValue {
-	k := readKubelet(p)
+func nodeValues(p platform.Platform, ask Asks) []nodeValue {
+	k := ReadKubelet(p, ask)
 	return []nodeValue{
 		{key: "podManifests", place: k.places["staticPodPath"], text: k.values["staticPodPath"]},
 		{key: "containerd.certsD", place: p.At(p.ContainerdConfig), text: readCertsD(p, false).path},
@@ -50,7 +50,7 @@ func (w *walker) resolve(n nodeValue) {
 
 // readOnlyPods returns the URL of kubelet's list of pods on its read-only port, which is off by default, and listens on
 // its address: by default on all of the node's.
-func (k kubelet) readOnlyPods() string {
+func (k KubeletConfig) readOnlyPods() string {
 	address := k.values["address"]
 	switch ip, _ := netip.ParseAddr(address); {
 	case address == "", ip == netip.IPv4Unspecified():

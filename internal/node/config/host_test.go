@@ -3,7 +3,6 @@
 package config
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -59,11 +58,11 @@ func TestStaticPodPath(t *testing.T) {
 		root := tree(t, map[string]string{kubeletFile: text})
 		used := load(t, Sources{Root: root}).Settings.PodManifests
 		if want == "" {
-			assert.Empty(t, StaticPodPath(platform.Detect(root)), text)
+			assert.Empty(t, ReadKubelet(platform.Detect(root), kubelets("")).PodManifests(), text)
 			assert.Equal(t, root+"/etc/kubernetes/manifests", used, text)
 			continue
 		}
-		assert.Equal(t, root+want, StaticPodPath(platform.Detect(root)), text)
+		assert.Equal(t, want, ReadKubelet(platform.Detect(root), kubelets("")).PodManifests(), text)
 		assert.Equal(t, root+want, used, text)
 	}
 }
@@ -72,28 +71,22 @@ func TestStaticPodPath(t *testing.T) {
 func TestEventedPLEG(t *testing.T) {
 	t.Parallel()
 	const on, off = "featureGates: {Other: false, EventedPLEG: true}\n", "featureGates:\n  EventedPLEG: false\n"
-	unit := func(flags string) map[string]string {
-		return map[string]string{"/usr/lib/systemd/system/kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet --config=" +
-			kubeletFile + " " + flags + "\n", "/usr/bin/kubelet": ""}
-	}
 	for name, c := range map[string]struct {
-		text  string
-		files map[string]string
-		want  bool
+		text, flags string
+		want        bool
 	}{
-		"on":                    {on, nil, true},
-		"off":                   {off, nil, false},
-		"as by default":         {"kind: KubeletConfiguration\n", nil, false},
-		"not gates":             {"featureGates: [EventedPLEG]\n", nil, false},
-		"null":                  {"featureGates: ~\n", nil, false},
-		"JSON":                  {`{"featureGates": {"EventedPLEG": true}}`, nil, true},
-		"off, and on by a flag": {off, unit("--feature-gates=A=true,EventedPLEG=true"), true},
-		"on, and off by a flag": {on, unit("--feature-gates EventedPLEG=false"), false},
-		"on, and another flag":  {on, unit("--feature-gates=A=true"), true},
+		"on":                    {on, "", true},
+		"off":                   {off, "", false},
+		"as by default":         {"kind: KubeletConfiguration\n", "", false},
+		"not gates":             {"featureGates: [EventedPLEG]\n", "", false},
+		"null":                  {"featureGates: ~\n", "", false},
+		"JSON":                  {`{"featureGates": {"EventedPLEG": true}}`, "", true},
+		"off, and on by a flag": {off, "--feature-gates=A=true,EventedPLEG=true", true},
+		"on, and off by a flag": {on, "--feature-gates EventedPLEG=false", false},
+		"on, and another flag":  {on, "--feature-gates=A=true", true},
 	} {
-		files := map[string]string{kubeletFile: c.text}
-		maps.Copy(files, c.files)
-		assert.Equal(t, c.want, EventedPLEG(platform.Detect(tree(t, files))) != "", name)
+		p := platform.Detect(tree(t, map[string]string{kubeletFile: c.text}))
+		assert.Equal(t, c.want, ReadKubelet(p, kubelets(c.flags)).EventedPLEG() != "", name)
 	}
 }
 

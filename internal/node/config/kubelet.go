@@ -8,16 +8,17 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/kubic-project/image-update-agent/internal/base/argv"
 	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/base/yamledit"
 	"github.com/kubic-project/image-update-agent/internal/node/platform"
-	"github.com/kubic-project/image-update-agent/internal/node/unit"
 )
 
 // kubeletKeys are the keys that are read from kubelet's configuration, and the flags that override them
@@ -32,50 +33,83 @@ var kubeletKeys = map[string]string{
 // maxKubeletFiles limits the files of kubelet's --config-dir.
 const maxKubeletFiles = 256
 
-// kubelet is the part of its configuration that is read: the file, overridden by the drop-ins, then by the flags.
-type kubelet struct {
+// KubeletConfig is the part of its configuration that is read: the file, overridden by the drop-ins, then by the flags.
+type KubeletConfig struct {
 	values map[string]string // by key
 	places map[string]string // the place of each value
-	// problems are unreadable parts: the values may differ then.
-	problems []error
+	// Problems are unreadable parts: the values may differ then.
+	Problems []error
 }
 
-func readKubelet(p platform.Platform) kubelet {
-	if p.KubeletDropIns != "" {
-		return readDistribution(p).kubelet(p)
+// Asks returns what a unit of the node starts.
+type Asks func(unit string) platform.Command
+
+// command asks; without systemd, nothing else on the node says which flags kubelet has.
+func (ask Asks) command(unit string) platform.Command {
+	if ask == nil {
+		return platform.Command{Err: errors.New("systemd was not asked")}
 	}
-	k := kubelet{values: map[string]string{}, places: map[string]string{}}
-	is := unit.Read(p.Root, p.KubeletUnit)
-	k.problems = is.Problems
-	flags, err := kubeletFlags(is)
-	k.problem(err)
-	file := flags["config"]
+	return ask(unit)
+}
+
+// ReadKubelet reads the configuration of a node's kubelet.
+func ReadKubelet(p platform.Platform, ask Asks) KubeletConfig {
+	if p.KubeletDropIns != "" {
+		return readDistribution(p, ask).kubelet(p)
+	}
+	k := KubeletConfig{values: map[string]string{}, places: map[string]string{}}
+	flags, err := kubeletFlags(ask.command(p.KubeletUnit))
+	if err != nil {
+		k.problem(fmt.Errorf("flags of %s are not known: %w", p.KubeletUnit, err))
+	}
+	file := flags.Last("config")
 	switch {
 	case file != "":
 		k.merge(filepath.Join(p.Root, "/", file), true)
-	case len(is.Command) == 0 || err != nil:
+	case err != nil: // kubeadm's, which the packages' unit names
 		file = p.KubeletConfig
 		k.merge(p.At(file), false)
 	default: // without a file kubelet has its flags' defaults, which differ for this one
-		k.values["readOnlyPort"], k.places["readOnlyPort"] = "10255", is.File
+		k.values["readOnlyPort"], k.places["readOnlyPort"] = "10255", p.KubeletUnit
 	}
 	if dir := k.values["staticPodPath"]; dir != "" && !filepath.IsAbs(dir) {
 		k.values["staticPodPath"] = filepath.Join("/", filepath.Dir(file), dir)
 	}
-	if dir := flags["config-dir"]; dir != "" {
+	if dir := flags.Last("config-dir"); dir != "" {
 		k.dropIns(filepath.Join(p.Root, "/", dir))
 	}
-	k.gates(flags[flagGates], is.File)
+	k.gates(flags.Last(flagGates), p.KubeletUnit)
+	flags["address"] = slices.DeleteFunc(flags["address"], func(v string) bool { return v == "" }) // it counts as unset
 	for key, flag := range kubeletKeys {
-		if value, has := flags[flag]; has {
-			k.values[key], k.places[key] = value, is.File
+		if len(flags[flag]) > 0 {
+			k.values[key], k.places[key] = flags.Last(flag), p.KubeletUnit
 		}
 	}
 	return k.normalized()
 }
 
+// kubeletFlags returns the flags of the running kubelet; before its start those of its unit.
+func kubeletFlags(c platform.Command) (argv.Flags, error) {
+	words := c.Running
+	if !isKubelet(words) { // a script may start it
+		words = c.Words
+	}
+	switch {
+	case isKubelet(words):
+		flags, _ := argv.Parse(argv.Dashed(words[1:]), nil)
+		return flags, nil
+	case c.Err != nil:
+		return argv.Flags{}, c.Err
+	case len(words) == 0:
+		return argv.Flags{}, errors.New("it starts no program")
+	}
+	return argv.Flags{}, fmt.Errorf("%s starts kubelet", outside.Line(words[0], 128))
+}
+
+func isKubelet(words []string) bool { return len(words) > 0 && filepath.Base(words[0]) == "kubelet" }
+
 // normalized returns the values as kubelet interprets them.
-func (k kubelet) normalized() kubelet {
+func (k KubeletConfig) normalized() KubeletConfig {
 	if dir := k.values["staticPodPath"]; dir != "" {
 		k.values["staticPodPath"] = filepath.Join("/", dir) // a service starts in "/"
 	}
@@ -87,14 +121,14 @@ func (k kubelet) normalized() kubelet {
 	return k
 }
 
-func (k *kubelet) problem(err error) {
+func (k *KubeletConfig) problem(err error) {
 	if err != nil {
-		k.problems = append(k.problems, outside.Error(err))
+		k.Problems = append(k.Problems, outside.Error(err))
 	}
 }
 
 // merge merges a file into the values, as a JSON merge patch: null removes a value.
-func (k *kubelet) merge(file string, isNamed bool) {
+func (k *KubeletConfig) merge(file string, isNamed bool) {
 	data, err := nodefile.Read(file, maxFile)
 	if errors.Is(err, fs.ErrNotExist) && !isNamed {
 		return
@@ -129,7 +163,7 @@ const (
 )
 
 // mergeGate merges the feature gates of a file, of which one is read.
-func (k *kubelet) mergeGate(gates *yaml.Node, file string) {
+func (k *KubeletConfig) mergeGate(gates *yaml.Node, file string) {
 	switch {
 	case gates == nil:
 	case gates.ShortTag() == "!!null":
@@ -144,7 +178,7 @@ func (k *kubelet) mergeGate(gates *yaml.Node, file string) {
 }
 
 // gates reads a flag with feature gates, which override single gates of the files.
-func (k *kubelet) gates(flag, place string) {
+func (k *KubeletConfig) gates(flag, place string) {
 	for gate := range strings.SplitSeq(flag, ",") {
 		if name, value, _ := strings.Cut(strings.TrimSpace(gate), "="); name == eventedPLEG {
 			k.values[eventedPLEG], k.places[eventedPLEG] = value, place
@@ -153,8 +187,7 @@ func (k *kubelet) gates(flag, place string) {
 }
 
 // EventedPLEG returns where kubelet's feature gate EventedPLEG is on; empty if it is off, as by default.
-func EventedPLEG(p platform.Platform) string {
-	k := readKubelet(p)
+func (k KubeletConfig) EventedPLEG() string {
 	if on, err := strconv.ParseBool(k.values[eventedPLEG]); err != nil || !on {
 		return ""
 	}
@@ -201,7 +234,7 @@ func plainJSON(data []byte) []byte {
 
 // dropIns merges the *.conf files of kubelet's --config-dir and of its subdirectories, in lexical order
 // (cmd/kubelet/app/server.go, mergeKubeletConfigurations).
-func (k *kubelet) dropIns(dir string) {
+func (k *KubeletConfig) dropIns(dir string) {
 	seen := 0
 	k.problem(filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || filepath.Ext(file) != ".conf" {
@@ -215,42 +248,16 @@ func (k *kubelet) dropIns(dir string) {
 	}))
 }
 
-// kubeletFlags reads the flags of kubelet from its unit; the last one with a name counts. A missing unit has no flags.
-func kubeletFlags(u unit.Unit) (map[string]string, error) {
-	flags := map[string]string{}
-	if u.File == "" || len(u.Command) == 0 {
-		return flags, nil
-	}
-	if filepath.Base(u.Command[0]) != "kubelet" {
-		return flags, fmt.Errorf("%s: %s starts kubelet: cannot read its flags", u.File, outside.Line(u.Command[0], 128))
-	}
-	words := u.Command[1:]
-	for n, word := range words {
-		name, value, isWhole := strings.Cut(word, "=")
-		name, isFlag := strings.CutPrefix(name, "--")
-		if !isFlag {
-			continue
-		}
-		if !isWhole && n+1 < len(words) {
-			value = words[n+1]
-		}
-		if name = strings.ReplaceAll(name, "_", "-"); name != "address" || value != "" { // an empty address counts as unset
-			flags[name] = value
-		}
-	}
-	return flags, nil
-}
-
-// KubeletProblems returns why kubelet's configuration is not fully known: values from it may be wrong.
-func KubeletProblems(p platform.Platform) []error { return readKubelet(p).problems }
-
-// StaticPodPath returns kubelet's directory of pod manifests, with the root; empty if its configuration has none.
-func StaticPodPath(p platform.Platform) string {
-	if dir := readKubelet(p).values["staticPodPath"]; path(dir) == nil {
-		return p.At(dir)
+// PodManifests returns kubelet's directory of pod manifests, without the root; empty if its configuration has none.
+func (k KubeletConfig) PodManifests() string {
+	if dir := k.values["staticPodPath"]; path(dir) == nil {
+		return dir
 	}
 	return ""
 }
+
+// KubeletConfig reads the configuration of the node's kubelet as it is now.
+func (c *Config) KubeletConfig() KubeletConfig { return ReadKubelet(c.Platform, c.ask) }
 
 // Unread returns why kubelet may read another directory than podManifests: the unreadable part of its configuration, or
 // of that of k3s or RKE2. It is nil if the directory is known, or if the agent's configuration names it.
@@ -258,8 +265,9 @@ func (c *Config) Unread() error {
 	if !c.isNodes {
 		return nil
 	}
-	if err := errors.Join(KubeletProblems(c.Platform)...); err != nil {
-		return fmt.Errorf("cannot tell which directory kubelet reads: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	if err := errors.Join(c.KubeletConfig().Problems...); err != nil {
+		return fmt.Errorf("cannot tell which directory kubelet reads: %s; set podManifests",
+			strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil
 }

@@ -43,6 +43,8 @@ type Sources struct {
 	Defaults bool
 	// Interval is the value of IntervalVariable in the environment; empty: the files count.
 	Interval string
+	// Command says what kubelet's unit starts; nil: it is not known.
+	Command Asks
 }
 
 // Config is a valid configuration.
@@ -57,6 +59,7 @@ type Config struct {
 	shown    *yaml.Node // every value as written, with its origin
 	// isNodes: podManifests is from the node's configuration, or the default.
 	isNodes bool
+	ask     Asks
 }
 
 // Load reads, merges and validates. Its error has one line per problem.
@@ -66,6 +69,7 @@ func Load(from Sources) (*Config, error) {
 	if err == nil {
 		place := w.written("containerd.certsD").LineComment
 		isDefault := strings.HasPrefix(place, defaultPlace)
+		c.ask = from.Command
 		c.isNodes = w.written("podManifests").Line == 0
 		c.CertsD = readCertsD(c.Platform, !isDefault && place != c.Platform.At(c.Platform.ContainerdConfig))
 	}
@@ -85,17 +89,17 @@ func Directories(from Sources) (stateDir, runtimeDir string) {
 // walk reads and merges the files, and returns the ones that it read. The defaults are those of the platform in the
 // files: if that is not the detected one, the files are read a second time.
 func walk(from Sources) (w *walker, read []string) {
-	p := findPlatform(from.Root, "")
+	p := findPlatform(from.Root, "", from.Command)
 	w, read = walkOn(p, from)
 	if named := w.settings.Platform; named != "" && named != p.Name {
-		w, read = walkOn(findPlatform(from.Root, named), from)
+		w, read = walkOn(findPlatform(from.Root, named, from.Command), from)
 	}
 	return w, read
 }
 
 func walkOn(p platform.Platform, from Sources) (w *walker, read []string) {
 	w = newWalker(p)
-	node := nodeValues(w.platform)
+	node := nodeValues(w.platform, from.Command)
 	for _, n := range node {
 		w.offer(n)
 	}

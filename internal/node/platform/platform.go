@@ -126,6 +126,17 @@ func (p Platform) Moved(data string) Platform {
 	return p
 }
 
+// Command is what a service of the node starts, as its service manager says.
+type Command struct {
+	// Running are the arguments of its main process, with the program; empty if it does not run.
+	Running []string
+	// Words are those of the unit, with variables replaced, and Environment are the variables. Err is why they are not
+	// known.
+	Words       []string
+	Environment map[string]string
+	Err         error
+}
+
 // ContainerdUnit is the unit that starts containerd: a distribution that starts kubelet starts containerd, too.
 func (p Platform) ContainerdUnit() string {
 	if p.KubeletDropIns != "" {
