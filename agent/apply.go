@@ -39,15 +39,16 @@ func (l *Loop) Apply(
 	}
 	r := newRequest(ctx, "apply", onProgress)
 	r.doing, r.which = "applying what was approved", req.Which
-	return l.restart(ctx, r, func(ctx context.Context) ([]status.Outcome, cycleResult, error) {
+	return l.outcomes(ctx, r, func(ctx context.Context) ([]status.Outcome, cycleResult, error) {
 		now := req
 		req.Retry = false // a resumed apply does not remove denials made meanwhile
 		return l.agent.apply(ctx, r, now)
 	})
 }
 
-// restart runs a request that restarts pods. It returns the outcomes for a caller that has left, or of its last run.
-func (l *Loop) restart(
+// outcomes runs a request that restarts pods. It returns the outcomes of its last run, or those so far for a caller that
+// has left.
+func (l *Loop) outcomes(
 	ctx context.Context, r *Request, do func(context.Context) ([]status.Outcome, cycleResult, error),
 ) ([]status.Outcome, error) {
 	var ended []status.Outcome

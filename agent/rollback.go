@@ -22,7 +22,7 @@ func (l *Loop) Rollback(
 ) ([]status.Outcome, error) {
 	r := newRequest(ctx, "rollback", onProgress)
 	r.doing, r.which = "rolling back", which
-	return l.restart(ctx, r, func(ctx context.Context) ([]status.Outcome, cycleResult, error) {
+	return l.outcomes(ctx, r, func(ctx context.Context) ([]status.Outcome, cycleResult, error) {
 		return l.agent.rollback(ctx, r, which)
 	})
 }
