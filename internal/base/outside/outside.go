@@ -9,6 +9,10 @@
 package outside
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"strings"
 	"time"
 	"unicode"
@@ -123,5 +127,38 @@ func Time(t time.Time) time.Time {
 		return latest
 	default:
 		return t
+	}
+}
+
+// ErrTooLarge: data from outside has more bytes or entries than the caller accepts.
+var ErrTooLarge = errors.New("too large")
+
+// ReadAll reads r to its end; it returns ErrTooLarge after limit bytes.
+func ReadAll(r io.Reader, limit int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("%w: over %d bytes", ErrTooLarge, limit)
+	}
+	return data, nil
+}
+
+// Syntax returns the error of a parser as "not TOML: line 3, column 5", without the parser's words: they quote the
+// file, which may have passwords at every place, in forms that Mask cannot know. format is what the file should be.
+func Syntax(format string, err error) error {
+	var toml interface{ Position() (line, column int) }
+	var syntax *json.SyntaxError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &toml):
+		line, column := toml.Position()
+		return fmt.Errorf("not %s: line %d, column %d", format, line, column)
+	case errors.As(err, &syntax):
+		return fmt.Errorf("not %s: byte %d", format, syntax.Offset)
+	default:
+		return errors.New("not " + format)
 	}
 }
