@@ -29,8 +29,8 @@ const (
 )
 
 // At every step of a pull, agent and containerd are killed once, and then a few times at random moments: no pin is
-// lost, nothing is left over, and the staged content is correct. `make test` has a third of the steps, `make soak`
-// each of the newest containerd, a sample of the others, and IUA_ROUNDS random moments.
+// lost, nothing is left over, and the staged content is correct. `make test` has a fifth of the steps for each of the
+// two, `make soak` each of the newest containerd, a sample of the others, and IUA_ROUNDS random moments.
 func TestKilledInAPull(t *testing.T) {
 	t.Parallel()
 	rounds, seed := story.SoakRounds(t, 2), uint64(time.Now().UnixNano())
@@ -39,7 +39,7 @@ func TestKilledInAPull(t *testing.T) {
 		victims   []victim
 		from, nth int // of the steps
 	}
-	parts := []part{{node.Containerd2, []victim{theAgent, theContainerd}, 0, 3}}
+	parts := []part{{node.Containerd2, []victim{theAgent, theContainerd}, 0, 5}}
 	if node.Soak {
 		parts = []part{
 			{node.Containerd2, []victim{theAgent}, 0, 1},
@@ -53,8 +53,8 @@ func TestKilledInAPull(t *testing.T) {
 			t.Parallel()
 			r := newKillRig(t, part.version)
 			steps := r.steps()
-			for _, v := range part.victims {
-				for i := part.from; i < len(steps); i += part.nth {
+			for k, v := range part.victims { // each has its own steps
+				for i := part.from + k*part.nth/len(part.victims); i < len(steps); i += part.nth {
 					s := steps[i]
 					if (v == theContainerd) == (i%2 == 0) { // the other victim is killed before the call is passed on
 						s = s.orAnswer()

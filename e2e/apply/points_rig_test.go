@@ -48,11 +48,7 @@ const (
 
 func newPointsRig(t *testing.T, s scenario) *pointsRig {
 	t.Helper()
-	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true, KubeletConfig: map[string]any{
-		// A round is a restart of the same container, which by default has a growing back-off: up to 5 minutes.
-		"featureGates":     map[string]bool{"KubeletCrashLoopBackOffMax": true},
-		"crashLoopBackOff": map[string]string{"maxContainerRestartPeriod": "1s"},
-	}})
+	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
 	r := &pointsRig{Node: n, t: t, s: s, port: n.FreePort(), build: 1, hurry: hasty, cri: n.CRI(), killed: map[string]bool{}}
 	n.WriteFile(story.ConfigFile, patient)
 	n.WriteFile(story.TemplateDir+"velum.yaml", story.VelumTemplate(r.port, n.Registry.Ref("demo/velum:__TAG__"))+fmt.Sprintf(

@@ -58,7 +58,7 @@ func BenchmarkDowntime(b *testing.B) {
 	servers := []node.Version{node.Containerd2, node.Containerd17}
 	for b.Loop() {
 		for _, server := range chosen("BENCH_SERVERS", servers, func(v node.Version) string { return string(v) }) {
-			d := &downtimes{Node: node.Start(b, node.Options{Containerd: server, Kubelet: true}), b: b, server: server}
+			d := &downtimes{Node: node.Start(b, node.Options{Containerd: server, Kubelet: true, KubeletConfig: node.ByDefault}), b: b, server: server}
 			d.byAgent(rounds)
 			d.byHand(rounds)
 			d.print(os.Stdout)

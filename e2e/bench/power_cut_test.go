@@ -65,7 +65,7 @@ type powerCuts struct {
 
 func newPowerCuts(b *testing.B, server node.Version) *powerCuts {
 	b.Helper()
-	n := node.Start(b, node.Options{Containerd: server, Kubelet: true})
+	n := node.Start(b, node.Options{Containerd: server, Kubelet: true, KubeletConfig: node.ByDefault})
 	p := &powerCuts{Node: n, b: b, server: server, own: n.LocalRegistry(), ms: map[string][]float64{}}
 	p.away = map[node.Away]node.Upstream{
 		node.Refused: n.StartAway(node.Refused), node.Blackhole: n.StartAway(node.Blackhole),

@@ -53,11 +53,7 @@ const localRegistryConfig = "interval: 0\n"
 // newLocalRegistryRig returns when the pods run. containerd does not ask the local registry yet.
 func newLocalRegistryRig(t *testing.T, version node.Version) *localRegistryRig {
 	t.Helper()
-	r := &localRegistryRig{Node: node.Start(t, node.Options{Containerd: version, Kubelet: true, KubeletConfig: map[string]any{
-		// By default, kubelet restarts a container that keeps ending with a delay of up to 5 minutes.
-		"featureGates":     map[string]bool{"KubeletCrashLoopBackOffMax": true},
-		"crashLoopBackOff": map[string]string{"maxContainerRestartPeriod": "1s"},
-	}})}
+	r := &localRegistryRig{Node: node.Start(t, node.Options{Containerd: version, Kubelet: true})}
 	r.WriteFile(story.ConfigFile, localRegistryConfig)
 	for _, name := range []string{"dex", "gangway", "proxy", "velum"} {
 		p := localRegistryPod{name: name, port: r.FreePort()}

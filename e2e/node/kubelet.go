@@ -21,6 +21,9 @@ type Kubelet struct {
 	settings map[string]any // settings without those of a test
 }
 
+// ByDefault is how long kubelet waits before it starts an ending container again, where it is not told so.
+var ByDefault = map[string]any{"crashLoopBackOff": map[string]string{"maxContainerRestartPeriod": "300s"}}
+
 func (n *Node) startKubelet(options Options) *Kubelet {
 	n.tb.Helper()
 	if n.Containerd == nil {
@@ -70,7 +73,9 @@ func (k *Kubelet) Reconfigure(fields map[string]any) {
 
 // config returns the settings that a test machine needs: it may have cgroups v1, swap and no CAP_SYS_RESOURCE, other
 // kubelets run on it, and kubelet may write only to dir. The thresholds of image garbage collection and eviction are
-// unreachable, so that the machine's disk does not influence a test; a test that needs them sets them.
+// unreachable, so that the machine's disk does not influence a test; a test that needs them sets them. A container that
+// ends again and again starts again after a second, instead of 10, 20, 40 s and so on up to 5 minutes: stories wait for
+// such starts more than for anything else.
 func (k *Kubelet) config(dir string) map[string]any {
 	return map[string]any{
 		"apiVersion":   "kubelet.config.k8s.io/v1beta1",
@@ -95,6 +100,9 @@ func (k *Kubelet) config(dir string) map[string]any {
 		"failSwapOn":               false,
 		"oomScoreAdj":              0,
 		"makeIPTablesUtilChains":   false,
+
+		"featureGates":     map[string]bool{"KubeletCrashLoopBackOffMax": true},
+		"crashLoopBackOff": map[string]string{"maxContainerRestartPeriod": "1s"},
 
 		"imageGCHighThresholdPercent": 100,
 		"evictionHard": map[string]string{

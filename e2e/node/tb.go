@@ -22,23 +22,23 @@ type TB interface {
 // machine with 30 times its capacity of work.
 const Patience = 10 * time.Minute
 
-// pollInterval is the interval of Eventually. The node's programs are outside of this process and send it no events.
+// pollInterval is the pause of Eventually. The node's programs are outside of this process and send it no events.
 const pollInterval = 20 * time.Millisecond
 
 // Eventually calls check until it returns nil, and fails the test with the last error after the deadline. All polling
-// in the tests goes through it.
+// in the tests goes through it. A check that starts programs takes at most a fifth of the time, and leaves the
+// processors to what it waits for.
 func Eventually(tb TB, what string, deadline time.Duration, check func() error) {
 	tb.Helper()
 	expired := time.After(deadline)
-	again := time.NewTicker(pollInterval)
-	defer again.Stop()
 	for {
+		began := time.Now()
 		err := check()
 		if err == nil {
 			return
 		}
 		select {
-		case <-again.C:
+		case <-time.After(max(pollInterval, 4*time.Since(began))):
 		case <-expired:
 			tb.Fatalf("%s: not within %s: %v", what, deadline, err)
 			return
