@@ -86,11 +86,3 @@ func TestTheSpecNamesTheLicencesOfWhatIsVendored(t *testing.T) {
 	assert.Equal(t, strings.Join(slices.Sorted(maps.Keys(named)), " AND "),
 		match(t, `(?s)\A.*?\nLicense: +([^\n]+)\n`, text(t, "image-update-agent.spec")), "of the program; a subpackage may have its own")
 }
-
-func TestLicencesIn(t *testing.T) {
-	t.Parallel()
-	assert.Equal(t, []string{"BSD-2-Clause"}, licencesIn("Redistribution and use in source and\n binary forms, with or without"))
-	assert.Equal(t, []string{"BSD-3-Clause"}, licencesIn("// Redistribution and use in source and binary\n// forms, nor the names of its\n// contributors may be used to endorse or promote products"))
-	assert.ElementsMatch(t, []string{"Apache-2.0", "MIT"}, licencesIn("Apache License\n   Version 2.0, January 2004\n\nPermission is hereby granted, free of charge, to any person obtaining a copy"))
-	assert.Empty(t, licencesIn("All rights reserved."))
-}

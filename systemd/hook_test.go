@@ -31,21 +31,6 @@ func settingsOf(t *testing.T, name string) map[string]string {
 	return by
 }
 
-// The path unit and the daemon use the same file and service.
-func TestHookPathMatchesTheDaemon(t *testing.T) {
-	t.Parallel()
-	path, service := settingsOf(t, HookPath), settingsOf(t, HookService)
-	code, err := os.ReadFile("../internal/face/hook/hook.go")
-	require.NoError(t, err)
-	assert.Contains(t, string(code), `DueFile = "`+filepath.Base(path["Path.PathExists"])+`"`)
-	shipped, err := os.ReadFile("../packaging/config.yaml")
-	require.NoError(t, err)
-	assert.Contains(t, string(shipped), "\n#runtimeDir: "+filepath.Dir(path["Path.PathExists"])+"\n")
-	assert.Equal(t, strings.TrimSuffix(HookPath, ".path"), strings.TrimSuffix(HookService, ".service"), "Unit= is not needed")
-	assert.Equal(t, "/usr/bin/image-update-agent hook", service["Service.ExecStart"])
-	assert.Equal(t, "oneshot", service["Service.Type"], "the path unit looks again when it has ended")
-}
-
 // A hook of an admin is no dependency: neither the daemon nor a boot waits for it.
 func TestNothingWaitsForTheHook(t *testing.T) {
 	t.Parallel()

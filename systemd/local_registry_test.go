@@ -3,13 +3,10 @@
 package systemd
 
 import (
-	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/localregistry/table"
@@ -66,16 +63,4 @@ func TestPortReopensAfterAFailure(t *testing.T) {
 	assert.Equal(t, []string{localRegistryFile}, o["Timer.Unit"])
 	assert.Equal(t, []string{"1s"}, o["Timer.OnActiveSec"])
 	assert.Empty(t, o["Install.WantedBy"], "a failure starts it")
-}
-
-// The manual page and the unit's comment name the daemon's path of the table.
-func TestTableIsInTheStateDirectory(t *testing.T) {
-	t.Parallel()
-	path := "/var/lib/" + options(t, unitFile)["Service.StateDirectory"][0] + "/" + table.File
-	for _, file := range []string{answerFile, "../docs/man/image-update-agent.8.md"} {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		assert.Contains(t, string(text), path, file)
-	}
-	assert.Greater(t, 10*time.Second, duration(t, []string{options(t, answerFile)["Service.RuntimeMaxSec"][0] + "s"}))
 }

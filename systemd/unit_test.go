@@ -25,7 +25,6 @@ const (
 	localRegistryFile = program + "-local-registry.socket"
 	answerFile        = program + "-local-registry.service"
 	againFile         = program + "-local-registry-again.timer"
-	tmpfilesFile      = "../packaging/tmpfiles.conf"
 )
 
 // options returns a unit's settings by "Section.Key", in order.
@@ -139,38 +138,12 @@ func TestEveryKeyOfTheUnitIsKnownAndHasAValue(t *testing.T) {
 	}
 }
 
-func TestTheUnitFitsTheNotifier(t *testing.T) {
-	t.Parallel()
-	o := options(t, unitFile)
-	assert.Equal(t, []string{"notify", "notify-reload"}, o["Service.Type"], "the last that is known counts")
-	assert.Equal(t, []string{"main"}, o["Service.NotifyAccess"], "the notifier sends from the main process")
-	assert.Equal(t, []string{"/usr/bin/" + program + " reload"}, o["Service.ExecReload"])
-	limit := duration(t, o["Service.WatchdogSec"])
-	// The longest step without a report is one metadata request, 60 s.
-	assert.GreaterOrEqual(t, limit, 2*time.Minute)
-	assert.LessOrEqual(t, limit, 10*time.Minute, "a hanging daemon is to be found out the same day")
-	assert.Greater(t, reloadTimeout, duration(t, o["Service.TimeoutStartSec"]), "else no extension is needed")
-}
-
 func duration(t *testing.T, values []string) time.Duration {
 	t.Helper()
 	require.Len(t, values, 1)
 	d, err := time.ParseDuration(strings.Replace(values[0], "min", "m", 1))
 	require.NoError(t, err)
 	return d
-}
-
-func TestTheUnitNeverDelaysTheNode(t *testing.T) {
-	t.Parallel()
-	o := options(t, unitFile)
-	assert.Empty(t, o["Unit.Before"], "a registry that is away must not delay kubelet")
-	for _, key := range []string{"Unit.Requires", "Unit.BindsTo", "Unit.PartOf", "Unit.Requisite"} {
-		assert.Empty(t, o[key])
-	}
-	after := strings.Fields(strings.Join(o["Unit.After"], " "))
-	assert.Contains(t, after, "containerd.service")
-	assert.Contains(t, after, "network-online.target")
-	assert.Equal(t, []string{"network-online.target"}, o["Unit.Wants"])
 }
 
 // The unit before kubelet waits for no network, has none, is limited in time, and is required by no unit.
@@ -193,57 +166,5 @@ func TestRenderingNeverFailsABoot(t *testing.T) {
 		if strings.HasPrefix(key, "Install.") {
 			assert.Equal(t, "Install.WantedBy", key)
 		}
-	}
-}
-
-func TestTheServiceIsAlwaysRestarted(t *testing.T) {
-	t.Parallel()
-	o := options(t, unitFile)
-	assert.Equal(t, []string{"on-failure"}, o["Service.Restart"])
-	assert.Equal(t, []string{"0"}, o["Unit.StartLimitIntervalSec"])
-	assert.NotEmpty(t, o["Service.RestartSec"])
-	assert.Empty(t, o["Service.RestartPreventExitStatus"], "a Go panic exits with 2, as a bad configuration does")
-}
-
-// The socket is at the daemon's path, in a directory that both units create and that survives every end of the daemon.
-func TestTheSocketFitsTheService(t *testing.T) {
-	t.Parallel()
-	socket, service := options(t, socketFile), options(t, unitFile)
-	assert.Equal(t, []string{"/run/" + service["Service.RuntimeDirectory"][0] + "/status.sock"}, socket["Socket.ListenStream"])
-	assert.Equal(t, service["Service.RuntimeDirectoryMode"], socket["Socket.DirectoryMode"])
-	assert.Equal(t, []string{"yes"}, service["Service.RuntimeDirectoryPreserve"])
-	assert.Equal(t, []string{"0666"}, socket["Socket.SocketMode"], "as internal/face/api makes it")
-	assert.Equal(t, []string{socketFile}, service["Service.Sockets"])
-	assert.Equal(t, []string{"yes"}, socket["Unit.StopWhenUnneeded"])
-	assert.Empty(t, socket["Install.WantedBy"], "the service wants it")
-}
-
-// TestPathsOfTheUnitsMatchTheConfiguration: the units create, and leave writable, the daemon's default paths.
-func TestPathsOfTheUnitsMatchTheConfiguration(t *testing.T) {
-	t.Parallel()
-	shipped, err := os.ReadFile("../packaging/config.yaml")
-	require.NoError(t, err)
-	lines := strings.Split(string(shipped), "\n")
-	for _, name := range []string{unitFile, renderFile} {
-		o := options(t, name)
-		assert.Contains(t, lines, "#stateDir: /var/lib/"+o["Service.StateDirectory"][0])
-		assert.Contains(t, lines, "#runtimeDir: /run/"+o["Service.RuntimeDirectory"][0])
-		assert.Equal(t, []string{"strict"}, o["Service.ProtectSystem"])
-		assert.Equal(t, []string{"EPERM"}, o["Service.SystemCallErrorNumber"], "chown of a file of others is an error, not the end")
-		assert.Equal(t, program, o["Service.StateDirectory"][0])
-	}
-	writable := map[string]string{"#podManifests: ": "/etc/kubernetes/manifests", "#  path: ": "/etc/salt/grains"}
-	for key, path := range writable {
-		assert.Contains(t, lines, key+path)
-	}
-	o := options(t, unitFile)
-	assert.Equal(t, []string{"-/etc/kubernetes -/etc/containerd/certs.d -/etc/salt"}, o["Service.ReadWritePaths"])
-	assert.Equal(t, []string{"-/etc/kubernetes"}, options(t, renderFile)["Service.ReadWritePaths"], "it sets no grain")
-	assert.Equal(t, []string{"/usr/bin/" + program + " run"}, o["Service.ExecStart"])
-	assert.Equal(t, []string{"/usr/bin/" + program + " put-back"}, o["Service.ExecStopPost"])
-	tmpfiles, err := os.ReadFile(tmpfilesFile)
-	require.NoError(t, err)
-	for _, dir := range []string{"/etc/kubernetes/manifests", "/etc/containerd/certs.d"} {
-		assert.Contains(t, string(tmpfiles), "\nd "+dir+" - - - -\n", "a directory that is there keeps its mode")
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -89,17 +88,11 @@ func TestFleetSeesAReleaseThrough(t *testing.T) {
 	p.promote(t, "4.0.0-rev1-build1.3")
 	require.Equal(t, status.StateStaged, story.Check(t, n).State)
 	awaitAlert(t, server, false) // Prometheus evaluates its rules after the apply is over
-	seen := make(chan struct{})
-	n.Registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
-		if strings.HasPrefix(r.UserAgent(), story.CriAgent) {
-			<-seen // kubelet's pull, and with it the apply, lasts until Prometheus has evaluated its rules
-		}
-		return false
-	})
+	pass := story.HoldPulls(n) // until Prometheus has evaluated its rules
 	applied := make(chan node.Result, 1)
 	go func() { applied <- n.Agent("apply", "velum") }()
 	awaitAlert(t, server, true)
-	close(seen)
+	pass()
 	require.Equal(t, 1, (<-applied).Code)
 	n.WaitAnswer(port, "4.0.0-rev1-build1.2")
 	p.awaitFleet(t, server, ":4.0.0-rev1-build1.3: 0 of 1 node run it, 1 failed (n1)\n")

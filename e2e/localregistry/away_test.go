@@ -121,8 +121,10 @@ func (r *awayRig) pullAll(t *testing.T, own *node.LocalRegistry, version node.Ve
 		assert.NoError(t, errs[away], away)
 		assert.Equal(t, 1, asked[r.name(away)], away)
 	}
-	// `enable` has proposed a dial_timeout of 2 s. containerd 1 ignores the key, and waits 30 s.
-	assert.Equal(t, version == node.Containerd2, took[node.Blackhole] < 15*time.Second, took[node.Blackhole])
+	// `enable` has proposed a dial_timeout of 2 s. containerd 1 ignores the key, and waits 30 s. A machine that is slow is
+	// so with each.
+	waited := took[node.Blackhole] - took[node.Refused]
+	assert.Equal(t, version == node.Containerd2, waited < 15*time.Second, waited)
 	assert.ErrorContains(t, errs[node.LoginPage], "text/html")
 	assert.Zero(t, asked[r.name(node.LoginPage)])
 	if hangs {

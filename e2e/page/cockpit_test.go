@@ -78,7 +78,7 @@ const (
 func TestPageStory(t *testing.T) {
 	t.Parallel()
 	onEachCockpit(t, func(t *testing.T, version string) {
-		s := startCockpitNode(t, node.Options{Containerd: node.Containerd2, Kubelet: true}, "applyTimeout: 45s\nsettle: 8s\n")
+		s := startCockpitNode(t, node.Options{Containerd: node.Containerd2, Kubelet: true}, "applyTimeout: 45s\nsettle: 1s\n")
 		port := s.FreePort()
 		story.Template(s.Node, port, s.Registry.Ref("demo/velum:__TAG__"))
 		story.Rel(s.Node, "demo/velum", "4.0.0-rev1-build1.1")
@@ -112,13 +112,13 @@ func TestPageStory(t *testing.T) {
 func pageHearsOfOthers(t *testing.T, s *cockpitNode, page *browser.Tab) {
 	t.Helper()
 	s.Registry.Publish("demo/velum", "4.0.0-rev1-build1.2", node.Image{Layers: []node.Layer{{Seed: 2, Size: 8 << 20}}})
-	s.Registry.Slow(4 << 20)
+	s.Registry.Slow(128 << 10)
 	asked := s.StartAgent("check")
 	page.Await("#work", "velum:4.0.0-rev1-build1.2")
 	assert.NotEqual(t, "ok", pageIcon(page), "a node that is being checked is not green")
 	page.Picture("pulling")
-	asked.Wait(story.Ready)
 	s.Registry.Slow(0)
+	asked.Wait(story.Ready)
 	page.Await(story.PageState, "Updates are ready")
 	page.AwaitNone("#work")
 	page.Await(pagePod, "rebuild")
@@ -136,11 +136,13 @@ func pageApplies(t *testing.T, s *cockpitNode, page *browser.Tab, port int) {
 	story.Answers(t, port, "4.0.0-rev1-build1.1")
 
 	other := s.open(t, "287", "en-US", 0) // another tab sees what this one does
+	pass := story.HoldPulls(s.Node)
 	page.Click("#apply-all")
 	page.Click("dialog [type=submit]")
 	page.Await(story.PageState, "being applied")
 	other.Await(story.PageState, "being applied")
 	page.Picture("applying")
+	pass()
 	page.Await("#result", "velum.yaml runs the update and is healthy")
 	page.Await(story.PageState, "Up to date")
 	other.Await(story.PageState, "Up to date")

@@ -28,11 +28,13 @@ func (s *cockpitNode) staged(t *testing.T) (port int) {
 	return port
 }
 
+const quickConfig = "applyTimeout: 30s\nsettle: 1s\n"
+
 // The page outlives the daemon and the bus, and never shows what it does not know.
 func TestPageFaults(t *testing.T) {
 	t.Parallel()
 	onEachCockpit(t, func(t *testing.T, version string) {
-		s := startCockpitNode(t, node.Options{Containerd: node.Containerd2, Kubelet: true}, "applyTimeout: 30s\nsettle: 3s\n")
+		s := startCockpitNode(t, node.Options{Containerd: node.Containerd2, Kubelet: true}, "settle: 10m\n") // the daemon is killed before
 		port := s.staged(t)
 		page := s.open(t, version, "en-US", 0)
 		page.Await(story.PageState, "Updates are ready")
@@ -66,6 +68,7 @@ func pageIsKilledInAnApply(t *testing.T, s *cockpitNode, page *browser.Tab, port
 	page.Click("dialog [data-do=dismiss]")
 	page.Await("#down", "The daemon does not run")
 	page.AwaitNone("#work")
+	s.WriteFile(story.ConfigFile, quickConfig)
 	s.run()
 	page.AwaitNone("#down")
 	page.Await(story.PageState, "Up to date")
@@ -76,12 +79,11 @@ func pageIsKilledInAnApply(t *testing.T, s *cockpitNode, page *browser.Tab, port
 // A hold of the configuration is shown as soon as it is loaded, although nothing is offered; nobody can end it here.
 func pageIsReloaded(t *testing.T, s *cockpitNode, page *browser.Tab) {
 	t.Helper()
-	const config = "applyTimeout: 30s\nsettle: 3s\n"
-	s.WriteFile(story.ConfigFile, config+"repositories:\n- match: "+s.Registry.Ref("demo/velum")+"\n  hold: not yet\n")
+	s.WriteFile(story.ConfigFile, quickConfig+"repositories:\n- match: "+s.Registry.Ref("demo/velum")+"\n  hold: not yet\n")
 	s.daemon.Signal(syscall.SIGHUP)
 	page.Await("#holds", "the configuration")
 	assert.Zero(t, browser.Eval[int](page, "document.querySelectorAll('#holds [data-do=resume]').length"))
-	s.WriteFile(story.ConfigFile, config)
+	s.WriteFile(story.ConfigFile, quickConfig)
 	s.daemon.Signal(syscall.SIGHUP)
 	page.AwaitNone("#holds")
 }
@@ -107,7 +109,7 @@ func busRestarts(t *testing.T, s *cockpitNode, page *browser.Tab, version string
 // A user without rights sees everything and may do nothing; with a rule of polkit, what it allows.
 func TestPageRights(t *testing.T) {
 	t.Parallel()
-	s := startCockpitNode(t, node.Options{Containerd: node.Containerd2, Kubelet: true}, "applyTimeout: 30s\nsettle: 1s\n")
+	s := startCockpitNode(t, node.Options{Containerd: node.Containerd2, Kubelet: true}, quickConfig)
 	s.staged(t)
 	const joe = 1000
 	page := s.open(t, "287", "en-US", joe)

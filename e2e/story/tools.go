@@ -54,6 +54,21 @@ func Hang(n *node.Node, kind node.Kind) (asked <-chan struct{}) {
 	return first
 }
 
+// HoldPulls holds kubelet's pulls, and with them each apply, until pass is called.
+func HoldPulls(n *node.Node) (pass func()) {
+	passed := make(chan struct{})
+	n.Registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasPrefix(r.UserAgent(), CriAgent) {
+			select {
+			case <-passed:
+			case <-r.Context().Done():
+			}
+		}
+		return false
+	})
+	return func() { close(passed) }
+}
+
 // Output returns the output file of a program of the node.
 func Output(t *testing.T, path string) string {
 	t.Helper()

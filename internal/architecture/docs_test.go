@@ -96,31 +96,6 @@ func anchors(text string) []string {
 	return out
 }
 
-func TestAnchors(t *testing.T) {
-	t.Parallel()
-	assert.Equal(t, []string{"the-house", "state-and-why", "a-b-1", "1-states", "again", "again-1", "a-linked"}, anchors(
-		"# The house\n## `state`, and why\n### A-b 1 \n## 1. States\n```\n# no heading\n```\n## Again\n## Again\n## A [linked](x.md)\n"))
-}
-
-func TestLeads(t *testing.T) {
-	t.Parallel()
-	all := map[string]string{"docs/dev/design.md": "## The house\n", "README.md": "# Here\n"}
-	for target, want := range map[string]string{
-		"design.md":                "",
-		"design.md#the-house":      "",
-		"#the-house":               "",
-		"../../README.md#here":     "",
-		"../../agent":              "",
-		"https://example.com/none": "",
-		"none.md":                  "there is no such file",
-		"../../../elsewhere":       "there is no such file",
-		"design.md#none":           "there is no such heading",
-		"../../README.md#none":     "there is no such heading",
-	} {
-		assert.Equal(t, want, leads(all, "docs/dev/design.md", target), target)
-	}
-}
-
 // The installed pages link only to each other.
 func TestInstalledPagesHaveNoDeadLinks(t *testing.T) {
 	t.Parallel()
