@@ -46,10 +46,10 @@ KILLS ?= 20
 TURNS ?= 80
 # The number of new inputs on which the agent is compared with each neighbour.
 INPUTS ?= 100000
-# Stories wait more than they compute: as many run as the machine has processors, in two directories at a time. One that
-# boots a system beside one that compiles doubles both, so all is compiled first. Their timeout of 6 hours is for a busy
-# machine.
-STORIES ?= $(shell nproc)
+# Stories wait more than they compute: twice as many run as the machine has processors, in two directories at a time. One
+# that boots a system beside one that compiles doubles both, so all is compiled first. Their timeout of 6 hours is for a
+# busy machine.
+STORIES ?= $(shell echo $$((2 * $$(nproc))))
 # The directories whose tests take longest, which begin first: in the order of the alphabet, the longest would end alone.
 LONGEST := ./apply ./catalog ./cli ./host ./page ./images
 # The packages whose goroutines share memory, and that are small: the race detector instruments all that a package
@@ -119,6 +119,8 @@ bin/image-update-agent-local-registry.cdx.json: $(LOCAL_REGISTRY)
 
 # The same flags as for kubelet in tools/setup, so that the standard library is compiled only once.
 FAST_GO = CGO_ENABLED=0 GOFLAGS="-trimpath '-gcflags=all=-l -dwarf=false'"
+# Those of the programs, of containerd and of the linter: tests, linter and release use the same compiled packages.
+SAME_GO = CGO_ENABLED=0 GOFLAGS=-trimpath
 
 demo: root ## show the main job on a temporary real node; needs root
 	@$(FAST_GO) tools/setup demo
@@ -131,12 +133,12 @@ demo-catalog: root ## show catalogs on such a node: stage, prod, a promotion, a 
 test: root hosts ## run all tests, including those on the real node; installs and builds what they need; needs root
 	@code=0; \
 	$(call say,'tests of the packages'); \
-	$(FAST_GO) tools/in-memory go $(TEST) -timeout 2h ./... || code=$$?; \
+	$(SAME_GO) tools/in-memory go $(TEST) -timeout 2h ./... || code=$$?; \
 	$(call say,'the same under the race detector: packages whose goroutines share memory'); \
 	CGO_ENABLED=1 tools/in-memory go $(TEST) -race -timeout 2h -skip '$(WITHOUT_RACE)' $(RACES) || code=$$?; \
 	$(call say,'stories on the real node'); \
-	$(FAST_GO) go -C e2e $(TEST) -run '^$$' ./... >/dev/null || code=$$?; \
-	$(FAST_GO) tools/in-memory go -C e2e $(TEST) -timeout 6h -p 2 -parallel $(STORIES) $(LONGEST) ./... || code=$$?; \
+	$(SAME_GO) go -C e2e $(TEST) -run '^$$' ./... >/dev/null || code=$$?; \
+	$(SAME_GO) tools/in-memory go -C e2e $(TEST) -timeout 6h -p 2 -parallel $(STORIES) $(LONGEST) ./... || code=$$?; \
 	exit $$code
 
 neighbours: root ## ask the programs of docs/dev/neighbours.md anew, and write the records of what they answer; fails where an answer changed
@@ -144,7 +146,7 @@ neighbours: root ## ask the programs of docs/dev/neighbours.md anew, and write t
 	@IUA_NEIGHBOURS=ask go -C e2e $(TEST) -count=1 -timeout 2h -tags neighbours ./neighbours
 
 quick: ## run all tests that need no node (as root, a few mount a tmpfs)
-	@$(FAST_GO) tools/in-memory go $(TEST) ./...
+	@$(SAME_GO) tools/in-memory go $(TEST) ./...
 
 bench: ## run the benchmarks, also of comparable programs, and print the size of the binary
 	@$(MAKE) build
@@ -211,11 +213,11 @@ signatures: ## sign the fixtures of internal/registry/signature again with the r
 	@go test -count=1 ./internal/registry/signature
 
 # golangci-lint includes gofumpt and go vet, see .golangci.yml.
-lint: packages ## run golangci-lint and shellcheck, check go.mod, build for the other architectures
-	@tools/setup lint
+lint: ## run golangci-lint and shellcheck, check go.mod, build for the other architectures
+	@tools/setup packages lint
 	@for module in $(MODULES); do \
 		$(call say,"golangci-lint: $$module"); \
-		(cd "$$module" && "$$("$(CURDIR)/tools/setup" where lint)/golangci-lint" run ./...); \
+		(cd "$$module" && $(SAME_GO) "$$("$(CURDIR)/tools/setup" where lint)/golangci-lint" run ./...); \
 		$(call say,"go mod tidy: $$module"); \
 		go -C "$$module" mod tidy -diff; \
 	done
