@@ -114,56 +114,6 @@ func TestPlaceholders(t *testing.T) {
 	}
 }
 
-// policies are the results of `updates` for a repository with all kinds of tags. If no tag may be newer, the list is
-// not requested.
-var policies = map[string]struct{ offered, change, refused string }{
-	"none":     {"", "", "2.0.0-rev1 refused by updates: a major change is larger than updates: none"},
-	"rebuild":  {"", "", "2.0.0-rev1 refused by updates: a major change is larger than updates: rebuild"},
-	"revision": {"1.0.0-rev2-build2.1", "revision", "2.0.0-rev1 refused by updates: a major change is larger than updates: revision"},
-	"patch":    {"1.0.1-rev1-build1.1", "patch", "2.0.0-rev1 refused by updates: a major change is larger than updates: patch"},
-	"minor":    {"1.1.0-rev1-build1.1", "minor", "2.0.0-rev1 refused by updates: a major change is larger than updates: minor"},
-	"major":    {"2.0.0-rev1-build1.1", "major", ""},
-}
-
-func TestPolicies(t *testing.T) {
-	t.Parallel()
-	n := node.Start(t, node.Options{Containerd: node.Containerd2})
-	config := "repositories:\n"
-	for name := range policies {
-		config += "- {match: " + n.Registry.Ref("demo/"+name) + ", updates: " + name + "}\n"
-		story.Rel(n, "demo/"+name, "1.0.0-rev1-build1.1")
-		n.WriteFile(story.TemplateDir+name+".yaml", story.PodYAML(name, n.Registry.Ref("demo/"+name+":1.0.0-rev1")))
-	}
-	n.WriteFile(story.ConfigFile, config)
-	story.Cycle(t, n, 0)
-	for name := range policies {
-		for _, long := range []string{"2.0.0-rev1-build1.1", "1.1.0-rev1-build1.1", "1.0.1-rev1-build1.1", "1.0.0-rev2-build2.1"} {
-			story.Rel(n, "demo/"+name, long)
-		}
-	}
-	before := story.Look(t, n, story.GrainFile, story.WaitingDir)
-	s := story.Cycle(t, n, 0)
-	plan := planned(t, n)
-	for name, want := range policies {
-		image := story.ImageOf(t, s, name+".yaml")
-		assert.Equal(t, want.change, image.Change, name)
-		if want.offered == "" {
-			assert.Nil(t, image.Offered, name)
-			assert.NoFileExists(t, n.Path(story.WaitingDir+name+".yaml"))
-		} else if assert.NotNil(t, image.Offered, name) {
-			assert.Equal(t, want.offered, image.Offered.Tag, name)
-			assert.Contains(t, n.ReadFile(story.WaitingDir+name+".yaml"), strings.Split(want.offered, "-build")[0]+"\n")
-		}
-		refused := plan[name+".yaml"].Images[0].Refused
-		if want.refused == "" {
-			assert.Empty(t, refused, name)
-		} else if assert.NotEmpty(t, refused, name) {
-			assert.Equal(t, want.refused, refused[0].String(), name)
-		}
-	}
-	assert.Equal(t, before.Files, story.Look(t, n, story.GrainFile, story.WaitingDir).Files, "all of them are written, so all wait")
-}
-
 // caasp has the newest intermediate tag of repositories on registry.suse.com; the short one if there is no other.
 var caasp = map[string]string{
 	"v4.5/cilium": "1.7.6-rev6", "v4.5/caasp-dex": "2.23.0-rev3", "v4.5/kured": "1.4.3-rev6", "v4.5/kucero": "1.3.0-rev6",

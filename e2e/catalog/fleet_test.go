@@ -88,7 +88,7 @@ func TestFleetSeesAReleaseThrough(t *testing.T) {
 	p.promote(t, "4.0.0-rev1-build1.3")
 	require.Equal(t, status.StateStaged, story.Check(t, n).State)
 	awaitAlert(t, server, false) // Prometheus evaluates its rules after the apply is over
-	pass := story.HoldPulls(n) // until Prometheus has evaluated its rules
+	pass := story.HoldPulls(n)   // until Prometheus has evaluated its rules
 	applied := make(chan node.Result, 1)
 	go func() { applied <- n.Agent("apply", "velum") }()
 	awaitAlert(t, server, true)

@@ -3,11 +3,8 @@
 package fleet_test
 
 import (
-	"encoding/json"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -89,54 +86,4 @@ func TestFleetLockOverEtcd(t *testing.T) {
 	require.NoError(t, a.Unlock(t.Context()))
 	_, err = b.Lock(t.Context())
 	require.NoError(t, err)
-}
-
-// The tests' server follows the protocol's text: endpoints, header, body, errors.
-func TestFleetLockServerFollowsTheProtocol(t *testing.T) {
-	t.Parallel()
-	url := lockServer(t, story.StartEtcd(t).Store())
-	const good = `{"client_params": {"id": "a", "group": "masters"}}`
-	for title, c := range map[string]struct {
-		method, path, header, body string
-		want                       int
-	}{
-		"lock":              {"POST", "/v1/pre-reboot", "true", good, 200},
-		"lock again":        {"POST", "/v1/pre-reboot", "true", good, 200},
-		"below a base":      {"POST", "/base/v1/pre-reboot", "true", good, 200},
-		"unlock":            {"POST", "/v1/steady-state", "true", `{"client_params": {"id": "nobody", "group": "masters"}}`, 200},
-		"without header":    {"POST", "/v1/pre-reboot", "", good, 400},
-		"another header":    {"POST", "/v1/pre-reboot", "false", good, 400},
-		"GET":               {"GET", "/v1/pre-reboot", "true", good, 405},
-		"another endpoint":  {"POST", "/v1/reboot", "true", good, 404},
-		"no JSON":           {"POST", "/v1/pre-reboot", "true", "{", 400},
-		"empty id":          {"POST", "/v1/pre-reboot", "true", `{"client_params": {"id": "", "group": "masters"}}`, 400},
-		"group of no regex": {"POST", "/v1/pre-reboot", "true", `{"client_params": {"id": "a", "group": "a_b"}}`, 400},
-		"full":              {"POST", "/v1/pre-reboot", "true", `{"client_params": {"id": "b", "group": "full"}}`, 409},
-	} {
-		ask := func(body string) (int, string) {
-			req, err := http.NewRequestWithContext(t.Context(), c.method, url+c.path, strings.NewReader(body))
-			require.NoError(t, err)
-			if c.header != "" {
-				req.Header.Set("fleet-lock-protocol", c.header)
-			}
-			resp, err := story.PlainClient.Do(req)
-			require.NoError(t, err)
-			defer resp.Body.Close()
-			text, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			return resp.StatusCode, string(text)
-		}
-		if title == "full" {
-			code, _ := ask(`{"client_params": {"id": "a", "group": "full"}}`)
-			require.Equal(t, 200, code)
-		}
-		code, text := ask(c.body)
-		assert.Equal(t, c.want, code, "%s: %s", title, text)
-		if code != 200 {
-			var said struct{ Kind, Value string }
-			require.NoError(t, json.Unmarshal([]byte(text), &said), title)
-			assert.NotEmpty(t, said.Kind, title)
-			assert.NotEmpty(t, said.Value, title)
-		}
-	}
 }

@@ -62,48 +62,6 @@ func (w *wish) told(t *testing.T) time.Time {
 	return until
 }
 
-// obeyed asserts that the refused request is the only one before the time, and waits for the first one after it.
-func obeyed(t *testing.T, r *node.Registry, until time.Time) {
-	t.Helper()
-	node.Eventually(t, "asked again", story.Ready, func() error {
-		if all := r.Requests(); len(all) < 2 {
-			return fmt.Errorf("%d requests", len(all))
-		}
-		return nil
-	})
-	for n, q := range r.Requests() {
-		assert.Equal(t, n > 0, !q.Start.Before(until), "%d: %s before %s: %+v", n, until.Sub(q.Start), until, q)
-	}
-}
-
-// TestRetryAfter checks that the agent's scheduled polls send nothing to a host that asked for some seconds of rest,
-// and resume afterwards.
-func TestRetryAfter(t *testing.T) {
-	t.Parallel()
-	for name, w := range map[string]*wish{
-		"429, seconds": {status: http.StatusTooManyRequests, wait: 3 * time.Second},
-		"503, date":    {status: http.StatusServiceUnavailable, wait: 4 * time.Second, date: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n := story.Started(t)
-			n.Registry.Intercept(w.refuse)
-			n.WriteFile(story.ConfigFile, "interval: 1s\n")
-			n.Registry.Forget()
-			story.StartDaemon(t, n)
-			obeyed(t, n.Registry, w.told(t))
-			node.Eventually(t, "an answer", story.Ready, func() error {
-				if s := story.St(t, n); s.State == status.StateStale || s.State == status.StateUnchecked || s.Sources[0].Failures != 0 {
-					return fmt.Errorf("%s: %s", s.State, s.Reason)
-				}
-				return nil
-			})
-			s := story.Check(t, n)
-			assert.Equal(t, status.StateStaged, s.State, s.Reason)
-		})
-	}
-}
-
 // hour makes a host ask for an hour of rest.
 func hour(r *node.Registry, status int, date bool) *wish {
 	w := &wish{status: status, date: date, wait: time.Hour}
