@@ -51,7 +51,8 @@ INPUTS ?= 100000
 # machine.
 STORIES ?= $(shell echo $$((3 * $$(nproc))))
 # The directories whose tests take longest, which begin first: in the order of the alphabet, the longest would end alone.
-LONGEST := ./apply ./catalog ./cli ./host ./page ./images
+# ./host builds the package, and ./apply mostly waits.
+LONGEST := ./host ./apply ./cli ./page ./catalog ./images
 # The packages whose goroutines share memory, and that are small: the race detector instruments all that a package
 # imports, and makes a history up to twenty times as slow. `make soak` runs it on all of them.
 RACES := ./agent ./agent/stage ./agent/watch ./internal/face/api ./internal/face/bus ./internal/face/hook ./internal/registry ./internal/registry/hosts ./internal/registry/registryhost/... ./internal/registry/transport ./internal/node/state ./internal/fleet/quorum
