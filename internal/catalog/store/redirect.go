@@ -9,8 +9,9 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 	"sync"
+
+	"github.com/kubic-project/image-update-agent/internal/base/reach"
 )
 
 // errRedirect: a redirect is not followed.
@@ -22,32 +23,32 @@ type redirected struct{}
 // checkRedirect follows few redirects, none from https to http, and none to the private address of
 // another host: a registry could have a build machine ask its own network. A name may lead there, too: see dialer.
 func checkRedirect(next *http.Request, via []*http.Request) error {
-	first := via[0].URL
-	address, err := netip.ParseAddr(strings.Trim(next.URL.Hostname(), "[]"))
+	first, host := via[0].URL, next.URL.Hostname()
+	address, err := netip.ParseAddr(host)
+	isInward := err == nil && reach.Of(address) > reach.Public
+	proxy, errProxy := http.ProxyFromEnvironment(next)
+	if errProxy != nil || proxy != nil { // which may take an odd name for an address
+		isInward = isInward || !reach.IsDNSName(host)
+	}
 	switch {
 	case len(via) > maxRedirect:
 		return fmt.Errorf("%w: more than %d", errRedirect, maxRedirect)
 	case via[len(via)-1].URL.Scheme == "https" && next.URL.Scheme != "https":
 		return fmt.Errorf("%w: from https to %s", errRedirect, next.URL.Scheme)
-	case err == nil && isInside(address) && next.URL.Hostname() != first.Hostname():
-		return fmt.Errorf("%w: to the private address %s", errRedirect, next.URL.Hostname())
+	case isInward && host != first.Hostname():
+		return fmt.Errorf("%w: to the private address %s", errRedirect, host)
 	}
-	if proxy, err := http.ProxyFromEnvironment(next); err == nil && proxy == nil {
+	if errProxy == nil && proxy == nil {
 		*next = *next.WithContext(context.WithValue(next.Context(), redirected{}, first.Hostname()))
 	}
 	return nil
 }
 
-func isInside(a netip.Addr) bool {
-	a = a.Unmap()
-	return a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsUnspecified()
-}
-
-// dialer connects to registries, and to where they redirect to: to a private address only if the registry itself has
-// one.
+// dialer connects to registries, and to where they redirect to: to no address that is nearer than that of the registry
+// itself.
 type dialer struct {
-	dial   func(ctx context.Context, network, address string) (net.Conn, error)
-	inside sync.Map // by host: whether its address is private
+	dial  func(ctx context.Context, network, address string) (net.Conn, error)
+	reach sync.Map // by host: that of its address
 }
 
 func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn, error) {
@@ -59,16 +60,16 @@ func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	to, err := netip.ParseAddrPort(conn.RemoteAddr().String())
-	isPrivate := err == nil && isInside(to.Addr())
+	to := reach.Address(conn.RemoteAddr().String())
 	from, isRedirected := ctx.Value(redirected{}).(string)
 	if !isRedirected || from == host {
-		d.inside.Store(host, isPrivate)
+		d.reach.Store(host, reach.Of(to))
 		return conn, nil
 	}
-	if fromInside, _ := d.inside.Load(from); isPrivate && fromInside != any(true) {
+	of, _ := d.reach.Load(from)
+	if own, _ := of.(reach.Reach); reach.Of(to) > own {
 		_ = conn.Close()
-		return nil, fmt.Errorf("%w: %s has the private address %s", errRedirect, host, to.Addr())
+		return nil, fmt.Errorf("%w: %s has %s address: %s", errRedirect, host, reach.Of(to), to)
 	}
 	return conn, nil
 }

@@ -29,6 +29,8 @@ func TestRedirectsToNamesThatLeadInside(t *testing.T) {
 	hosts := map[string]string{
 		"registry.example.com:443": "192.0.2.1:443", "cdn.example.com:443": "192.0.2.2:443", "inside.example.com:443": "10.0.0.5:443",
 		"loop.example.com:443": "[::1]:443", "own.example.com:443": "10.0.0.7:443",
+		"cloud.example.com:443": "169.254.169.254:443", "nat64.example.com:443": "[64:ff9b::a9fe:a9fe]:443",
+		"shared.example.com:443": "100.64.0.1:443", "zero.example.com:443": "0.1.2.3:443", "group.example.com:443": "224.0.0.1:443",
 	}
 	for _, c := range []struct {
 		from, to string
@@ -39,6 +41,12 @@ func TestRedirectsToNamesThatLeadInside(t *testing.T) {
 		{"registry.example.com", "loop.example.com", false},
 		{"own.example.com", "inside.example.com", true},
 		{"own.example.com", "cdn.example.com", true},
+		{"own.example.com", "loop.example.com", false},
+		{"own.example.com", "cloud.example.com", false},
+		{"registry.example.com", "nat64.example.com", false},
+		{"registry.example.com", "shared.example.com", false},
+		{"registry.example.com", "zero.example.com", false},
+		{"registry.example.com", "group.example.com", false},
 		{"never.asked.example.com", "inside.example.com", false},
 	} {
 		d := &dialer{dial: func(_ context.Context, _, address string) (net.Conn, error) { return at{address: hosts[address]}, nil }}

@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/internal/base/lazyregexp"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/base/reach"
 )
 
 // askedHost is a host named by hosts.toml or a namespace, with its state for the requests that its answers lead to:
@@ -50,62 +50,13 @@ func (r route) account() string {
 	return r.host
 }
 
-// reach says from where an address can be reached. A larger one is nearer to the node, and less acceptable from a
-// stranger.
-type reach int32
-
-const (
-	reachPublic reach = iota
-	reachPrivate
-	reachLinkLocal // where clouds serve a machine's secrets
-	reachLoopback
-)
-
-func (r reach) String() string {
-	return [...]string{"a public", "a private", "a link-local", "a loopback"}[r]
-}
-
-// privateRanges are a site's ranges that netip does not call private: shared address space (RFC 6598), benchmarks (RFC
-// 2544), protocol assignments, including a cloud's metadata (RFC 6890), site-local (RFC 3879), a site's own NAT64 (RFC
-// 8215).
-var privateRanges = []netip.Prefix{
-	netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("192.0.0.0/24"),
-	netip.MustParsePrefix("fec0::/10"), netip.MustParsePrefix("64:ff9b:1::/48"),
-}
-
-// translated is the range in which NAT64 has IPv4 addresses, in the last four bytes (RFC 6052).
-var translated = netip.MustParsePrefix("64:ff9b::/96")
-
-func reachOf(address netip.Addr) reach {
-	address = address.Unmap().WithZone("")
-	if translated.Contains(address) {
-		all := address.As16()
-		address = netip.AddrFrom4([4]byte(all[12:]))
-	}
-	switch {
-	// Linux treats the unspecified address, and the rest of 0.0.0.0/8, as this host.
-	case !address.IsValid(), address.IsLoopback(), address.IsUnspecified(), address.Is4() && address.As4()[0] == 0:
-		return reachLoopback
-	case address.IsLinkLocalUnicast(), address.IsMulticast():
-		return reachLinkLocal
-	case address.IsPrivate():
-		return reachPrivate
-	}
-	for _, private := range privateRanges {
-		if private.Contains(address) {
-			return reachPrivate
-		}
-	}
-	return reachPublic
-}
-
 // ErrInward ends a request that an answer led towards the node.
 var ErrInward = errors.New("a redirect or a token server may be there only if hosts.toml names the host")
 
 // inwardError is a request that was not sent.
 type inwardError struct {
 	host  string
-	reach reach
+	reach reach.Reach
 }
 
 func (e *inwardError) Error() string {
@@ -116,8 +67,8 @@ func (e *inwardError) Unwrap() error { return ErrInward }
 // check rejects an address that is nearer to the node than that of the asked host. A mirror on a private address may
 // lead to a store on another one; a public host may not, and only the node itself may lead to its loopback addresses.
 func (r route) check(address netip.Addr) error {
-	at := reachOf(address)
-	if !r.isLed() || at <= reach(r.asked.reach.Load()) || r.asked.named[r.host] {
+	at := reach.Of(address)
+	if !r.isLed() || at <= reach.Reach(r.asked.reach.Load()) || r.asked.named[r.host] {
 		return nil
 	}
 	return &inwardError{r.host, at}
@@ -134,15 +85,11 @@ func (r route) checkLiteral(u *url.URL) error {
 // checkProxied checks a name that a proxy will resolve. If it is not a DNS name, the proxy could parse it as an
 // address. Such a name is trusted least.
 func (r route) checkProxied(u *url.URL) error {
-	if noDNSName().MatchString(u.Hostname()) {
+	if !reach.IsDNSName(u.Hostname()) {
 		return r.check(netip.Addr{})
 	}
 	return nil
 }
-
-// noDNSName matches the end of a name that is not in the DNS: of a.localhost, and of addresses that only inet_aton(3)
-// parses, such as 2130706433, 127.1, 0x7f.1.
-var noDNSName = lazyregexp.New(`(?i)(^|\.)([0-9]+|0x[0-9a-f]*|localhost)\.?$`)
 
 // checkDial is the ControlContext of the dialer for hosts that others led to: it checks the resolved address before
 // anything is sent.
@@ -151,7 +98,7 @@ func checkDial(ctx context.Context, _, address string, _ syscall.RawConn) error 
 	if !ok || s.proxied {
 		return nil
 	}
-	return s.to.check(addressOf(address))
+	return s.to.check(reach.Address(address))
 }
 
 // ledDialer has containerd's timeouts. A dial_timeout of hosts.toml applies only to the asked host.
@@ -161,20 +108,14 @@ var ledDialer = net.Dialer{
 
 // connected checks the connection for a request, a new one or a reused one.
 func (s *sending) connected(remote net.Addr) error {
-	address := addressOf(remote.String())
+	address := reach.Address(remote.String())
 	switch {
 	case s.proxied:
 		return nil
 	case s.to.isLed():
 		return s.to.check(address)
 	case s.to.asked != nil:
-		s.to.asked.reach.Store(int32(reachOf(address)))
+		s.to.asked.reach.Store(int32(reach.Of(address)))
 	}
 	return nil
-}
-
-// addressOf returns the address before a port; the zero one, which is trusted least, if there is none.
-func addressOf(hostPort string) netip.Addr {
-	at, _ := netip.ParseAddrPort(hostPort)
-	return at.Addr()
 }
