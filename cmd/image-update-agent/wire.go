@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	containerdlog "github.com/containerd/log"
@@ -23,7 +24,9 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
+	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/catalog/channel"
+	"github.com/kubic-project/image-update-agent/internal/face/bus"
 	"github.com/kubic-project/image-update-agent/internal/face/doctor"
 	"github.com/kubic-project/image-update-agent/internal/face/grains"
 	"github.com/kubic-project/image-update-agent/internal/face/hook"
@@ -35,6 +38,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/node/podfiles"
 	"github.com/kubic-project/image-update-agent/internal/node/pods"
 	"github.com/kubic-project/image-update-agent/internal/node/readiness"
+	"github.com/kubic-project/image-update-agent/internal/node/reboot"
 	"github.com/kubic-project/image-update-agent/internal/node/runtimeevents"
 	"github.com/kubic-project/image-update-agent/internal/node/state"
 	"github.com/kubic-project/image-update-agent/internal/registry"
@@ -376,4 +380,47 @@ func (s settings) joinFleet(a *agent.Agent, log *slog.Logger) error {
 	}
 	a.FleetLock = lock
 	return nil
+}
+
+// preconditions are what else on the node holds an apply.
+type preconditions struct {
+	reboot  reboot.Node
+	kubelet systemd.Kubelet
+	unread  func() error // of settings
+}
+
+func (s settings) preconditions() preconditions {
+	address := s.systemBus()
+	return preconditions{
+		reboot: reboot.Node{Root: s.root, Bus: address}, kubelet: systemd.Kubelet{Bus: address, Unit: s.platform.KubeletUnit},
+		unread: s.unread,
+	}
+}
+
+// systemBus is the D-Bus address of the system bus, as the D-Bus specification
+// finds it.
+func (s settings) systemBus() string { return systemBus(s.root) }
+
+func systemBus(root string) string {
+	if address := os.Getenv("DBUS_SYSTEM_BUS_ADDRESS"); address != "" {
+		return address
+	}
+	return bus.At(filepath.Join("/", root, "run/dbus/system_bus_socket"))
+}
+
+// Holds asks all at the same time.
+func (p preconditions) Holds(ctx context.Context) []status.Hold {
+	var reboots, kubelet []status.Hold
+	var both sync.WaitGroup
+	both.Go(func() { reboots = p.reboot.Holds(ctx) })
+	both.Go(func() { kubelet = p.kubelet.Holds(ctx) })
+	both.Wait()
+	holds := append(reboots, kubelet...)
+	if p.unread == nil {
+		return holds
+	}
+	if err := p.unread(); err != nil {
+		holds = append(holds, status.Hold{Name: status.HoldKubelet, Reason: err.Error()})
+	}
+	return holds
 }
