@@ -14,6 +14,76 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
+// Refusal is a tag that is not offered, with the reason.
+type Refusal struct {
+	Tag    string `json:"tag"`
+	Rule   string `json:"rule"` // a stable word, see the constants
+	Reason string `json:"reason"`
+	// Key is the setting that would allow it, as in "updates: minor"; empty if there is none.
+	Key string `json:"key,omitempty"`
+	// Since is when it was first seen, for RulePublishing.
+	Since time.Time `json:"since,omitzero"`
+	// Holds: the node is held until the refusal ends.
+	Holds bool `json:"holds,omitempty"`
+	// RetryAt is when the signature is verified again.
+	RetryAt time.Time `json:"retryAt,omitzero"`
+}
+
+// The rules that refuse a release; package catalog has those of a catalog. They are part of the machine interface.
+const (
+	RuleUpdates    = "updates"      // a larger change than the policy allows
+	RuleAllow      = "allow"        // matches none of the allowed patterns
+	RuleDeny       = "deny"         // matches a denied pattern or digest
+	RuleMax        = "max"          // above the maximum
+	RuleKubeadm    = "kubeadm"      // more than a patch for a control plane of kubeadm, and no pattern of allow matches
+	RuleMissing    = "missing"      // listed, but not served
+	RulePlatform   = "platform"     // not for this node
+	RuleOrigin     = "origin"       // an image of another application, by its label
+	RuleOlder      = "older"        // the tag was moved to an older build
+	RuleSignature  = "signature"    // not signed (yet), or without a valid signature
+	RulePublishing = "publishing"   // the long tag exists, its floating tag does not name it yet
+	RuleConfirm    = "confirmAfter" // the second reading named another digest
+	RuleFailed     = "failed"       // it did not come up on this node, or a person rolled it back
+)
+
+// Setting identifies the setting that would allow the tag.
+func (r Refusal) Setting() string {
+	if r.Rule == RuleUpdates {
+		return r.Key
+	}
+	return r.Rule
+}
+
+// String returns the refusal in one line.
+func (r Refusal) String() string { return fmt.Sprintf("%s refused by %s: %s", r.Tag, r.Rule, r.Reason) }
+
+// publishingTime is how long a long tag without its floating one counts as being published. OBS takes minutes; after
+// this time the build counts as withdrawn.
+const publishingTime = 24 * time.Hour
+
+// IsAwaited reports whether the refusal is expected to end without a person.
+func (r Refusal) IsAwaited(now time.Time) bool {
+	switch r.Rule {
+	case RuleSignature, RuleOlder:
+		return true
+	case RulePublishing:
+		return now.Sub(r.Since) < publishingTime
+	}
+	return false
+}
+
+// ByConfiguration returns the first refusal for each setting that would allow it.
+func ByConfiguration(refused []Refusal) []Refusal {
+	var out []Refusal
+	for _, no := range refused {
+		byRule := slices.Contains([]string{RuleUpdates, RuleMax, RuleAllow, RuleDeny, RuleKubeadm}, no.Rule)
+		if byRule && !slices.ContainsFunc(out, func(o Refusal) bool { return o.Setting() == no.Setting() }) {
+			out = append(out, no)
+		}
+	}
+	return out
+}
+
 // RefusesTag refuses a tag by its name, before it is resolved.
 func (r Rule) RefusesTag(t tags.Tag, change tags.Change) (Refusal, bool) {
 	name := t.String()
@@ -75,6 +145,12 @@ func matching(patterns []string, name string) string {
 	return ""
 }
 
+// RefusesListed refuses a release that the catalog withholds, or does not list.
+func (p Policy) RefusesListed(l catalog.Listing, rel release.Release) (Refusal, bool) {
+	rule, reason, key := p.Catalog.Refuses(l, rel)
+	return Refusal{Tag: rel.Name(), Rule: rule, Reason: reason, Key: key}, rule != ""
+}
+
 // ForeignOrigin refuses an image that was tagged into a repository by mistake: its label names another repository than
 // this one, and than the label of the known release. If that has no label, or no release is known, nothing supports the
 // label, and the image is refused as well. Authors write labels by hand, so one name may be a prefix of the other
@@ -122,82 +198,6 @@ func AreEquivalent(a, b string, rule Rule) bool {
 	return rule.Follow == "" && errX == nil && errY == nil && tags.ChangeBetween(x, y) == tags.Same &&
 		(a == b || x.Form() != y.Form())
 }
-
-// Setting identifies the setting that would allow the tag.
-func (r Refusal) Setting() string {
-	if r.Rule == RuleUpdates {
-		return r.Key
-	}
-	return r.Rule
-}
-
-// Refusal is a tag that is not offered, with the reason.
-type Refusal struct {
-	Tag    string `json:"tag"`
-	Rule   string `json:"rule"` // a stable word, see the constants
-	Reason string `json:"reason"`
-	// Key is the setting that would allow it, as in "updates: minor"; empty if there is none.
-	Key string `json:"key,omitempty"`
-	// Since is when it was first seen, for RulePublishing.
-	Since time.Time `json:"since,omitzero"`
-	// Holds: the node is held until the refusal ends.
-	Holds bool `json:"holds,omitempty"`
-	// RetryAt is when the signature is verified again.
-	RetryAt time.Time `json:"retryAt,omitzero"`
-}
-
-// publishingTime is how long a long tag without its floating one counts as being published. OBS takes minutes; after
-// this time the build counts as withdrawn.
-const publishingTime = 24 * time.Hour
-
-// IsAwaited reports whether the refusal is expected to end without a person.
-func (r Refusal) IsAwaited(now time.Time) bool {
-	switch r.Rule {
-	case RuleSignature, RuleOlder:
-		return true
-	case RulePublishing:
-		return now.Sub(r.Since) < publishingTime
-	}
-	return false
-}
-
-// The rules that refuse a release; package catalog has those of a catalog. They are part of the machine interface.
-const (
-	RuleUpdates    = "updates"      // a larger change than the policy allows
-	RuleAllow      = "allow"        // matches none of the allowed patterns
-	RuleDeny       = "deny"         // matches a denied pattern or digest
-	RuleMax        = "max"          // above the maximum
-	RuleKubeadm    = "kubeadm"      // more than a patch for a control plane of kubeadm, and no pattern of allow matches
-	RuleMissing    = "missing"      // listed, but not served
-	RulePlatform   = "platform"     // not for this node
-	RuleOrigin     = "origin"       // an image of another application, by its label
-	RuleOlder      = "older"        // the tag was moved to an older build
-	RuleSignature  = "signature"    // not signed (yet), or without a valid signature
-	RulePublishing = "publishing"   // the long tag exists, its floating tag does not name it yet
-	RuleConfirm    = "confirmAfter" // the second reading named another digest
-	RuleFailed     = "failed"       // it did not come up on this node, or a person rolled it back
-)
-
-// RefusesListed refuses a release that the catalog withholds, or does not list.
-func (p Policy) RefusesListed(l catalog.Listing, rel release.Release) (Refusal, bool) {
-	rule, reason, key := p.Catalog.Refuses(l, rel)
-	return Refusal{Tag: rel.Name(), Rule: rule, Reason: reason, Key: key}, rule != ""
-}
-
-// ByConfiguration returns the first refusal for each setting that would allow it.
-func ByConfiguration(refused []Refusal) []Refusal {
-	var out []Refusal
-	for _, no := range refused {
-		byRule := slices.Contains([]string{RuleUpdates, RuleMax, RuleAllow, RuleDeny, RuleKubeadm}, no.Rule)
-		if byRule && !slices.ContainsFunc(out, func(o Refusal) bool { return o.Setting() == no.Setting() }) {
-			out = append(out, no)
-		}
-	}
-	return out
-}
-
-// String returns the refusal in one line.
-func (r Refusal) String() string { return fmt.Sprintf("%s refused by %s: %s", r.Tag, r.Rule, r.Reason) }
 
 // ChangeOf returns the change from the running release to target. Digests decide whether there is a change, tags how
 // large it is. same: the target's image runs; known: the running or last release is known.
