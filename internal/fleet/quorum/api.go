@@ -37,20 +37,20 @@ type server struct {
 // localServer returns an API server of this node. It is verified with the authority of its clients, or with its
 // certificate itself.
 func (p program) localServer(root string, api flags) (s server, err error) {
-	host := api.last("advertise-address")
+	host := api.Last("advertise-address")
 	if host == "" {
-		host = api.last("bind-address")
+		host = api.Last("bind-address")
 	}
 	ip, errIP := netip.ParseAddr(host)
 	if host = ip.Unmap().String(); errIP != nil || ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	port := cmp.Or(api.last("secure-port"), "6443")
+	port := cmp.Or(api.Last("secure-port"), "6443")
 	if _, ok := placeOf("https://" + net.JoinHostPort(host, port)); !ok {
 		return s, words("cannot read its secure-port")
 	}
 	s = server{at: net.JoinHostPort(host, port), local: true}
-	s.authorities, err = p.bundle(root, api.last("client-ca-file"), api.last("tls-cert-file"))
+	s.authorities, err = p.bundle(root, api.Last("client-ca-file"), api.Last("tls-cert-file"))
 	return s, err
 }
 

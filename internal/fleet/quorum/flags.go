@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubic-project/image-update-agent/internal/base/argv"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -48,46 +49,31 @@ func after(command []string, program string) ([]string, error) {
 	return nil, words("its program is not " + program)
 }
 
-// flags are the values of a program's flags by name, without dashes, in order.
-type flags map[string][]string
+// flags are the values of a program's flags.
+type flags struct{ argv.Flags }
 
 // errFlags is a command line that the program rejects, or one with an unknown flag.
 const errFlags = words("cannot read its arguments")
 
-// parseFlags parses --name=value and --name value, with one dash or two. Flags in known take the next word as their
-// value in any case; others only if it is not a flag.
+// parseFlags reads a command line that has flags alone. Those in known take the next word as their value in any case.
 func parseFlags(line, known []string) (flags, error) {
-	out := flags{}
-	for n := 0; n < len(line); n++ {
-		word, is := strings.CutPrefix(line[n], "-")
-		name, value, joined := strings.Cut(strings.TrimPrefix(word, "-"), "=")
-		if !is || name == "" || strings.Contains(name, unknown) {
-			if line[n] == "--" && n == len(line)-1 {
-				break
-			}
-			return nil, errFlags
+	all, rest := argv.Parse(line, known)
+	isEnded := len(rest) == 1 && rest[0] == "--" && line[len(line)-1] == "--"
+	for name := range all {
+		if strings.Contains(name, unknown) {
+			return flags{}, errFlags
 		}
-		if !joined && n+1 < len(line) && (slices.Contains(known, name) || !strings.HasPrefix(line[n+1], "-")) {
-			n++
-			value = line[n]
-		}
-		out[name] = append(out[name], value)
 	}
-	return out, nil
-}
-
-// last returns the value of a flag for which the last occurrence counts.
-func (f flags) last(name string) string {
-	if values := f[name]; len(values) > 0 {
-		return values[len(values)-1]
+	if len(rest) > 0 && !isEnded {
+		return flags{}, errFlags
 	}
-	return ""
+	return flags{all}, nil
 }
 
 // list returns the URL list of a flag: the last occurrence counts, unless it is one URL of an earlier list.
 func (f flags) list(name string) string {
 	list := ""
-	for _, value := range f[name] {
+	for _, value := range f.Flags[name] {
 		isIn := func(one string) bool { return strings.TrimSpace(one) == value }
 		if !slices.ContainsFunc(strings.Split(list, ","), isIn) {
 			list = value
@@ -98,7 +84,7 @@ func (f flags) list(name string) string {
 
 // known returns a value that must be known.
 func (f flags) known(name string) (string, error) {
-	value := f.last(name)
+	value := f.Last(name)
 	if strings.Contains(value, unknown) {
 		return "", words("the variable in " + name + " is not set")
 	}

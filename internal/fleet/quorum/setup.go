@@ -9,6 +9,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/kubic-project/image-update-agent/internal/base/argv"
 	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
@@ -49,12 +50,12 @@ func (c container) etcdSettings(root string) (settings, error) {
 	}
 	for _, name := range etcdFlags {
 		value := env["ETCD_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))]
-		isSet := len(given[name]) > 0
+		isSet := len(given.Flags[name]) > 0
 		if name == "config-file" { // an empty flag counts as unset
-			isSet = given.last(name) != ""
+			isSet = given.Last(name) != ""
 		}
 		if value != "" && !isSet {
-			given[name] = []string{value}
+			given.Flags[name] = []string{value}
 		}
 	}
 	file, err := given.known("config-file")
@@ -67,8 +68,8 @@ func (c container) etcdSettings(root string) (settings, error) {
 	return settings{
 		listen: given.list("listen-client-urls"), advertise: given.list("advertise-client-urls"),
 		peers: given.list("initial-advertise-peer-urls"),
-		cert:  given.last("cert-file"), key: given.last("key-file"), authority: given.last("trusted-ca-file"),
-		client: [2]string{given.last("client-cert-file"), given.last("client-key-file")},
+		cert:  given.Last("cert-file"), key: given.Last("key-file"), authority: given.Last("trusted-ca-file"),
+		client: [2]string{given.Last("client-cert-file"), given.Last("client-key-file")},
 	}, nil
 }
 
@@ -161,29 +162,24 @@ var apiFlags = []string{
 func (p program) apiFlags() (flags, error) {
 	line, err := p.arguments(p.environment(), manifests.RoleAPIServer)
 	if err != nil {
-		return nil, err
+		return flags{}, err
 	}
-	for n, word := range line {
-		if name, _, _ := strings.Cut(word, "="); strings.HasPrefix(word, "--") { // both are accepted
-			line[n] = strings.ReplaceAll(name, "_", "-") + word[len(name):]
-		}
-	}
-	return parseFlags(line, apiFlags)
+	return parseFlags(argv.Dashed(line), apiFlags)
 }
 
 // usedEtcd returns the etcd that an API server of this node uses.
 func (p program) usedEtcd(root string, api flags) (etcd, error) {
-	list := strings.Join(api["etcd-servers"], ",") // all occurrences
+	list := strings.Join(api.Flags["etcd-servers"], ",") // all occurrences
 	all, err := urls("etcd-servers", list)
 	if err == nil && len(all) == 0 {
 		err = words("etcd-servers is not set")
 	}
 	e := etcd{file: p.file, urls: all}
 	if err == nil {
-		e.authorities, err = p.bundle(root, api.last("etcd-cafile"))
+		e.authorities, err = p.bundle(root, api.Last("etcd-cafile"))
 	}
 	if err == nil {
-		e.pairs, err = p.pair(root, api.last("etcd-certfile"), api.last("etcd-keyfile"))
+		e.pairs, err = p.pair(root, api.Last("etcd-certfile"), api.Last("etcd-keyfile"))
 	}
 	return e, err
 }
