@@ -13,15 +13,20 @@
 package systemd
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/face/bus"
 )
 
 // maxStatus limits the status line, in bytes: it may contain names from a registry.
@@ -103,4 +108,58 @@ func (n *Notifier) send(message string) {
 // statusLine makes text one line, because each line of a datagram is a separate message.
 func statusLine(text string) string {
 	return "STATUS=" + outside.Line(text, maxStatus)
+}
+
+// Socket returns the manager's listening socket at path (systemd.socket(5)), nil if there is none. Close keeps the
+// manager's descriptor and the file: the next daemon serves clients that connect in between.
+//
+// Socket closes and logs other sockets, as after a change of path in the configuration. Call it once: it removes the
+// descriptors and their variables (sd_listen_fds(3)).
+func Socket(path string, log *slog.Logger) net.Listener {
+	var found net.Listener
+	for _, file := range activation.Files(true) {
+		listener, err := net.FileListener(file)
+		_ = file.Close() // the listener has its own descriptor
+		switch {
+		case err != nil:
+			log.Warn("socket of the service manager not used", "name", file.Name(), "err", err)
+		case found == nil && listener.Addr().Network() == "unix" && listener.Addr().String() == path:
+			found = listener
+		default:
+			log.Warn("socket of the service manager not used", "name", file.Name(),
+				"at", listener.Addr().String(), "wanted", path)
+			_ = listener.Close()
+		}
+	}
+	return found
+}
+
+// Inhibitor makes logind delay a shutdown or reboot of the node.
+type Inhibitor struct {
+	Bus string // D-Bus address of the system bus; empty if there is none
+}
+
+// Inhibit takes a delay lock; `systemd-inhibit --list` shows the reason. The lock is a file descriptor, held until
+// release is called or the process ends (org.freedesktop.login1(5), "Inhibitor Locks"); logind waits at most
+// InhibitDelayMaxSec=, 5 s by default. release is never nil, also with an error, and may be called twice. Without a bus
+// or logind there is no lock and no error.
+func (i Inhibitor) Inhibit(ctx context.Context, why string) (release func(), err error) {
+	nothing := func() {}
+	if i.Bus == "" {
+		return nothing, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	defer cancel()
+	lock, err := bus.Take(ctx, i.Bus, bus.Question{
+		Service: "org.freedesktop.login1", Path: "/org/freedesktop/login1",
+		Method: "org.freedesktop.login1.Manager.Inhibit",
+		Args:   []any{"shutdown", "image-update-agent", outside.Text(why), "delay"},
+	})
+	switch {
+	case errors.Is(err, bus.ErrNone), errors.Is(err, bus.ErrAbsent):
+		return nothing, nil
+	case err != nil:
+		return nothing, fmt.Errorf("systemd: delay a shutdown: %w", err)
+	}
+	return func() { _ = lock.Close() }, nil // closing it twice is safe
 }

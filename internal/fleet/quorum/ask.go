@@ -5,8 +5,16 @@ package quorum
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io/fs"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -14,7 +22,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/fleet/kubeconfig"
 )
 
 // errClosed is the error for a server that accepts connections and closes them.
@@ -117,4 +127,126 @@ func (h handshake) ClientHandshake(
 
 func (h handshake) Clone() credentials.TransportCredentials {
 	return handshake{h.TransportCredentials.Clone(), h.fail}
+}
+
+// identity is the client's certificate for a server, and the authorities to verify it.
+type identity struct {
+	authorities []byte            // PEM; empty: the system's
+	name        string            // the server's, in its certificate; empty: its host
+	pairs       []tls.Certificate // the first one that the server accepts is used
+	token       string
+	dial        func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+func (i identity) tls() *tls.Config {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: i.name, Certificates: i.pairs}
+	if len(i.authorities) > 0 {
+		config.RootCAs = x509.NewCertPool()
+		config.RootCAs.AppendCertsFromPEM(i.authorities)
+	}
+	return config
+}
+
+// serve completes the identity for the etcd of this node with the client certificate of its API server, because etcd's
+// server certificate may not be valid for clients.
+func (i *identity) serve(client identity) {
+	i.authorities = slices.Concat(i.authorities, client.authorities)
+	i.pairs = slices.Concat(client.pairs, i.pairs)
+}
+
+// bundle reads certificates by their container paths, as PEM.
+func (c container) bundle(root string, names ...string) ([]byte, error) {
+	var all []byte
+	for _, name := range names {
+		if name == "" {
+			continue
+		}
+		pem, err := c.read(root, name)
+		if err != nil {
+			return nil, err
+		}
+		if !x509.NewCertPool().AppendCertsFromPEM(pem) {
+			return nil, words(name + ": no certificates")
+		}
+		all = append(append(all, pem...), '\n')
+	}
+	return all, nil
+}
+
+// pair reads a client certificate; none if it has no name.
+func (c container) pair(root, cert, key string) ([]tls.Certificate, error) {
+	if cert == "" || key == "" {
+		return nil, nil
+	}
+	certPEM, err := c.read(root, cert)
+	if err != nil {
+		return nil, err
+	}
+	keyPEM, err := c.read(root, key)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, words(cert + ": no certificate with its key")
+	}
+	return []tls.Certificate{pair}, nil
+}
+
+// read reads a file by its container path.
+func (c container) read(root, name string) ([]byte, error) {
+	at, err := c.onHost(name)
+	if err != nil {
+		return nil, err
+	}
+	data, err := nodefile.Read(filepath.Join("/", root, at), maxFile)
+	if err != nil {
+		return nil, words(at + ": " + err.Error())
+	}
+	return data, nil
+}
+
+const (
+	errNoKubeconfig = words("no kubeconfig names them")
+	errNoAuthority  = words("no certificate-authority")
+)
+
+// lister lists the API servers of the cluster that a kubeconfig leads to. It does not use proxy-url: these are nodes of
+// the same cluster.
+type lister struct {
+	identity
+	server  string   // URL
+	skipped []string // why the kubeconfigs before this one are not used
+}
+
+// newLister uses the first usable kubeconfig below root.
+func newLister(root string, names []string) (lister, error) {
+	var skipped []string
+	for _, name := range names {
+		place := filepath.Join("/", root, name)
+		if _, err := os.Stat(place); errors.Is(err, fs.ErrNotExist) { // a file that it names must exist
+			continue
+		}
+		c, err := kubeconfig.Read(root, place)
+		if err == nil && len(c.Authorities) == 0 {
+			err = errNoAuthority
+		}
+		if err == nil {
+			i := identity{authorities: c.Authorities, name: c.TLS.ServerName, pairs: c.TLS.Certificates, token: c.Token}
+			return lister{identity: i, server: c.Server, skipped: skipped}, nil
+		}
+		skipped = append(skipped, outside.Text(err.Error()))
+	}
+	if skipped == nil {
+		return lister{}, errNoKubeconfig
+	}
+	return lister{}, words(strings.Join(skipped, "; "))
+}
+
+// notAllowed is the error of a kubeconfig that may not list the API servers. One that was skipped might.
+func (l lister) notAllowed() error {
+	if l.skipped == nil {
+		return errNotAllowed
+	}
+	return words(strings.Join(append(l.skipped, string(errNotAllowed)), "; "))
 }

@@ -10,11 +10,14 @@ import (
 
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // errStaging: another goroutine is staging the same release.
@@ -223,4 +226,107 @@ func (c *session) restoreRecord(ctx context.Context, name string, previous *imag
 		return nil
 	}
 	return c.writeRecord(ctx, *previous)
+}
+
+// Name gives a complete digest the name repository@digest. CRI then finds an image that a pod manifest names as
+// repository:tag@digest, with any tag, without a registry. CRI learns of the name from an event, a moment after Name
+// has returned.
+//
+// It returns release.ErrNotFound if the digest is not complete for the node's platform: a container would not start
+// from it. The record is pruned like those of staging, unless a CRI pull has overwritten it.
+func (s *Store) Name(ctx context.Context, p release.Pin) error {
+	r := release.Release{Repository: p.Repository, Digest: p.Digest}
+	if err := checkRelease(r); err != nil {
+		return fmt.Errorf("name: %w", err)
+	}
+	return s.with(ctx, func(ctx context.Context, c *session) error {
+		if err := c.nameDigest(ctx, r); err != nil {
+			return fmt.Errorf("%s: %w", digestName(r), err)
+		}
+		return nil
+	})
+}
+
+func (c *session) nameDigest(ctx context.Context, r release.Release) error {
+	target, ok, err := c.find(ctx, r)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return c.incomplete()
+	}
+	if err = c.ensureRecord(ctx, images.Image{Name: digestName(r), Target: target, Labels: stagedLabels(r)}); err != nil {
+		return err
+	}
+	// From here on the name protects the content, but containerd may have collected
+	// some of it just before.
+	if ok, err = c.isComplete(ctx, target); err == nil && !ok {
+		c.removeName(ctx, r)
+		err = c.incomplete()
+	}
+	return err
+}
+
+func (c *session) incomplete() error {
+	return fmt.Errorf("%w: not complete for %s", release.ErrNotFound, platforms.Format(c.platform))
+}
+
+// removeName removes the name if it is the agent's.
+func (c *session) removeName(ctx context.Context, r release.Release) {
+	ctx, cancel := cleanup(ctx)
+	defer cancel()
+	record, err := c.client.ImageService().Get(ctx, digestName(r))
+	if _, ours := stagedOf(record); err == nil && ours {
+		err = c.client.ImageService().Delete(ctx, record.Name, images.DeleteTarget(&record.Target))
+	}
+	if err != nil {
+		c.log.Warn("cannot remove the image record from containerd", "name", digestName(r), "error", err)
+	}
+}
+
+// notImage returns the media type of a target that is neither manifest nor index; empty if it is one. CRI's pull writes
+// the record of the tag before it checks the content, so a login page stays there, on all versions.
+func notImage(target ocispec.Descriptor) string {
+	kind := target.MediaType
+	if images.IsManifestType(kind) || images.IsIndexType(kind) || kind == images.MediaTypeDockerSchema1Manifest {
+		return ""
+	}
+	if kind == "" {
+		return "no media type"
+	}
+	return outside.Text(kind)
+}
+
+// Restore points a broken record at a complete digest. Its labels stay. CRI learns of it from an event, a moment after
+// Restore has returned.
+//
+// It returns release.ErrConflict if the record has changed since was, and release.ErrNotFound if the digest is not
+// complete for the node's platform.
+func (s *Store) Restore(ctx context.Context, was node.HeldImage, d digest.Digest) error {
+	return s.with(ctx, func(ctx context.Context, c *session) error {
+		if err := c.restore(ctx, was, d); err != nil {
+			return fmt.Errorf("%s: %w", was.Name, err)
+		}
+		return nil
+	})
+}
+
+func (c *session) restore(ctx context.Context, was node.HeldImage, d digest.Digest) error {
+	target, ok, err := c.find(ctx, release.Release{Digest: d})
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return c.incomplete()
+	}
+	record, err := c.client.ImageService().Get(ctx, was.Name)
+	switch {
+	case errdefs.IsNotFound(err), err == nil && (record.Target.Digest != was.Digest || notImage(record.Target) == ""):
+		return release.ErrConflict
+	case err != nil:
+		return err
+	}
+	record.Target = target
+	_, err = c.client.ImageService().Update(ctx, record, "target")
+	return err
 }

@@ -18,11 +18,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
+	"syscall"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -297,4 +300,114 @@ func (f *Files) drop(name string) error {
 	}
 	defer func() { _ = dir.Close() }()
 	return dir.Remove(name, nil)
+}
+
+// SetAside hides a file from kubelet, which then ends its pod: it renames the file to `.NAME.image-update-agent-aside`
+// if it is still as read, else it returns release.ErrConflict. Write (was.Data nil) creates a new file in its place;
+// PutBack restores it, also after an error.
+func (f *Files) SetAside(ctx context.Context, was node.PodFile) error {
+	if was.Err != nil || was.Data == nil {
+		return fmt.Errorf("podfiles: %s: cannot set aside a file that was not read", was.Name)
+	}
+	err := f.change(ctx, was, func(dir *nodefile.Dir, expect *nodefile.File) error {
+		return dir.SetAside(was.Name, *expect)
+	})
+	return wrap(goneIsConflict(was.Name, err))
+}
+
+// PutBack restores all files that any process set aside, and returns their names, sorted; with an error, those that it
+// could restore. If there is a new file with the name, PutBack removes the one that was set aside. It is idempotent,
+// and safe for concurrent use by several processes.
+func (f *Files) PutBack(ctx context.Context) (names []string, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	dir, err := nodefile.OpenDir(f.dirs.PodManifests)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, wrap(err)
+	}
+	defer func() { _ = dir.Close() }()
+	names, err = dir.PutBack()
+	return names, wrap(err)
+}
+
+// Aside returns the names of the files that are set aside and have no new file in their place, sorted: their pods are
+// gone.
+func (f *Files) Aside(ctx context.Context) ([]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	dir, err := nodefile.OpenDir(f.dirs.PodManifests)
+	if err != nil {
+		return nil, wrap(err)
+	}
+	defer func() { _ = dir.Close() }()
+	aside, err := dir.AllAside()
+	if err != nil {
+		return nil, wrap(err)
+	}
+	present, err := dir.List()
+	gone := slices.DeleteFunc(aside, func(name string) bool { return slices.Contains(present, name) })
+	return gone, wrap(err)
+}
+
+// goneIsConflict converts errGone to release.ErrConflict.
+func goneIsConflict(name string, err error) error {
+	if errors.Is(err, errGone) {
+		return fmt.Errorf("%s: %w: gone", name, release.ErrConflict)
+	}
+	return err
+}
+
+// kubeletMax is the size in bytes from which kubelet does not read a file (pkg/kubelet/config/common.go).
+const kubeletMax = 10 << 20
+
+// kubeletReads returns the content that kubelet reads from a file that the agent must not use, at most limit bytes; or
+// that kubelet ignores the file. If neither, it is unknown. kubelet follows symlinks, whatever their owner and mode,
+// and reads only regular files (pkg/kubelet/config/file.go, extractFromDir).
+func kubeletReads(path string, limit int64) (data []byte, passedOver bool) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ELOOP):
+		return nil, !isHidden(path)
+	case err != nil:
+		return nil, false
+	case !info.Mode().IsRegular(), info.Size() >= kubeletMax:
+		return nil, true
+	}
+	// It may have been replaced: a FIFO must not block.
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, false
+	}
+	defer func() { _ = file.Close() }()
+	if info, err = file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, false
+	}
+	data, err = io.ReadAll(io.LimitReader(file, limit+1))
+	if err != nil || int64(len(data)) > limit {
+		return nil, false
+	}
+	return data, false
+}
+
+// hidden are the directories that systemd hides from the daemon but not from kubelet: ProtectHome, PrivateTmp and
+// PrivateDevices.
+var hidden = []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/", "/dev/"}
+
+// isHidden reports whether a symlink may appear dangling only because of that.
+func isHidden(path string) bool {
+	missing, is := errors.AsType[*fs.PathError](evalError(path))
+	return is && slices.ContainsFunc(hidden, func(dir string) bool {
+		return strings.HasPrefix(missing.Path, dir) && !strings.HasPrefix(path, dir)
+	})
+}
+
+// evalError names the missing path after resolving all symlinks.
+func evalError(path string) error {
+	_, err := filepath.EvalSymlinks(path)
+	return err
 }

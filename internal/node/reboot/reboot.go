@@ -14,11 +14,21 @@ package reboot
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/face/bus"
 )
 
@@ -68,3 +78,88 @@ func (n Node) ask(ctx context.Context, wait time.Duration, q bus.Question, into 
 }
 
 func hold(name, reason string) []status.Hold { return []status.Hold{{Name: name, Reason: reason}} }
+
+const (
+	// scheduledFile is written by systemd-logind while a shutdown is scheduled
+	// (shutdown(8)), and removed when it is cancelled.
+	scheduledFile = "/run/systemd/shutdown/scheduled"
+	// maxScheduled limits it, in bytes; it has three lines and a message.
+	maxScheduled = 4 << 10
+)
+
+// sentinels are the files that request a reboot: Debian's, which is kured's default, and SUSE's, written by zypper and
+// transactional-update. /var/run is /run, but below another root its link may point elsewhere.
+var sentinels = []string{
+	"/run/reboot-required", "/var/run/reboot-required", "/run/reboot-needed", "/var/run/reboot-needed",
+}
+
+// scheduled checks for systemd's scheduled shutdown of any kind.
+func (n Node) scheduled(context.Context) []status.Hold {
+	path := filepath.Join("/", n.Root, scheduledFile)
+	info, err := os.Stat(path)
+	if isAbsent(err) {
+		return nil
+	}
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s: not a regular file", path)
+	}
+	var text string
+	if err == nil {
+		text, err = head(path)
+	}
+	if isAbsent(err) {
+		return nil // cancelled just now
+	}
+	if err != nil {
+		return hold(status.HoldReboot, fmt.Sprintf("scheduled shutdown: %v", err))
+	}
+	reason, at := describe(text)
+	return []status.Hold{{Name: status.HoldReboot, Reason: reason, Until: at}}
+}
+
+// describe parses the file of a scheduled shutdown; the time is zero if it has none.
+func describe(text string) (reason string, at time.Time) {
+	mode, when := "shutdown", "at an unknown time"
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch key {
+		case "MODE":
+			mode = outside.Text(value)
+		case "USEC":
+			if usec, err := strconv.ParseInt(value, 10, 64); err == nil {
+				at = outside.Time(time.UnixMicro(usec).UTC())
+				when = "at " + at.Format(time.RFC3339)
+			}
+		}
+	}
+	return fmt.Sprintf("%s is scheduled %s", mode, when), at
+}
+
+// head reads the beginning of a regular file.
+func head(path string) (string, error) {
+	file, err := nodefile.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxScheduled))
+	return string(text), err
+}
+
+// sentinel checks for a file that requests a reboot by kured or a person.
+func (n Node) sentinel(context.Context) []status.Hold {
+	for _, name := range sentinels {
+		_, err := os.Stat(filepath.Join("/", n.Root, name))
+		switch {
+		case err == nil:
+			return hold(status.HoldReboot, name+" requests a reboot")
+		case !isAbsent(err):
+			return hold(status.HoldReboot, err.Error())
+		}
+	}
+	return nil
+}
+
+func isAbsent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+}

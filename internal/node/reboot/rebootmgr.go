@@ -3,10 +3,17 @@
 package reboot
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"net"
 	"path/filepath"
+	"syscall"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
@@ -84,4 +91,112 @@ func (n Node) window(ctx context.Context) string {
 		return some // the reboot is known to wait, which is enough
 	}
 	return fmt.Sprintf("%s (%s, %s long)", some, outside.Text(start), outside.Text(length))
+}
+
+// maxMessage limits a varlink message, in bytes; rebootmgr's has 200.
+const maxMessage = 64 << 10
+
+// errNobody: there is no socket, or no listener.
+var errNobody = errors.New("not there")
+
+// varlink calls a method without parameters and decodes the answer: one JSON message in each direction, terminated by
+// NUL (https://varlink.org/Interface-Definition, Protocol).
+func varlink(ctx context.Context, socket, method string, into any) error {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", socket)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ECONNREFUSED):
+		return errNobody
+	case err != nil:
+		return err
+	}
+	hangUp := func() { _ = conn.Close() } // no data is in transit
+	defer hangUp()
+	defer context.AfterFunc(ctx, hangUp)() // unblocks pending I/O
+	message, err := exchange(conn, method)
+	if err != nil {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) { // the deadline closed the connection
+			return bus.ErrSilent
+		}
+		return err
+	}
+	return decode(message, into)
+}
+
+// decode reads an answer.
+func decode(message []byte, into any) error {
+	var answer struct {
+		Error      string
+		Parameters json.RawMessage
+	}
+	if err := json.Unmarshal(message, &answer); err != nil {
+		return outside.Error(fmt.Errorf("varlink: %w", err))
+	}
+	if answer.Error != "" {
+		return fmt.Errorf("varlink: %s", outside.Text(answer.Error))
+	}
+	if len(answer.Parameters) == 0 {
+		return errors.New("varlink: an answer without parameters")
+	}
+	if err := json.Unmarshal(answer.Parameters, into); err != nil {
+		return outside.Error(fmt.Errorf("varlink: %w", err))
+	}
+	return nil
+}
+
+// exchange sends the call and reads one message, without its NUL.
+func exchange(conn net.Conn, method string) ([]byte, error) {
+	call, err := json.Marshal(map[string]any{"method": method, "parameters": struct{}{}})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write(append(call, 0)); err != nil {
+		return nil, err
+	}
+	message, err := bufio.NewReader(io.LimitReader(conn, maxMessage)).ReadBytes(0)
+	switch {
+	case errors.Is(err, io.EOF) && len(message) == maxMessage:
+		return nil, fmt.Errorf("varlink: more than %d KiB", maxMessage>>10)
+	case errors.Is(err, io.EOF):
+		return nil, errors.New("varlink: connection closed before the end of the answer")
+	case err != nil:
+		return nil, err
+	}
+	return bytes.TrimSuffix(message, []byte{0}), nil
+}
+
+// snapshot asks tukit whether the next boot uses the running snapshot. Later writes to /etc are copied file by file,
+// and lost if the new snapshot has its own version.
+func (n Node) snapshot(ctx context.Context) []status.Hold {
+	const service = "org.opensuse.tukit"
+	var list []map[string]string
+	ok, err := n.ask(ctx, slowPatience, bus.Question{
+		Service: service, Path: "/org/opensuse/tukit/Snapshot", Method: service + ".Snapshot.List",
+		Args: []any{"number,default,active"}, Start: true,
+	}, &list)
+	switch {
+	case err != nil:
+		return hold(status.HoldSnapshot, err.Error())
+	case !ok || len(list) == 0:
+		return nil
+	}
+	next, running := marked(list, "default"), marked(list, "active")
+	switch {
+	case next == "" || running == "":
+		return hold(status.HoldSnapshot, service+": names no default or no active snapshot")
+	case next == running:
+		return nil
+	}
+	return hold(status.HoldSnapshot,
+		fmt.Sprintf("snapshot %s waits for a reboot, %s is running", outside.Text(next), outside.Text(running)))
+}
+
+// marked returns the number of the snapshot that has a mark.
+func marked(list []map[string]string, mark string) string {
+	for _, s := range list {
+		if s[mark] == "yes" {
+			return s["number"]
+		}
+	}
+	return ""
 }

@@ -21,6 +21,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	_ "crypto/sha256" // digest.Validate needs linked algorithms
+	_ "crypto/sha512"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,6 +35,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -325,4 +329,68 @@ func readStatus(dir string) (status.Status, error) {
 		return status.Status{}, fmt.Errorf("%s: %w", filepath.Join(dir, statusFile), err)
 	}
 	return st, nil
+}
+
+// Reader reads the record and writes nothing: a plan may run beside the daemon, to which the files belong.
+type Reader struct{ stateDir string }
+
+var _ record.Recorder = Reader{}
+
+// NewReader returns a reader of the record in a directory.
+func NewReader(stateDir string) Reader { return Reader{stateDir} }
+
+// Load reads the record. An unusable one counts as empty, as for the daemon, but it stays where it is.
+func (r Reader) Load(ctx context.Context) (record.Record, error) {
+	rec, _, err := load(ctx, r.stateDir)
+	return rec, err
+}
+
+// Save writes nothing.
+func (Reader) Save(context.Context, record.Record) error { return nil }
+
+// Publish writes nothing.
+func (Reader) Publish(context.Context, status.Status) error { return nil }
+
+var digestType = reflect.TypeFor[digest.Digest]()
+
+// checkDigests validates every digest in a value read from a file: methods of digest.Digest panic on a malformed one.
+func checkDigests(value any) error { return checkDigest(reflect.ValueOf(value)) }
+
+func checkDigest(v reflect.Value) error {
+	switch v.Kind() {
+	case reflect.String:
+		if v.Type() == digestType {
+			return validDigest(digest.Digest(v.String()))
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			return checkDigest(v.Elem())
+		}
+	case reflect.Struct:
+		for field, inner := range v.Fields() {
+			if !field.IsExported() { // not from a file: a time's location
+				continue
+			}
+			if err := checkDigest(inner); err != nil {
+				return err
+			}
+		}
+	case reflect.Slice, reflect.Map:
+		for _, inner := range v.Seq2() {
+			if err := checkDigest(inner); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func validDigest(d digest.Digest) error {
+	if d == "" {
+		return nil
+	}
+	if err := d.Validate(); err != nil {
+		return fmt.Errorf("digest %.200q: %w", string(d), err)
+	}
+	return nil
 }

@@ -1,5 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package signature verifies cosign's signatures of images with public keys on this node: no certificates, no
+// transparency log, no trust roots from the network.
+//
+// # Words
+//
+// A signature covers a digest: of an index, or of the image for one platform. Its identity is the repository under
+// which the signer published the image. A key is a PEM file with a public key; its fingerprint is the SHA-256 of its
+// SubjectPublicKeyInfo in DER, as `openssl pkey -pubin -outform DER | sha256sum` prints it. There are two formats:
+//
+//   - Simple signing: the image sha256-HEX.sig in the same repository, in which
+//     each layer is a payload with its signature as an annotation
+//     (https://github.com/sigstore/cosign/blob/main/specs/SIGNATURE_SPEC.md).
+//     SUSE uses it, and cosign did before version 3. With
+//     --registry-referrers-mode=oci-1-1 cosign 2 made this image an artifact that
+//     refers to the digest, as a bundle does.
+//   - Bundle: an artifact that refers to the digest (OCI distribution
+//     specification 1.1, "Listing Referrers"), found by the referrers API or by
+//     the tag sha256-HEX, with a sigstore bundle of version 0.3: an in-toto
+//     statement in a DSSE envelope, or a signature over the manifest itself.
+//
+// # Promises
+//
+//   - A signature is valid if one of the keys signed exactly the received bytes. Only
+//     then are the bytes decoded, and digest, kind and identity compared. Ambiguous JSON
+//     is rejected.
+//   - The identity must be the repository in the pod manifest, also for a mirror, or one
+//     that the configured rewrites map to it. cosign's bundles have no identity: there,
+//     the publisher's keys may sign any repository.
+//   - An attestation (SBOM, provenance, scan) is not a signature.
+//   - Signatures of old images stay valid: other packages refuse lower versions.
+//   - Changed key files are read before each verification. A key that is broken, or
+//     that users other than root may write, is logged and ignored.
+//   - Size and count of all input are limited (limits.go).
+//
+// Why sigstore's pkg/signature and not sigstore-go: keys are on the node, and TUF, Rekor, Fulcio and timestamps would
+// add 4 MB and 55 modules. An unknown version of the bundle does not count until a person has read it. Signatures are
+// asked for in the order tag sha256-HEX.sig, referrers API, tag sha256-HEX, for the index, then for the image, until
+// one is valid. A bundle names no repository: a mirror could serve one signed image as another of the same publisher,
+// unless their keys differ.
 package signature
 
 import (
@@ -242,4 +281,73 @@ func (s *search) failure(ctx context.Context, valid int) error {
 		return fmt.Errorf("%w by enough keys: %d, want %d", ErrUnsigned, valid, s.require)
 	}
 	return ErrUnsigned
+}
+
+// Releases verifies releases with signatures from the releases' source. It implements stage.Verifier.
+type Releases struct {
+	Verifier *Verifier
+	From     Fetcher
+}
+
+// Verify implements stage.Verifier.
+func (r Releases) Verify(ctx context.Context, rel release.Release) (string, error) {
+	keys, err := r.Signers(ctx, rel)
+	if err != nil {
+		return "", err
+	}
+	return keys[0], nil
+}
+
+// Signers implements channel.Verifier.
+func (r Releases) Signers(ctx context.Context, rel release.Release) ([]string, error) {
+	verdict, err := r.Verifier.Verify(ctx, r.From, rel.Repository, rel.Digest, rel.Manifest)
+	return verdict.Keys, err
+}
+
+// Trusts implements channel.Verifier.
+func (r Releases) Trusts(ctx context.Context, keys []string) (bool, error) {
+	return r.Verifier.Trusts(ctx, keys)
+}
+
+// Keys implements stage.Verifier.
+func (r Releases) Keys(ctx context.Context) ([]string, error) { return r.Verifier.Keys(ctx) }
+
+// WithKeys returns a verifier for these public keys, each in PEM, instead of directories. require is how many of them
+// must have signed; 0: one.
+func WithKeys(require int, pems ...[]byte) (*Verifier, error) {
+	var given ring
+	for _, data := range pems {
+		k, err := parseKey(data)
+		if err != nil {
+			return nil, fmt.Errorf("signature: public key: %w", err)
+		}
+		given = append(given, k)
+	}
+	if len(given) == 0 {
+		return nil, fmt.Errorf("signature: %w", ErrNoKeys)
+	}
+	if n := len(given.fingerprints()); n < require {
+		return nil, fmt.Errorf("signature: %w: %d, want %d", ErrFewKeys, n, require)
+	}
+	log := slog.New(slog.DiscardHandler)
+	return &Verifier{keys: keys{given: given, require: max(require, 1), log: log}, log: log}, nil
+}
+
+// VerifyBytes verifies a base64 signature of exactly these bytes. It returns the fingerprint of the key, or ErrWrong.
+// The bytes must identify their kind of content, and the caller must check it: otherwise one kind could be mistaken for
+// another signed by the same key.
+func (v *Verifier) VerifyBytes(ctx context.Context, message []byte, encoded string) (string, error) {
+	ring, err := v.keys.current(ctx)
+	if err != nil {
+		return "", fmt.Errorf("signature: %w", err)
+	}
+	sig, err := decode(encoded, maxEncoded)
+	if err != nil {
+		return "", fmt.Errorf("signature: %w: %w", ErrWrong, err)
+	}
+	by, err := ring.verify(message, sig)
+	if err != nil {
+		return "", fmt.Errorf("signature: %w: %w", ErrWrong, err)
+	}
+	return by.fingerprint, nil
 }

@@ -1,5 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package config reads the agent's configuration, strictly.
+//
+// A setting is defined in one place: a field of Settings or of one of its sections, whose tags are the key (yaml), the
+// kind of value (is) and the default. One walker reads the defaults, the values of the node's other programs, the
+// vendor's file below /usr/share, the admin's below /etc, its drop-ins in the order of their names, and the environment
+// into the same Settings; the last one wins. A text or a plain list replaces the earlier one. Named things (values by
+// repository, repositories by match, rewrites by from) are merged by name. In addition to the Settings the walker keeps
+// the output of `config show`: each value as written, and its origin.
+//
+// Nothing is ignored: an unknown or repeated key, a wrong type, an invalid value, or a drop-in with another suffix is a
+// problem, reported with file, line and a correction. All problems of all files are reported at once.
 package config
 
 import (
@@ -7,6 +18,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -231,4 +244,56 @@ func (w *walker) fitLock() {
 	case l.Cert != "" && l.Key == "":
 		w.unfit("apply.lock.cert", "%s: also set apply.lock.key (%s)", key.LineComment)
 	}
+}
+
+// nodeValue is a value from another program on the node. It overrides the defaults, and every file of the agent
+// overrides it.
+type nodeValue struct {
+	key, place, text string
+	asks             string // the text that requests the node's value in any file
+}
+
+// nodeValues are kubelet's staticPodPath, imageGCHighThresholdPercent and readOnlyPort, and containerd's config_path. A
+// file that is missing, or that its owner could not read either, has no value: it is not the agent's to report.
+func nodeValues(p platform.Platform, ask Asks) []nodeValue {
+	k := ReadKubelet(p, ask)
+	return []nodeValue{
+		{key: "podManifests", place: k.places["staticPodPath"], text: k.values["staticPodPath"]},
+		{key: "containerd.certsD", place: p.At(p.ContainerdConfig), text: readCertsD(p, false).path},
+		{
+			key: "disk.highMark", place: k.places["imageGCHighThresholdPercent"], text: k.values["imageGCHighThresholdPercent"],
+			asks: "0",
+		},
+		{key: "kubelet.pods", place: k.places["readOnlyPort"], text: k.readOnlyPods()},
+	}
+}
+
+// offer sets the node's value, at the priority below the agent's files.
+func (w *walker) offer(n nodeValue) {
+	f, _ := w.field(n.key)
+	if _, err := w.convert(f, n.text); err == nil && n.text != n.asks {
+		w.set(n.key, n.place, n.text)
+	}
+}
+
+// resolve replaces the text that requests the node's value with that value, or with the default.
+func (w *walker) resolve(n nodeValue) {
+	if w.written(n.key).Value == n.asks {
+		f, _ := w.field(n.key)
+		w.set(n.key, defaultPlace, f.defaultOn(w.platform))
+		w.offer(n)
+	}
+}
+
+// readOnlyPods returns the URL of kubelet's list of pods on its read-only port, which is off by default, and listens on
+// its address: by default on all of the node's.
+func (k KubeletConfig) readOnlyPods() string {
+	address := k.values["address"]
+	switch ip, _ := netip.ParseAddr(address); {
+	case address == "", ip == netip.IPv4Unspecified():
+		address = "127.0.0.1"
+	case ip == netip.IPv6Unspecified():
+		address = "::1"
+	}
+	return "http://" + net.JoinHostPort(address, k.values["readOnlyPort"]) + "/pods"
 }

@@ -4,16 +4,81 @@ package pods
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubic-project/image-update-agent/agent/policy"
 )
+
+// CachedSnapshotter returns a function that returns Snapshotter's result. It asks CRI again only after a restart of
+// containerd, because each observation of the node needs the answer.
+func (r *Runtime) CachedSnapshotter() func(context.Context) (string, error) {
+	return UntilRestart(r.socket, r.Snapshotter)
+}
+
+// UntilRestart returns a function that returns the last answer of containerd until it restarts, which creates a new
+// socket. An error is not kept.
+func UntilRestart[T any](socket string, ask func(context.Context) (T, error)) func(context.Context) (T, error) {
+	return (&answer[T]{socket: socket, ask: ask}).get
+}
+
+type answer[T any] struct {
+	socket string
+	ask    func(context.Context) (T, error)
+
+	mu    sync.Mutex
+	from  os.FileInfo // the socket that answered
+	value T
+}
+
+func (c *answer[T]) get(ctx context.Context) (T, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, err := os.Stat(c.socket)
+	if err == nil && c.from != nil && os.SameFile(c.from, now) && c.from.ModTime().Equal(now.ModTime()) {
+		return c.value, nil
+	}
+	value, err := c.ask(ctx)
+	if err != nil {
+		return value, err
+	}
+	c.from, c.value = now, value
+	return value, nil
+}
+
+// ConfigPath returns the config_path of the running containerd, from its verbose status. known is false if the status
+// does not have it: containerd 2.x has it elsewhere.
+func (r *Runtime) ConfigPath(ctx context.Context) (path string, known bool, err error) {
+	err = r.with(ctx, callTimeout, func(ctx context.Context, c session) error {
+		answer, err := c.Status(ctx, &cri.StatusRequest{Verbose: true})
+		if err != nil {
+			return fmt.Errorf("status: %w", readable(err))
+		}
+		var config struct {
+			Registry *struct {
+				ConfigPath *string `json:"configPath"`
+			} `json:"registry"`
+		}
+		if text := answer.GetInfo()["config"]; text != "" {
+			if err := json.Unmarshal([]byte(text), &config); err != nil {
+				return fmt.Errorf("status: not a configuration in JSON: %w", err)
+			}
+		}
+		if config.Registry != nil && config.Registry.ConfigPath != nil {
+			path, known = *config.Registry.ConfigPath, true
+		}
+		return nil
+	})
+	return path, known, err
+}
 
 // snapshotterPrefix is containerd's prefix for the directory of a snapshotter (plugin type and id;
 // internal/cri/config.getImageFSPath).
