@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
@@ -39,4 +40,27 @@ func TestPodsOfASetBeginTogether(t *testing.T) {
 	undo, files := r.takeBack()
 	assert.Len(t, undo, 1)
 	assert.Equal(t, []string{"dex.yaml"}, files)
+}
+
+// People come before the clock: urgent requests first, then the one that was interrupted last. Polls that wait become
+// one, which asks all that they would have asked.
+func TestOrderOfRequests(t *testing.T) {
+	t.Parallel()
+	q := &queue{}
+	resumed := &Request{verb: "apply", urgent: true, interrupted: true}
+	check := &Request{verb: "check"}
+	hold, resume := &Request{verb: "hold", urgent: true}, &Request{verb: "resume", urgent: true}
+	for _, r := range []*Request{
+		{poll: source.PollFailed}, {poll: source.PollNone, interrupted: true}, check, resumed, {poll: source.PollDue}, hold, resume,
+	} {
+		q.add(r)
+	}
+	assert.Equal(t, "hold", q.urgentVerb())
+	for _, want := range []*Request{hold, resume, resumed, check} {
+		assert.Same(t, want, q.next())
+	}
+	poll := q.next()
+	assert.Equal(t, source.PollDue, poll.poll)
+	assert.True(t, poll.interrupted)
+	assert.Nil(t, q.next())
 }
