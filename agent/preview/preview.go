@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -47,7 +48,9 @@ type Image struct {
 	// RebuildsOnly is why only rebuilds of the tag are found; nil if newer tags are found, too.
 	RebuildsOnly *status.RebuildsOnly `json:"rebuildsOnly,omitempty"`
 	// Untouched is why the reference stays unchanged, as in the status; empty if it does not.
-	Untouched string   `json:"untouched"`
+	Untouched string `json:"untouched"`
+	// Held is why the agent would not change the file now; empty if it would.
+	Held      string   `json:"held"`
 	Notes     []string `json:"notes"`
 	Error     string   `json:"error,omitempty"` // why there is no answer
 }
@@ -81,7 +84,9 @@ func Ask(ctx context.Context, asker *source.Asker, files []node.PodFile) Preview
 		for _, i := range pod.Images {
 			image := imageOf(pod, i, asker.Policy.RuleForQuestion(i.Want.Ask))
 			if why := views[n].ReadOnly; why != nil {
-				image.Notes = append(image.Notes, why.Error())
+				if image.Held = why.Error(); views[n].Owner != "" {
+					image.Held += "; to get newer images, update " + views[n].Owner
+				}
 			}
 			out.Images = append(out.Images, image)
 		}
@@ -96,16 +101,32 @@ func Ask(ctx context.Context, asker *source.Asker, files []node.PodFile) Preview
 }
 
 // managing returns a policy as if the configuration listed the files under manage, and no images. A file that a
-// distribution writes belongs to it in any directory.
+// distribution writes belongs to it in any directory, also if this machine has another distribution.
 func managing(p policy.Policy, files []node.PodFile) policy.Policy {
 	p.Manage, p.Owned, p.Images = map[string]bool{}, maps.Clone(p.Owned), nil
 	for _, file := range files {
 		p.Manage[file.Name] = true
-		if owner := p.Owned[filepath.Base(file.Name)]; owner != "" {
+		if owner := cmp.Or(p.Owned[filepath.Base(file.Name)], ownerOf(file.Data)); owner != "" {
 			p.Owned[file.Name] = owner
 		}
 	}
 	return p
+}
+
+// rke2Image is an image that RKE2 builds for its own static pods, also in a mirror.
+var rke2Image = regexp.MustCompile(`(^|/)rancher/(hardened-(kubernetes|etcd)|rke2-cloud-provider)[:@]`)
+
+// ownerOf returns the distribution that writes a pod manifest, by its images: RKE2's pods have kubeadm's labels.
+func ownerOf(data []byte) string {
+	file, err := manifests.Parse(data)
+	if err != nil {
+		return ""
+	}
+	isRKE2 := func(i manifests.Image) bool { return rke2Image.MatchString(i.Reference) }
+	if slices.ContainsFunc(file.Images, isRKE2) {
+		return "rke2"
+	}
+	return ""
 }
 
 // imageOf returns the decision about an image of a pod.
@@ -123,9 +144,9 @@ func imageOf(pod plan.PodPlan, i plan.ImagePlan, rule policy.Rule) Image {
 	for _, h := range pod.Holds {
 		switch {
 		case h.Name == status.HoldDuplicate:
-			out.Notes = append(out.Notes, h.Reason+"; the agent changes neither of them")
+			out.Held = h.Reason + "; the agent changes neither of them"
 		case h.Name == status.HoldUnresolved && !o.IsUnresolved():
-			out.Notes = append(out.Notes, "the agent does not change the pod while "+h.Image+" is unknown")
+			out.Held = "the agent does not change the pod while " + h.Image + " is unknown"
 		}
 	}
 	if o.Err != nil {

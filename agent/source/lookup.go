@@ -51,9 +51,7 @@ func (l *lookup) answer(ctx context.Context) (Offer, error) {
 	if err != nil {
 		return offer, err
 	}
-	isListed := l.lists.failed[q.Repository] == nil // otherwise the intermediate tag is unknown
-	converts := q.Convert && !l.isForm(follow, tags.Intermediate) && !l.isForm(follow, tags.Single)
-	if converts && q.Tag != "" && follow == q.Tag && isListed {
+	if q.Convert && q.Tag != "" && follow == q.Tag && l.isForm(follow, tags.Short) && l.hasIntermediate(ctx) {
 		offer.Notes = append(offer.Notes, fmt.Sprintf("%s kept: no intermediate tag has its digest", follow))
 	}
 	short := l.resolved[release.Reference{Repository: q.Repository, Tag: q.Tag}].Digest
@@ -251,6 +249,12 @@ func (l *lookup) list(ctx context.Context, force bool) ([]tags.Tag, error) {
 		l.asker.Log.Debug("no tag list", "repository", l.question.Repository, "err", err)
 	}
 	return list, err
+}
+
+// hasIntermediate reports whether the repository is known to have intermediate tags; most have none.
+func (l *lookup) hasIntermediate(ctx context.Context) bool {
+	list, err := l.list(ctx, false)
+	return err == nil && len(ofForm(list, tags.Intermediate)) > 0
 }
 
 func (l *lookup) isForm(tag string, f tags.Form) bool {

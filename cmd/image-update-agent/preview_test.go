@@ -79,7 +79,7 @@ func TestPreview(t *testing.T) {
 	out, errs, file, code := runPreview(t, []string{"HOST/haproxy:3.0.5-alpine"}, "--updates", "patch")
 	assert.Zero(t, code, errs)
 	for _, want := range []string{
-		"web.yaml:7", "3.0.5-alpine  3.0.8-alpine  patch", "haproxy 3.2.1-alpine: updates: ", "allow    updates: minor",
+		"web.yaml\n  c0            HOST/haproxy  3.0.5-alpine  3.0.8-alpine (patch)  3.2.1-alpine (updates: minor)\n",
 		"-    image: HOST/haproxy:3.0.5-alpine # ours", "+    image: HOST/haproxy:3.0.8-alpine # ours",
 	} {
 		assert.Contains(t, out, want)
@@ -109,9 +109,10 @@ func TestPreviewOfWhatCannotBeAsked(t *testing.T) {
 	t.Parallel()
 	out, errs, _, code := runPreview(t, []string{"HOST/none:1.0", "127.0.0.1:1/a:1.0", "HOST/none:1.0", "HOST/haproxy:3.0.5-alpine"}, "--updates", "major")
 	assert.Equal(t, 1, code)
-	assert.Contains(t, out, "3.2.1-alpine  minor", "one bad image does not hide the others")
-	assert.Contains(t, out, "Unknown:")
-	assert.Regexp(t, `web.yaml:7 +HOST/none +1.0 +- +-`, out)
+	assert.Regexp(t, `c3 +HOST/haproxy +3.0.5-alpine +- +3.2.1-alpine \(held\)\n`, out, "one bad image does not hide the others")
+	assert.Contains(t, out, "Held:\n  HOST/haproxy:3.0.5-alpine: the agent does not change the pod while HOST/none is unknown\n")
+	assert.Contains(t, out, "Unknown:\n  HOST/none:1.0: ", "once for both containers")
+	assert.Regexp(t, `c0 +HOST/none +1.0 +unknown +unknown\n`, out)
 	assert.Equal(t, "image-update-agent: error: no release found for 2 of 3 images: "+
 		"check the image names, the network and the registry logins\n", errs, "once, and why is on the page")
 	_, errs, _, code = runPreview(t, nil, "--updates", "all")
@@ -200,14 +201,48 @@ func TestPreviewOfFilesThatAreNotWritten(t *testing.T) {
 	got, _ := previewWith(t, haproxyTags, "repositories: [{match: HOST/haproxy, updates: patch}]\n", map[string]string{"a.yaml": pod, "b.yaml": pod})
 	require.Len(t, got.Images, 2)
 	assert.Empty(t, got.Diffs)
-	assert.Contains(t, got.Images[0].Notes, "a.yaml and b.yaml define the same pod default/web: "+
-		"kubelet runs the one that it read last; the agent changes neither of them")
+	assert.Equal(t, "a.yaml and b.yaml define the same pod default/web: "+
+		"kubelet runs the one that it read last; the agent changes neither of them", got.Images[0].Held)
 
 	got, _ = previewWith(t, haproxyTags, "platform: rke2\nrepositories: [{match: HOST/haproxy, updates: patch}]\n", map[string]string{"etcd.yaml": pod})
 	require.Len(t, got.Images, 1)
 	assert.Empty(t, got.Diffs)
-	assert.Equal(t, []string{"rke2 writes etcd.yaml itself at each start"}, got.Images[0].Notes)
+	assert.Equal(t, "rke2 writes etcd.yaml itself at each start; to get newer images, update rke2", got.Images[0].Held)
 	assert.Equal(t, "3.0.8-alpine", got.Images[0].Offered, "it is shown all the same")
+}
+
+// The pods of RKE2 have kubeadm's labels, and no kubeadm upgrades them: on any machine they are told by their images.
+func TestPreviewOfRKE2sPods(t *testing.T) {
+	t.Parallel()
+	const rke2 = "rancher/hardened-kubernetes:v1.33.5-rke2r1-build20250910"
+	pod := strings.Replace(podWith("HOST/"+rke2), "{name: web}", "{name: kube-apiserver, labels: {component: kube-apiserver, tier: control-plane}}", 1)
+	pod = strings.Replace(pod, "name: c0", "name: kube-apiserver", 1)
+	files := map[string]string{"any.yaml": pod}
+	host := haproxyRegistry(t, "1.0")
+	put := func(tag string) {
+		ref, err := name.NewTag(host + "/rancher/hardened-kubernetes:" + tag)
+		require.NoError(t, err)
+		image, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, Author: tag, RootFS: v1.RootFS{Type: "layers"}})
+		require.NoError(t, err)
+		require.NoError(t, remote.Write(ref, image))
+	}
+	put("v1.33.5-rke2r1-build20250910")
+	put("v1.34.1-rke2r1-build20251001")
+	files["any.yaml"] = strings.ReplaceAll(pod, "HOST", host)
+	got, _ := previewWith(t, haproxyTags, "repositories: [{match: '"+host+"/*', updates: major}]\n", files)
+	require.Len(t, got.Images, 1)
+	assert.Empty(t, got.Images[0].NotAllowed, "kubeadm upgrade is not advised")
+	assert.Equal(t, "rke2 writes any.yaml itself at each start; to get newer images, update rke2", got.Images[0].Held)
+	assert.Empty(t, got.Diffs)
+}
+
+// Most images have no tags of SUSE's scheme, and a person can do nothing about that.
+func TestPreviewNotesOnlyWhatAPersonCanChange(t *testing.T) {
+	t.Parallel()
+	got, _ := previewWith(t, haproxyTags, "", map[string]string{"web.yaml": podWith("HOST/haproxy:3.2.1-alpine", "HOST/haproxy:latest")})
+	require.Len(t, got.Images, 2)
+	assert.Empty(t, got.Images[0].Notes)
+	assert.Empty(t, got.Images[1].Notes)
 }
 
 // kubelet reads the files of its directory behind symlinks, and no directory.
@@ -233,8 +268,8 @@ func TestPreviewOfADirectory(t *testing.T) {
 	assert.Empty(t, errs)
 	assert.Zero(t, code)
 	for _, want := range []string{
-		"link.yaml:7  [::1]:1/app@sha256:", "link.yaml:9  - ",
-		"Left as it is:\n  app: it names a digest, so kubelet starts exactly this image; remove the digest to follow the tag\n  c1: no image is written\n",
+		"link.yaml\n  c0            [::1]:1/app  aaaaaaaaaaaa  -          -\n  c1            -            -             -          -\n",
+		"Left as it is:\n  [::1]:1/app@sha256:" + strings.Repeat("a", 64) + ": it names a digest, so kubelet starts exactly this image; remove the digest to follow the tag\n  c1: no image is written\n",
 	} {
 		assert.Contains(t, out, want)
 	}

@@ -100,8 +100,9 @@ func (a *app) tagsNewestCommand(flags *schemeFlags) *cobra.Command {
 		Use:   "newest --follow TAG [--updates CHANGE] [TAG...]",
 		Short: "Show the newest tag that a policy allows",
 		Long: `newest shows the newest of the tags that the policy allows for an image that follows a tag.
-It prints tags that look newer but cannot be compared to standard error, with the reason.
-Without TAG arguments, it reads tags from standard input.
+To standard error it prints the tags that only a larger --updates allows, and tags that
+look newer but cannot be compared, with the reason. Without TAG arguments, it reads tags
+from standard input.
 
 Exit status: 0 a tag is newer, 3 no tag is newer, and none is printed.`,
 		Example: `  image-update-agent tags newest --follow 4.0.0-rev1 --updates revision \
@@ -129,6 +130,13 @@ Exit status: 0 a tag is newer, 3 no tag is newer, and none is printed.`,
 			}
 			newest := newestOf(all, from, change, s)
 			onlyOrdered(all, a.err)
+			last := newest.Newest
+			for larger := change + 1; larger <= tags.Major; larger++ {
+				if more := newestOf(all, from, larger, s); more.Newest != last {
+					last = more.Newest
+					fmt.Fprintf(a.err, "newer, but only with --updates %s: %s\n", more.Change, last)
+				}
+			}
 			return a.printNewest(newest, from, change)
 		},
 	}

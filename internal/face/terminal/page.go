@@ -127,26 +127,29 @@ func (p *Page) Fits(rows [][]string) bool {
 	return p.Width == 0 || total <= p.Width
 }
 
-// Rows writes cells in columns, two spaces between them.
+// Rows writes cells in columns, two spaces between them. A row of one cell is a title above those that follow, and may be
+// longer than its column.
 func (p *Page) Rows(rows [][]string) {
 	widths := widthsOf(rows)
 	for _, row := range rows {
 		var line strings.Builder
 		for n, cell := range row {
-			line.WriteString(cell + strings.Repeat(" ", widths[n]-utf8.RuneCountInString(cell)+2))
+			line.WriteString(cell + strings.Repeat(" ", max(0, widths[n]-utf8.RuneCountInString(cell))+2))
 		}
 		p.Line(strings.TrimRight(line.String(), " "))
 	}
 }
 
 func widthsOf(rows [][]string) []int {
-	var widths []int
+	widths := []int{0}
 	for _, row := range rows {
 		for n, cell := range row {
 			if n == len(widths) {
 				widths = append(widths, 0)
 			}
-			widths[n] = max(widths[n], utf8.RuneCountInString(cell))
+			if len(row) > 1 {
+				widths[n] = max(widths[n], utf8.RuneCountInString(cell))
+			}
 		}
 	}
 	return widths
