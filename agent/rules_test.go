@@ -128,7 +128,7 @@ func TestAlarmNamesTheConfiguredTag(t *testing.T) {
 	w.Node.PutPodManifest("other.yaml", podYAML("other", "other="+velum+":4.0.0-rev7"))
 	s := w.check()
 	assert.Equal(t, status.StateFailed, s.State)
-	assert.Contains(t, s.Reason, "other.yaml: the registry does not have the followed tag, and the agent has never seen it there", "its own tag")
+	assert.Contains(t, s.Reason, "other.yaml: the registry does not have this image, and the agent has never seen it there", "its own tag")
 	assert.Contains(t, s.Reason, "velum.yaml: the registry does not have the tag that the configuration follows (follow: 4.0.0-rev7)")
 	w.Policy.Rule = nil
 	w.restart()

@@ -67,7 +67,7 @@ export const reasons = s => (s.reasons ?? []).filter(r => !shownElsewhere.includ
         "not-up": () => [format(_("$0 did not come up and was not rolled back."), of), r.text],
         "not-checked": () => [format(_("$0 runs, but nobody can tell whether it works."), of), r.text],
         "tag-gone": () => [format(_("$0: the registry no longer has the tag $1."), of, r.tag), r.text],
-        "tag-not-found": () => [format(_("$0: the registry does not have the tag $1."), of, r.tag), r.text],
+        "tag-not-found": () => [format(_("$0: the registry does not have $1:$2."), of, r.image, r.tag), r.text],
         lock: () => [format(_("The lock of the fleet is kept, because $0 did not come up."), of)],
         unlock: () => [_("The lock of the fleet cannot be given back."), r.text],
         catalog: () => [format(_("The release catalog $0 cannot be used."), r.image), r.text],
@@ -117,7 +117,7 @@ function failedAdvice(s, has) {
     if (has("local-registry"))
         return _("“Plan and checks” says how containerd asks the local registry again.");
     if (has("tag-not-found"))
-        return _("Correct the tag in the pod manifest, or follow in the configuration.");
+        return _("Correct the name of the image or its tag in the pod manifest, or follow in the configuration.");
     if (failed.length > 0 && failed.every(r => r.kind === "rolled-back"))
         return _("There is no hurry: the previous release runs. If the node was the cause, try again; if the image was, wait for a newer release.");
     if (failed.length === 0 && has("withdrawn"))
@@ -194,14 +194,14 @@ function translated(text) {
 }
 
 /** Why a tag is not offered, in the same form. */
-export function ruleReason({ rule, reason }) {
+export function ruleReason({ rule, reason, byHand }) {
     const texts = {
         updates: _("The change is larger than allowed."), allow: _("No pattern allows the tag."), deny: _("A pattern denies it."), max: _("It is above the highest tag allowed."),
         kubeadm: _("kubeadm upgrades this control plane."), missing: _("The registry lists the tag but does not have it."), platform: _("The image is not for this node."),
         origin: _("The image belongs to another application."), older: _("The tag moved to an older build."), signature: _("No signature is valid."),
         publishing: _("It is still being published."), unlisted: _("The release catalog does not list the image."), withdrawn: _("The release catalog has withdrawn it."),
         critical: _("The release catalog says something that this agent does not know."),
-        confirmAfter: _("The second reading named another release."), failed: _("It failed on this node, or a person rolled it back."),
+        confirmAfter: _("The second reading named another release."), failed: byHand ? _("A person rolled it back.") : _("It failed on this node."),
     };
     return texts[rule] ? { text: texts[rule], cause: reason } : { text: reason, cause: "" };
 }

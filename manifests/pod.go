@@ -100,7 +100,7 @@ type site struct {
 }
 
 // Parse reads a pod manifest. It returns an error for a file that kubelet would not run as one Pod: another kind, a
-// List, no name, no containers, invalid JSON.
+// List, no name, no containers, two containers of one name, invalid JSON.
 func Parse(data []byte) (*File, error) {
 	read := yamledit.Parse
 	if isJSON(data) {
@@ -123,11 +123,31 @@ func Parse(data []byte) (*File, error) {
 		if err := find.findImages(doc.Content[0]); err != nil && i == 0 {
 			return nil, err
 		}
+		if err := f.namesakes(); err != nil && i == 0 {
+			return nil, err
+		}
 	}
 	f.judgeAnchors(root)
 	spec, _ := yamledit.Get(root, "spec")
 	f.serving(spec.Value)
 	return f, nil
+}
+
+// namesakes returns an error if two containers have one name: kubelet refuses such a pod (validateContainers in
+// pkg/apis/core/validation), and a name would not say which of them is meant.
+func (f *File) namesakes() error {
+	lines := map[string]int{}
+	for n, i := range f.Images {
+		if i.Container == "" || !slices.Contains([]Kind{KindContainer, KindInit, KindEphemeral}, i.Kind) {
+			continue
+		}
+		if line, is := lines[i.Container]; is {
+			return yamledit.ErrorAt(f.sites[n].owner, "container %s: the container in line %d has the same name, so kubelet "+
+				"refuses the pod", i.Container, line)
+		}
+		lines[i.Container] = f.sites[n].owner.Line
+	}
+	return nil
 }
 
 // header checks and reads the fields that make the document a static pod.

@@ -45,6 +45,8 @@ var noPodManifests = map[string]struct{ data, want string }{
 	"volumes text":          {pod("a:1") + "  volumes: [x]\n", "line 8: spec.volumes[0]: not a mapping"},
 	"broken yaml":           {pod("a:1") + "  volumes: [\n", "line 8: did not find expected node content"},
 	"broken later document": {pod("a:1") + "---\na: [\n", "line 9: did not find expected node content"},
+	"two of one name":       {podHead + "  - {name: c, image: a:1}\n  - {name: c, image: b:1}\n", "line 7: container c: the container in line 6 has the same name, so kubelet refuses the pod"},
+	"init of that name":     {pod("a:1") + "  initContainers: [{name: c, image: b:1}]\n", "line 8: container c: the container in line 6 has the same name, so kubelet refuses the pod"},
 	"duplicate image":       {pod("a:1") + "    image: b:1\n", `line 8: duplicate key "image", first on line 7`},
 	"not json":              {`{apiVersion: v1, kind: Pod}`, "line 1: begins with { and so is read as JSON: invalid character 'a' looking for beginning of object key string"},
 	"text behind json":      {`{"apiVersion": "v1"}` + "\n---\na: 1\n", "line 2: begins with { and so is read as JSON: invalid character '-' after top-level value"},

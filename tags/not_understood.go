@@ -73,6 +73,9 @@ func (r read) isAbove(other read) bool {
 			return order > 0
 		}
 	}
+	if other.tag.pre.is() && !r.tag.IsZero() && !r.tag.pre.is() && len(r.numbers) > len(other.numbers) {
+		return true // 7.2.0 is the release of 7.2-rc3
+	}
 	return isRebuildOf(other.tag, r.tag) ||
 		len(r.numbers) == len(other.numbers) && r.rev != "" && other.rev != "" && compareNumber(r.rev, other.rev) > 0
 }
@@ -85,13 +88,21 @@ func FindNotUnderstood(list []string, follow Tag, s Scheme, most int) []NotUnder
 	known, _ := readLeniently(follow.String())
 	known.tag = follow
 	var found []read
+	var parsed []Tag
+	if follow.pre.is() {
+		for _, text := range list {
+			if t, err := s.Parse(text); err == nil {
+				parsed = append(parsed, t)
+			}
+		}
+	}
 	for _, text := range list {
 		t, err := s.Parse(text)
 		r, ok := readLeniently(text)
 		r.text, r.tag = text, t
 		switch {
 		case err == nil && InLine(follow, t):
-			if ok && r.isAbove(known) {
+			if ok && r.isAbove(known) && !IsFloatingFor(follow, t, parsed) {
 				known = r
 			}
 		case ok && r.isVersionBeside(follow), isRebuildOf(follow, t):

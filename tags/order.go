@@ -279,6 +279,13 @@ func WhyNot(from, to Tag) string {
 	return fmt.Sprintf("another name: %s, and %s is %s", to.Name(), from, from.Name())
 }
 
+// IsFloatingFor reports whether an image that follows the pre-release from must not move to the tag to, because to floats
+// in a list of tags: 7.2-rc3 names one build, and 7.2 beside 7.2.0 names others later. A list without 7.2.0 has 7.2 as
+// the release.
+func IsFloatingFor(from, to Tag, list []Tag) bool {
+	return from.pre.is() && !to.pre.is() && slices.ContainsFunc(list, func(t Tag) bool { return t.IsUnder(to) })
+}
+
 // Newest returns the highest of tags that an image following follow may move to: in line with it and a change of at
 // most largest. The result is never lower than follow. It may be follow itself if tags contains it; with largest [Same]
 // no other result is possible. It returns false if no tag fits.
@@ -288,7 +295,7 @@ func WhyNot(from, to Tag) string {
 func Newest(tags []Tag, follow Tag, largest Change) (Tag, bool) {
 	var newest Tag
 	for _, tag := range tags {
-		if !InLine(follow, tag) {
+		if !InLine(follow, tag) || IsFloatingFor(follow, tag, tags) {
 			continue
 		}
 		if change := ChangeBetween(follow, tag); change < Same || change > largest {

@@ -121,7 +121,7 @@ func TestFollowedTag(t *testing.T) {
 func TestPlacesAreIdentifiedByName(t *testing.T) {
 	t.Parallel()
 	inv := node.Inventory{
-		Templates:    pod("new="+repository+":5.0.0", "velum="+repository+":4.0.0", "init:velum="+repository+":3.0.0"),
+		Templates:    pod("new="+repository+":5.0.0", "velum="+repository+":4.0.0", "init:setup="+repository+":3.0.0"),
 		PodManifests: pod("velum=" + repository + ":4.0.0-rev2"),
 	}
 	v := read(t, inv, record.Record{}, policy.Policy{PullPolicy: "Always"})
@@ -130,7 +130,7 @@ func TestPlacesAreIdentifiedByName(t *testing.T) {
 		onDisk[node.PlaceOf(w.Image)] = w.OnDisk.Tag
 		assert.Equal(t, "Always", w.PullPolicy)
 	}
-	assert.Equal(t, map[string]string{"container new": "", place: "4.0.0-rev2", "initContainer velum": ""}, onDisk)
+	assert.Equal(t, map[string]string{"container new": "", place: "4.0.0-rev2", "initContainer setup": ""}, onDisk)
 }
 
 func TestManagedPods(t *testing.T) {

@@ -5,6 +5,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -74,10 +75,29 @@ func Pick(plan Plan, which Which) ([]PodPlan, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("%s: %w", name, ErrUnknownImage)
+			return nil, unknown(plan, name)
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(plan.Pods), func(p PodPlan) bool { return !hit[p.File] }), nil
+}
+
+// maxMeant is the number of pod manifests that an error proposes.
+const maxMeant = 3
+
+// unknown returns the error for a name that selects nothing, with the pod manifests whose name, pod or container it is.
+func unknown(plan Plan, name string) error {
+	var meant []string
+	for _, p := range plan.Pods {
+		isContainer := func(i ImagePlan) bool { return i.Want.Image.Container == name }
+		base := strings.TrimSuffix(p.File, path.Ext(p.File))
+		if base == name || path.Base(p.Pod) == name || slices.ContainsFunc(p.Images, isContainer) {
+			meant = append(meant, p.File)
+		}
+	}
+	if len(meant) == 0 {
+		return fmt.Errorf("%s: %w", name, ErrUnknownImage)
+	}
+	return fmt.Errorf("%s: %w; did you mean %s?", name, ErrUnknownImage, strings.Join(meant[:min(len(meant), maxMeant)], " or "))
 }
 
 func (p *PodPlan) isNamed(name string) bool {

@@ -299,3 +299,25 @@ func TestRollbacks(t *testing.T) {
 		assert.Equal(t, c.want, strings.Join(out, "; "), name)
 	}
 }
+
+// A name that selects nothing, and is the name of a file without its end, of a pod or of a container, proposes the file.
+func TestAnUnknownNameProposesThePodManifest(t *testing.T) {
+	t.Parallel()
+	of := func(file, pod, container string) plan.PodPlan {
+		i := plan.ImagePlan{}
+		i.Want.Image.Container, i.Want.Ask.Repository = container, "registry.example.com/demo/app"
+		return plan.PodPlan{File: file, Pod: pod, Images: []plan.ImagePlan{i}}
+	}
+	p := plan.Plan{Pods: []plan.PodPlan{of("crash.yaml", "default/looping", "loop"), of("other.json", "crash", "x")}}
+	for name, want := range map[string]string{
+		"crash":      "crash: no such image or pod manifest; did you mean crash.yaml or other.json?",
+		"looping":    "looping: no such image or pod manifest; did you mean crash.yaml?",
+		"x":          "x: no such image or pod manifest; did you mean other.json?",
+		"cras":       "cras: no such image or pod manifest",
+		"other.yaml": "other.yaml: no such image or pod manifest",
+	} {
+		_, err := plan.Pick(p, plan.Named(name))
+		require.ErrorIs(t, err, plan.ErrUnknownImage)
+		require.EqualError(t, err, want)
+	}
+}

@@ -25,6 +25,8 @@ type Refusal struct {
 	Since time.Time `json:"since,omitzero"`
 	// Holds: the node is held until the refusal ends.
 	Holds bool `json:"holds,omitempty"`
+	// ByHand: a person rolled it back, for RuleFailed.
+	ByHand bool `json:"byHand,omitempty"`
 	// RetryAt is when the signature is verified again.
 	RetryAt time.Time `json:"retryAt,omitzero"`
 }

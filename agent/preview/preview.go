@@ -50,9 +50,9 @@ type Image struct {
 	// Untouched is why the reference stays unchanged, as in the status; empty if it does not.
 	Untouched string `json:"untouched"`
 	// Held is why the agent would not change the file now; empty if it would.
-	Held      string   `json:"held"`
-	Notes     []string `json:"notes"`
-	Error     string   `json:"error,omitempty"` // why there is no answer
+	Held  string   `json:"held"`
+	Notes []string `json:"notes"`
+	Error string   `json:"error,omitempty"` // why there is no answer
 }
 
 // Place returns FILE:LINE, or FILE.

@@ -34,7 +34,9 @@ type Denial struct {
 func (r *Record) Denies(rel release.Release) (policy.Refusal, bool) {
 	for _, key := range slices.Sorted(maps.Keys(r.Denied)) {
 		if d := r.Denied[key]; rel.Digest != "" && strings.HasSuffix(key, "@"+rel.Digest.String()) {
-			return policy.Refusal{Tag: rel.Name(), Rule: policy.RuleFailed, Reason: d.PodManifest + ": " + d.Reason}, true
+			return policy.Refusal{
+				Tag: rel.Name(), Rule: policy.RuleFailed, Reason: d.PodManifest + ": " + d.Reason, ByHand: d.ByHand,
+			}, true
 		}
 	}
 	return policy.Refusal{}, false

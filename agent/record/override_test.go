@@ -25,7 +25,7 @@ spec:
   - name: db
     image: r.io/db:1
   initContainers:
-  - name: velum
+  - name: setup
     image: r.io/velum:4.0.0
     imagePullPolicy: IfNotPresent
 `
@@ -43,7 +43,7 @@ func TestOverride(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, o.Pending)
 	assert.Equal(t, map[string]record.PinnedImage{
-		place: {Pin: pin(one), Tag: "4.0.0-rev1", Follow: "4.0.0", Always: true}, "initContainer velum": {Pin: pin(one), Tag: "4.0.0", Follow: "4.0.0"},
+		place: {Pin: pin(one), Tag: "4.0.0-rev1", Follow: "4.0.0", Always: true}, "initContainer setup": {Pin: pin(one), Tag: "4.0.0", Follow: "4.0.0"},
 	}, o.Images)
 	assert.Contains(t, o.Data, "image: r.io/velum:4.0.0-rev1@"+one.String()+" # a comment\n    imagePullPolicy: IfNotPresent\n")
 	assert.Contains(t, o.Data, "image: r.io/db:1\n")
@@ -56,7 +56,7 @@ func TestOverride(t *testing.T) {
 	tagged, err := o.WithTags(pinned)
 	require.NoError(t, err)
 	assert.Contains(t, string(tagged.Data), "image: r.io/velum:4.0.0 # a comment\n    imagePullPolicy: IfNotPresent\n")
-	assert.Equal(t, []manifests.Pinned{{Kind: manifests.KindInit, Container: "velum", Reference: "r.io/velum:4.0.0@" + one.String()}}, o.Pins([]string{"initContainer velum"}))
+	assert.Equal(t, []manifests.Pinned{{Kind: manifests.KindInit, Container: "setup", Reference: "r.io/velum:4.0.0@" + one.String()}}, o.Pins([]string{"initContainer setup"}))
 	replaced := o.Replacing(map[string]string{place: "4.0.0-rev2"})
 	assert.Equal(t, "4.0.0-rev2", replaced.Images[place].Replaces)
 	assert.Empty(t, o.Images[place].Replaces)

@@ -155,7 +155,7 @@ func (r *Report) missingTag(q release.Question, wasThere bool) (status.Kind, str
 			q.Tag + ")"
 	}
 	if !wasThere {
-		return status.KindTagNotFound, "the registry does not have the followed tag, and the agent has never seen it there"
+		return status.KindTagNotFound, "the registry does not have this image, and the agent has never seen it there"
 	}
 	return status.KindTagGone, "the registry no longer has the followed tag"
 }

@@ -231,7 +231,7 @@ func candidates(list []tags.Tag, from tags.Tag, rule policy.Rule) []record.Candi
 	settings := map[string]bool{}
 	for _, t := range list {
 		change := tags.ChangeBetween(from, t)
-		if !tags.InLine(from, t) || change <= tags.Same {
+		if !tags.InLine(from, t) || change <= tags.Same || tags.IsFloatingFor(from, t, list) {
 			continue
 		}
 		no, refused := rule.RefusesTag(t, change)

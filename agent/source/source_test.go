@@ -212,6 +212,12 @@ func TestOffers(t *testing.T) {
 			n.Publish(velum, "9.1.0-rc.1")
 			n.rule(policy.Rule{Updates: tags.Minor, Scheme: scheme(t, "", true)})
 		}, "9.0.0; newest 9.1.0-rc.1; 9.0.0 kept: no intermediate tag has its digest"},
+		"of a pre-release": {"9.0-rc3", func(n *node) {
+			n.Publish(velum, "9.0-rc3")
+			n.Publish(velum, "9.0", "9.0.0")
+			n.Publish(velum, "9.1", "9.1.2")
+			n.rule(policy.Rule{Updates: tags.Minor})
+		}, "9.0-rc3; looks newer, but cannot be compared: 9.0.0 (3 numbers, and 9.0-rc3 has 2); looks newer, but cannot be compared: 9.1.2 (3 numbers, and 9.0-rc3 has 2)"},
 		"of a placeholder, with a pattern": {"", func(n *node) {
 			n.Publish(velum, "9.0.0-alpine3.19")
 			n.Publish(velum, "9.1.0-alpine3.20", "9.1.0")

@@ -77,6 +77,29 @@ func TestAConfigurationOfRKE2ThatCannotBeReadHolds(t *testing.T) {
 	assert.Empty(t, s.preconditions().Holds(t.Context()))
 }
 
+// What the page for k3s and RKE2 asks for is an answer: the lines go to standard output. Only --write is refused.
+func TestTheLinesForRegistriesYAMLAreAnAnswer(t *testing.T) {
+	t.Parallel()
+	const etc = "var/lib/rancher/rke2/agent/etc/containerd/"
+	s := onRKE2(t, map[string]string{etc + "config.toml": "version = 3\n[plugins.'io.containerd.cri.v1.images'.registry]\nconfig_path = '/" + etc + "certs.d'\n"})
+	require.NoError(t, os.MkdirAll(filepath.Join(s.root, etc, "certs.d"), 0o755))
+	run := func(args ...string) (out, errs string, code int) {
+		var o, e bytes.Buffer
+		args = append([]string{"local-registry", "enable", "registry.suse.com", "--root", s.root}, args...)
+		code = execute(t.Context(), args, streams{in: strings.NewReader(""), out: &o, err: &e})
+		return o.String(), e.String(), code
+	}
+	out, errs, code := run()
+	assert.Equal(t, exitDone, code)
+	assert.Equal(t, "mirrors:\n  registry.suse.com:\n    endpoint:\n    - \"https://registry.suse.com\"\n    - \"http://127.0.0.1:334\"\n", out)
+	assert.NotContains(t, errs, "error:")
+	assert.Contains(t, errs, "/etc/rancher/rke2/registries.yaml has for registry.suse.com, restart k3s or rke2, and enable again with --write")
+	out, errs, code = run("--write")
+	assert.Equal(t, exitHeld, code)
+	assert.Empty(t, out)
+	assert.Contains(t, errs, "error: ")
+}
+
 // An admin may name the directory of RKE2 in other words than RKE2, or because the agent cannot read its configuration.
 func TestPodsOfRKE2AreItsOwnWhereverTheDirectoryIsNamed(t *testing.T) {
 	t.Parallel()

@@ -150,6 +150,9 @@ func hint(verb *cobra.Command, err error) string {
 		return "image-update-agent.yaml(5) describes the setting"
 	case isConfig(err) && errors.Is(err, fs.ErrNotExist):
 		return ""
+	case isConfig(err) && nameOf(verb) == "plan" && !verb.Flags().Changed("config"):
+		return configHint(err) + "; plan reads the configuration as the next start or reload does, and " +
+			"`image-update-agent apply --all --dry-run` asks a running daemon, which has read an earlier one"
 	case isConfig(err):
 		return configHint(err)
 	case isUsage(err):

@@ -47,7 +47,8 @@ another program overwrites the file.
 
 Exit status: 0 shown or written, 1 failed, 2 invalid arguments, 3 already enabled,
 4 refused: the file was edited or the order of hosts would change, k3s or RKE2 writes the
-file (enable then prints the lines for registries.yaml), or containerd does not read it.`,
+file (without --write, enable prints the lines for registries.yaml and exits with 0), or
+containerd does not read it.`,
 		Example: `  image-update-agent local-registry enable registry.suse.com
   image-update-agent local-registry enable registry.suse.com --write
   image-update-agent local-registry enable registry.suse.com --gate --write`,
@@ -179,6 +180,11 @@ func (a *app) change(
 		remembered := false
 		if err == nil && write {
 			remembered, err = m.CarryOut(c)
+		}
+		if made, is := errors.AsType[*registryhost.MadeOfError](err); is && !write && a.output != "json" {
+			made.Print(a.out, a.err)
+			nothing = false
+			continue
 		}
 		if errs = append(errs, err); err != nil {
 			continue

@@ -169,7 +169,7 @@ func TestUnusableTags(t *testing.T) {
 	}
 	s := story.Cycle(t, n, 1)
 	assert.Equal(t, status.StateFailed, s.State)
-	assert.Contains(t, s.Reason, "unknown.yaml: the registry does not have the followed tag, and the agent has never seen it there")
+	assert.Contains(t, s.Reason, "unknown.yaml: the registry does not have this image, and the agent has never seen it there")
 	assert.NotContains(t, s.Reason, "velum.yaml: ")
 	for name, said := range map[string]string{
 		"unknown": "404: not found", "norepo": "404: not found", "foreign": "no known tag among 0",

@@ -42,7 +42,7 @@ type Image struct {
 	Change      string   `json:"change"`
 	Staged      bool     `json:"staged"`
 	PickedUp    bool     `json:"pickedUp"`
-	Failed      []Failed `json:"failed"` // releases that did not come up on this node, or were rolled back
+	Failed      []Failed `json:"failed"` // releases that did not come up on this node
 	Error       string   `json:"error"`
 }
 
@@ -98,7 +98,7 @@ func imageOf(i status.ImageStatus, state status.State) Image {
 		Running: named(i.Running), Offered: named(i.Offered), Staged: i.Staged, PickedUp: i.PickedUp, Failed: []Failed{},
 	}
 	for _, r := range i.Refused {
-		if r.Rule == policy.RuleFailed && len(out.Failed) < maxFailed {
+		if r.Rule == policy.RuleFailed && !r.ByHand && len(out.Failed) < maxFailed {
 			out.Failed = append(out.Failed, Failed{Tag: r.Tag, Reason: outside.Line(r.Reason, maxText)})
 		}
 	}

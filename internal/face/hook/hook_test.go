@@ -77,6 +77,15 @@ func away(s status.Status) status.Status {
 	return s
 }
 
+// byHand returns the node's status after a person has rolled back what it refuses.
+func byHand(s status.Status) status.Status {
+	s.State = status.StateCurrent
+	for n := range s.Images[0].Refused {
+		s.Images[0].Refused[n].ByHand = s.Images[0].Refused[n].Rule == policy.RuleFailed
+	}
+	return s
+}
+
 // changes are pairs of statuses and their difference.
 var changes = map[string]struct {
 	before, now                               status.Status
@@ -102,6 +111,10 @@ var changes = map[string]struct {
 	"did not come up": {
 		before: running("staged", "1", "2", true), now: failing(running("failed", "1", "", false), "", "", "2"),
 		failed: []Item{item(func(i *Item) { i.To, i.Reason = "2", "not ready" })},
+	},
+	"a person rolled it back": {
+		before: running("current", "2", "", false), now: byHand(failing(running("current", "1", "", false), "", "", "2")),
+		applied: []Item{moved("2", "1")},
 	},
 	"the registry is away": {before: running("current", "1", "", false), now: away(running("stale", "1", "", false))},
 	"fails on": {

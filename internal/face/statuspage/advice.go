@@ -234,7 +234,7 @@ func adviceFor(s status.Status, r status.Reason) string {
 	case status.KindLocalRegistry:
 		return "run image-update-agent doctor: it shows how to make containerd use the local registry again"
 	case status.KindTagNotFound:
-		return "correct the tag in the pod manifest, or `follow` in the configuration"
+		return "correct the name of the image or its tag in the pod manifest, or `follow` in the configuration"
 	case status.KindTagGone:
 		return "publish the tag again, or set `follow` in the configuration"
 	case status.KindManifest:

@@ -67,6 +67,9 @@ func TestLinesForRKE2(t *testing.T) {
 				assert.Equal(t, was, now)
 				lines := err.Error()[strings.Index(err.Error(), "mirrors:"):]
 				lines = lines[:strings.Index(lines, "then restart")]
+				var made *MadeOfError
+				require.ErrorAs(t, err, &made)
+				assert.Equal(t, made.Lines, lines)
 				asRKE2(t, dir, lines)
 				found, err := r.Of(t.Context(), registry)
 				require.NoError(t, err)
