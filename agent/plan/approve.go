@@ -97,7 +97,8 @@ func unknown(plan Plan, name string) error {
 	if len(meant) == 0 {
 		return fmt.Errorf("%s: %w", name, ErrUnknownImage)
 	}
-	return fmt.Errorf("%s: %w; did you mean %s?", name, ErrUnknownImage, strings.Join(meant[:min(len(meant), maxMeant)], " or "))
+	meant = meant[:min(len(meant), maxMeant)]
+	return fmt.Errorf("%s: %w; did you mean %s?", name, ErrUnknownImage, strings.Join(meant, " or "))
 }
 
 func (p *PodPlan) isNamed(name string) bool {

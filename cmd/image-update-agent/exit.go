@@ -150,11 +150,8 @@ func hint(verb *cobra.Command, err error) string {
 		return "image-update-agent.yaml(5) describes the setting"
 	case isConfig(err) && errors.Is(err, fs.ErrNotExist):
 		return ""
-	case isConfig(err) && nameOf(verb) == "plan" && !verb.Flags().Changed("config"):
-		return configHint(err) + "; plan reads the configuration as the next start or reload does, and " +
-			"`image-update-agent apply --all --dry-run` asks a running daemon, which has read an earlier one"
 	case isConfig(err):
-		return configHint(err)
+		return configHint(verb, err)
 	case isUsage(err):
 		return "add --help for arguments and examples, or see image-update-agent(8)"
 	case isLeft(err):
@@ -186,12 +183,17 @@ func lockedHint(e lockedError) string {
 
 // configHint returns the hint for mistakes in the configuration. The name of a drop-in and a variable of the
 // environment have no line.
-func configHint(err error) string {
+func configHint(verb *cobra.Command, err error) string {
+	text := "image-update-agent.yaml(5) describes the files and the environment variable"
 	inLine := func(p config.Problem) bool { return p.Line > 0 }
 	if slices.ContainsFunc(config.ProblemsOf(err), inLine) {
-		return "correct the key in that line; image-update-agent.yaml(5) describes every key"
+		text = "correct the key in that line; image-update-agent.yaml(5) describes every key"
 	}
-	return "image-update-agent.yaml(5) describes the files and the environment variable"
+	if nameOf(verb) == "plan" && !verb.Flags().Changed("config") {
+		text += "; plan reads the configuration as the next start or reload does, and `image-update-agent apply --all " +
+			"--dry-run` asks a running daemon, which has read an earlier one"
+	}
+	return text
 }
 
 func isLeft(err error) bool {

@@ -127,8 +127,8 @@ func (p *Page) Fits(rows [][]string) bool {
 	return p.Width == 0 || total <= p.Width
 }
 
-// Rows writes cells in columns, two spaces between them. A row of one cell is a title above those that follow, and may be
-// longer than its column.
+// Rows writes cells in columns, two spaces between them. A row of one cell is a title above those that follow, and may
+// be longer than its column.
 func (p *Page) Rows(rows [][]string) {
 	widths := widthsOf(rows)
 	for _, row := range rows {

@@ -14,8 +14,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
-// madeOf refuses to write a hosts.toml that k3s or RKE2 would overwrite. Its *MadeOfError has the lines that make them name
-// the local registry: the current hosts of the registry, in order, and the local registry first or last. The registry
+// madeOf refuses to write a hosts.toml that k3s or RKE2 would overwrite. Its *MadeOfError has the lines that make them
+// name the local registry: the current hosts of the registry, in order, and the local registry first or last. The registry
 // itself, which both put after all endpoints, is named only if the local registry must follow it.
 func (r Registries) madeOf(ctx context.Context, registry string, position localregistry.Position) error {
 	dir, err := hosts.FindDir(r.Dirs, registry)
@@ -63,6 +63,6 @@ func (e *MadeOfError) Is(target error) bool { return target == release.ErrHeld }
 // Print writes for people what to add to the file.
 func (e *MadeOfError) Print(out, said io.Writer) {
 	fmt.Fprint(out, e.Lines)
-	fmt.Fprintf(said, "next: add this to what %s has for %s, restart k3s or rke2, and enable again with --write, so that the "+
-		"agent remembers it\n", e.File, e.Registry)
+	fmt.Fprintf(said, "next: add this to what %s has for %s, restart k3s or rke2, and enable again with --write, so that "+
+		"the agent remembers it\n", e.File, e.Registry)
 }
