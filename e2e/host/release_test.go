@@ -97,11 +97,12 @@ func TestHostTarball(t *testing.T) {
 		n := node.Start(t, node.Options{Containerd: node.Containerd2})
 		h := host.New(t, n, root)
 		require.Equal(t, "running", h.Boot())
-		story.HostFiles(h, n)
 		h.Feed(releaseFile(t, "-linux-"+runtime.GOARCH+".tar.gz"), "tar", "-C", "/", "-xzf", "-")
 		h.Must("systemctl", "daemon-reload")
 		h.Must("systemctl", "reload", "dbus")
 		h.Must("systemd-tmpfiles", "--create", "image-update-agent.conf")
+		h.Must("test", "-d", "/etc/image-update-agent") // the pages write there
+		story.HostFiles(h, n)
 		h.Must("systemctl", "enable", "--now", "image-update-agent")
 		runsOn(t, h, n)
 		assert.Regexp(t, `(?m)^ok +d-bus: `, h.Exec("image-update-agent", "doctor").Stdout)
