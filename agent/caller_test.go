@@ -159,34 +159,45 @@ func TestEndOfTheDaemonKeepsApprovals(t *testing.T) {
 	})
 }
 
-// The caller of a rollback of two pods leaves: the pod whose rollback has not begun is unchanged.
+// The caller of a rollback of two pods leaves: the pod whose rollback has not begun is unchanged, also if the node cannot
+// be observed at the end of the cycle.
 func TestRollbackThatHasNotBegunEndsWithItsCaller(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		n := neighbourhood(t)
-		n.settles(t)
-		newDex, newDB := n.offer(t)
-		out, err := n.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()}, nil)
-		require.NoError(t, err)
-		require.Len(t, out, 3)
-		ctx, leave := context.WithCancel(t.Context())
-		answer := make(chan left, 1)
-		go func() {
-			out, err := n.Rollback(ctx, plan.Named("db.yaml", "dex.yaml"), nil)
-			answer <- left{out, err}
-		}()
-		n.awaitDB(func(d digest.Digest) bool { return d != newDB.Digest })
-		leave()
-		got := <-answer
-		require.NoError(t, got.err)
-		assert.Equal(t, map[string]status.Result{"db.yaml": status.ResultContinues, "dex.yaml": status.ResultCanceled}, got.results())
-		pass(10 * time.Minute)
-		n.runs("dex.yaml", "main", newDex.Digest)
-		r := n.record()
-		assert.NotContains(t, r.Overrides, "dex.yaml")
-		assert.NotContains(t, r.Denied, denied(newDex), "it is not denied, and stays")
-		assert.Contains(t, r.Denied, denied(newDB))
-		assert.False(t, r.Overrides["db.yaml"].Pending, "it went on")
-	})
+	t.Parallel()
+	for name, blind := range map[string]error{"": nil, "the node cannot be observed": assert.AnError} {
+		run(t, name, func(t *testing.T) {
+			n := neighbourhood(t)
+			n.settles(t)
+			newDex, newDB := n.offer(t)
+			out, err := n.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()}, nil)
+			require.NoError(t, err)
+			require.Len(t, out, 3)
+			ctx, leave := context.WithCancel(t.Context())
+			answer := make(chan left, 1)
+			go func() {
+				out, err := n.Rollback(ctx, plan.Named("db.yaml", "dex.yaml"), nil)
+				answer <- left{out, err}
+			}()
+			n.awaitDB(func(d digest.Digest) bool { return d != newDB.Digest })
+			defer n.Listen(func(p status.Progress) {
+				if p.Ended != "" && p.PodManifest == "db.yaml" {
+					n.Node.Blind(blind)
+				}
+			})()
+			leave()
+			got := <-answer
+			require.NoError(t, got.err)
+			assert.Equal(t, map[string]status.Result{"db.yaml": status.ResultContinues, "dex.yaml": status.ResultCanceled}, got.results())
+			pass(time.Minute)
+			n.Node.Blind(nil)
+			pass(10 * time.Minute)
+			n.runs("dex.yaml", "main", newDex.Digest)
+			r := n.record()
+			assert.NotContains(t, r.Overrides, "dex.yaml")
+			assert.NotContains(t, r.Denied, denied(newDex), "it is not denied, and stays")
+			assert.Contains(t, r.Denied, denied(newDB))
+			assert.False(t, r.Overrides["db.yaml"].Pending, "it went on")
+		})
+	}
 }
 
 // A retry that is taken back keeps the denials.
