@@ -46,8 +46,8 @@ func (l *Loop) Apply(
 	})
 }
 
-// outcomes runs a request that restarts pods. It returns the outcomes of its last run, or those so far if its caller has
-// left.
+// outcomes runs a request that restarts pods. It returns the outcomes of its last run, or those so far if its caller
+// has left.
 func (l *Loop) outcomes(
 	ctx context.Context, r *Request, do func(context.Context) ([]status.Outcome, cycleResult, error),
 ) ([]status.Outcome, error) {
