@@ -190,6 +190,9 @@ Exit status: 0 shown, 1 the history cannot be read, 2 unknown pod.`,
 			if err != nil {
 				return err
 			}
+			if s.HasReason(status.KindStarting) && len(s.History) == 0 {
+				return errors.New("the daemon has just started and has not read the history yet; try again in some seconds")
+			}
 			entries, err := historyOf(s, pods)
 			if err != nil {
 				return err

@@ -101,7 +101,7 @@ func TestHostTarball(t *testing.T) {
 		h.Must("systemctl", "daemon-reload")
 		h.Must("systemctl", "reload", "dbus")
 		h.Must("systemd-tmpfiles", "--create", "image-update-agent.conf")
-		h.Must("test", "-d", "/etc/image-update-agent") // the pages write there
+		h.Must("test", "-d", "/etc/image-update-agent/config.d") // the pages write there
 		story.HostFiles(h, n)
 		h.Must("systemctl", "enable", "--now", "image-update-agent")
 		runsOn(t, h, n)

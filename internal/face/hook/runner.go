@@ -83,7 +83,7 @@ func (r Runner) webhooks(ctx context.Context, results map[string]error) (waiting
 		all.Go(func() {
 			err := r.deliver(ctx, h.Name, func(c Change) error {
 				if !c.Is(h.Events) {
-					return nil
+					return errOtherEvents
 				}
 				return h.Send(ctx, c)
 			}, "webhook", h.Name)
@@ -96,6 +96,9 @@ func (r Runner) webhooks(ctx context.Context, results map[string]error) (waiting
 	return waiting
 }
 
+// errOtherEvents: the consumer does not want to hear of the change, and nothing was sent.
+var errOtherEvents = errors.New("none of its events")
+
 // deliver passes a consumer the changes since its last success.
 func (r Runner) deliver(ctx context.Context, consumer string, give func(Change) error, to ...any) error {
 	change, delivered, err := r.Outbox.Change(consumer)
@@ -103,7 +106,10 @@ func (r Runner) deliver(ctx context.Context, consumer string, give func(Change) 
 		return err
 	}
 	change.Node = r.Node
-	if err := give(change); err != nil {
+	switch err := give(change); {
+	case errors.Is(err, errOtherEvents):
+		return delivered()
+	case err != nil:
 		return err
 	}
 	r.Log.InfoContext(ctx, "change delivered", append(to, "state", change.State, "was", change.Was,
