@@ -7,11 +7,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
 )
 
 // unitStates are what systemd says of the service after a boot, look by look, the
@@ -68,21 +69,13 @@ func plugin(t *testing.T, looks []string, wrong bool, args ...string) (said stri
 	return pluginWith(t, "", looks, wrong, args...)
 }
 
-// program writes a program. A process that another test starts meanwhile would have it open for writing for a moment,
-// and until then it could not be run (go.dev/issue/22315).
-func program(t *testing.T, file, script string) {
-	t.Helper()
-	syscall.ForkLock.RLock()
-	err := os.WriteFile(file, []byte(script), 0o700)
-	syscall.ForkLock.RUnlock()
-	require.NoError(t, err)
-}
-
 // pluginWith does so where an admin has set variables of the service's environment.
 func pluginWith(t *testing.T, sysconfig string, looks []string, wrong bool, args ...string) (said string, code int, log string) {
 	t.Helper()
 	dir := t.TempDir()
-	stand := func(name, script string) { program(t, filepath.Join(dir, name), "#!/bin/sh\ncd "+dir+"\n"+script+"\n") }
+	stand := func(name, script string) {
+		agenttest.WriteProgram(t, filepath.Join(dir, name), "#!/bin/sh\ncd "+dir+"\n"+script+"\n")
+	}
 	stand("sleep", `echo "sleep $1" >>log; [ $(wc -l <looks) = 1 ] || sed -i 1d looks`)
 	stand("agent", map[bool]string{true: "exit 2", false: `[ "$1 $2" = "config check" ] && [ "$UPDATE_POLLING_INTERVAL" != garbage ] || exit 2`}[wrong])
 	stand("systemctl", `echo "systemctl $*" >>log
@@ -102,7 +95,7 @@ func pluginWith(t *testing.T, sysconfig string, looks []string, wrong bool, args
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "sysconfig"), []byte(sysconfig), 0o600))
 	}
 	file := filepath.Join(dir, "plugin.sh")
-	program(t, file, script)
+	agenttest.WriteProgram(t, file, script)
 	command := exec.CommandContext(t.Context(), file, args...)
 	command.Env = []string{"PATH=" + dir + ":/usr/bin:/bin"}
 	out, err := command.CombinedOutput()

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
 )
 
 // shell runs a script in a directory; no configuration of git's counts.
@@ -41,7 +43,7 @@ func TestVersion(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			require.NoError(t, os.Mkdir(filepath.Join(dir, "tools"), 0o755))
-			program(t, filepath.Join(dir, "tools/package"), text(t, "../tools/package"))
+			agenttest.WriteProgram(t, filepath.Join(dir, "tools/package"), text(t, "../tools/package"))
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "CHANGELOG.md"), []byte("# Changes\n\n## 0.1.0 (2026-11-26)\n"), 0o644))
 			assert.Regexp(t, c.want, shell(t, dir, c.script+"tools/package version"))
 		})

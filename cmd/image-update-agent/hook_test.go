@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/face/hook"
 	"github.com/kubic-project/image-update-agent/internal/node/config"
@@ -53,15 +54,13 @@ func (h hooked) write(name, text string, mode os.FileMode) {
 	h.t.Helper()
 	path := filepath.Join(h.root, name)
 	require.NoError(h.t, os.MkdirAll(filepath.Dir(path), 0o755))
-	syscall.ForkLock.RLock() // or what another test starts meanwhile has a program open, and it cannot be run: go.dev/issue/22315
-	err := os.WriteFile(path, []byte(text), mode)
-	syscall.ForkLock.RUnlock()
-	require.NoError(h.t, err)
+	require.NoError(h.t, os.WriteFile(path, []byte(text), mode))
 }
 
 func (h hooked) program(name, text string) {
 	h.t.Helper()
-	h.write(name, "#!/bin/sh\n"+text+"\n", 0o755)
+	require.NoError(h.t, os.MkdirAll(filepath.Dir(h.path(name)), 0o755))
+	agenttest.WriteProgram(h.t, h.path(name), "#!/bin/sh\n"+text+"\n")
 }
 
 func (h hooked) configure(text string) {

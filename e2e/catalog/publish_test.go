@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
@@ -346,7 +347,7 @@ func TestPublisherLogsIn(t *testing.T) {
 	assert.Equal(t, 1, code)
 	assert.Contains(t, errs, "hint: log in with `docker login` or `podman login`")
 	helpers, auth := t.TempDir(), "Y2k6czNjcmV0" // ci:s3cret
-	story.WriteProgram(t, filepath.Join(helpers, "docker-credential-test"),
+	agenttest.WriteProgram(t, filepath.Join(helpers, "docker-credential-test"),
 		"#!/bin/sh\ncat >/dev/null\necho '{\"Username\":\"ci\",\"Secret\":\"s3cret\"}'\n")
 	for channel, file := range map[string]struct{ variable, name, text string }{
 		"docker": {"DOCKER_CONFIG", "config.json", fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, host, auth)},

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
@@ -50,7 +51,7 @@ func TestAnsibleRole(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			story.WriteProgram(t, filepath.Join(dir, "image-update-agent"), standIn)
+			agenttest.WriteProgram(t, filepath.Join(dir, "image-update-agent"), standIn)
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "codes"), []byte(strings.ReplaceAll(c.codes, " ", "\n")+"\n"), 0o600))
 			said := story.Shell(t, filepath.Join(story.Checkout(t), "packaging/ansible"), `
 				export PATH="$1:$PATH" HOME="$1" ANSIBLE_LOCALHOST_WARNING=false ANSIBLE_NOCOLOR=1 LC_ALL=C.UTF-8

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
@@ -266,7 +267,7 @@ func TestSaltWaitsForTheLock(t *testing.T) {
 			"cat <<'END'\n" + string(said) + "\nEND\nexit 4\n"
 	}
 	soon := story.Program(t, held(status.HoldLock))
-	story.WriteProgram(t, filepath.Join(soon, "sleep"), "#!/bin/sh\n: >\"${0%/*}/free\"\n")
+	agenttest.WriteProgram(t, filepath.Join(soon, "sleep"), "#!/bin/sh\n: >\"${0%/*}/free\"\n")
 	result, _, _ := story.SaltRun(t, "/bin/sh", story.SaltCommand(t, nil), soon)
 	assert.Equal(t, story.SaltResult{Result: true, Changed: true, Comment: "done (0): "}, result, "it was waited for")
 	for _, shell := range []string{"/bin/sh", "/bin/bash"} {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
@@ -132,16 +133,6 @@ func Read(t *testing.T, dir, name string) string {
 func Program(t *testing.T, script string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	WriteProgram(t, filepath.Join(dir, "image-update-agent"), "#!/bin/sh\n"+script)
+	agenttest.WriteProgram(t, filepath.Join(dir, "image-update-agent"), "#!/bin/sh\n"+script)
 	return dir
-}
-
-// WriteProgram writes a program that can be executed at once. A process that another test starts meanwhile would have
-// it open for writing until its exec: go.dev/issue/22315.
-func WriteProgram(t *testing.T, file, text string) {
-	t.Helper()
-	syscall.ForkLock.RLock()
-	err := os.WriteFile(file, []byte(text), 0o755)
-	syscall.ForkLock.RUnlock()
-	require.NoError(t, err)
 }

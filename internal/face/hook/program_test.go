@@ -10,12 +10,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
 )
 
 // patience is more than any of these programs needs on a loaded machine.
@@ -27,19 +28,9 @@ func script(t *testing.T, text string) (p Program, out *bytes.Buffer) {
 	root := t.TempDir()
 	path := filepath.Join(root, "opt/hook")
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	program(t, path, "#!/bin/sh\n"+text+"\n")
+	agenttest.WriteProgram(t, path, "#!/bin/sh\n"+text+"\n")
 	out = new(bytes.Buffer)
 	return Program{Root: root, Path: path, Output: out, Timeout: patience}, out
-}
-
-// program writes a program. A process started meanwhile by another test would have it open for writing for a moment,
-// and until then it could not be executed (go.dev/issue/22315).
-func program(t *testing.T, path, text string) {
-	t.Helper()
-	syscall.ForkLock.RLock()
-	err := os.WriteFile(path, []byte(text), 0o755)
-	syscall.ForkLock.RUnlock()
-	require.NoError(t, err)
 }
 
 func TestProgramGetsOnlyItsInput(t *testing.T) {
@@ -75,7 +66,7 @@ func TestExitOfAProgram(t *testing.T) {
 	p, _ = script(t, `kill -9 $$`)
 	require.ErrorContains(t, p.Run(t.Context()), "signal: killed")
 	p, _ = script(t, "")
-	program(t, p.Path, "#!/no/such/shell\n")
+	agenttest.WriteProgram(t, p.Path, "#!/no/such/shell\n")
 	require.ErrorIs(t, p.Run(t.Context()), fs.ErrNotExist)
 }
 
