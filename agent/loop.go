@@ -109,7 +109,7 @@ func (l *Loop) sleep(ctx context.Context) {
 	}
 }
 
-// newPoll returns a poll, or with PollNone an observation. The agent may be another one when it runs.
+// newPoll returns a poll; with PollNone, an observation. A reload may replace the agent before it runs.
 func (l *Loop) newPoll(poll source.Poll) *Request {
 	r := &Request{poll: poll, done: make(chan struct{})}
 	r.do = func(ctx context.Context) (cycleResult, error) {

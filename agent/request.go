@@ -13,8 +13,8 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// Request is why the agent works: a poll by the clock, an observation after an event, or what a person asks for. The
-// Loop queues it, runs it, and runs it again if another request interrupts it; every cycle that runs for it gets it.
+// Request is a piece of work for the Loop: a poll by the clock, an observation after an event, or what a person asks
+// for. The Loop queues it, runs it, and repeats it if another request interrupts it. Each cycle that runs for it gets it.
 //
 // A poll is a Request without a caller. The caller of an apply or a rollback may leave: it then takes back its
 // approvals of pods whose restart has not begun, and a restart that has begun continues.
@@ -23,7 +23,7 @@ type Request struct {
 	by       status.Actor          // who asks
 	urgent   bool                  // a person waits: interrupts polls and stagings, and stages only what it needs
 	poll     source.Poll           // what its cycle asks the source
-	progress func(status.Progress) // hears what the loop does while the request waits and runs; may be nil
+	progress func(status.Progress) // called with the loop's progress while it waits and runs; may be nil
 	doing    string                // the reason in the status while it runs; "" keeps the state
 	which    plan.Which            // the pods that it restarts
 
@@ -50,7 +50,7 @@ type approvedPod struct {
 // errLeft is returned for a request whose caller left after something had begun.
 var errLeft = errors.New("the caller left")
 
-// newRequest returns a person's request, before polls and stagings. The actor of ctx is who asks.
+// newRequest returns a request of the person in ctx. It precedes polls and stagings.
 func newRequest(ctx context.Context, verb string, onProgress func(status.Progress)) *Request {
 	return &Request{
 		verb: verb, by: status.ActorOf(ctx), urgent: true, progress: onProgress,
