@@ -5,10 +5,10 @@
 // # One worker, one queue
 //
 // A Request is a piece of work: a poll by the clock, an observation after an event, or what a person asks for. The Loop
-// runs one Request at a time, people's first; an urgent one interrupts the poll or staging of another, which is repeated
-// afterwards. A Request runs one or more cycles. Before a cycle restarts a pod, it asks the Request whether the caller
-// is still there. The results of the cycle become the outcomes for the caller, and the board publishes its status. The
-// timetable says when the next poll is due.
+// runs one Request at a time, people's first; an urgent one interrupts the poll or staging of another, which is
+// repeated afterwards. A Request runs one or more cycles. Before a cycle restarts a pod, it asks the Request whether
+// the caller is still there. The results of the cycle become the outcomes for the caller, and the board publishes its
+// status. The timetable says when the next poll is due.
 //
 // Start with request.go, loop.go and cycle.go. apply.go, rollback.go and hold.go have what people ask for, from the
 // Loop's method down. Imports point down:

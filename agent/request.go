@@ -14,7 +14,8 @@ import (
 )
 
 // Request is a piece of work for the Loop: a poll by the clock, an observation after an event, or what a person asks
-// for. The Loop queues it, runs it, and repeats it if another request interrupts it. Each cycle that runs for it gets it.
+// for. The Loop queues it, runs it, and repeats it if another request interrupts it. Each cycle that runs for it gets
+// it.
 //
 // A poll is a Request without a caller. The caller of an apply or a rollback may leave: it then takes back its
 // approvals of pods whose restart has not begun, and a restart that has begun continues.
