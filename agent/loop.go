@@ -225,10 +225,10 @@ func (l *Loop) Check(ctx context.Context, onProgress func(status.Progress)) (sta
 	r := newRequest(ctx, "check", onProgress)
 	r.urgent, r.poll = false, source.PollAll
 	r.do = func(ctx context.Context) (cycleResult, error) {
-		owed := l.queue.takePoll() // a full poll includes it
+		joined := l.queue.joinPoll(r)
 		d, err := l.poll(ctx, r)
-		if err != nil && !errors.Is(err, source.ErrPersonFirst) && owed != nil {
-			l.queue.add(owed)
+		if err != nil && !errors.Is(err, source.ErrPersonFirst) && joined != nil {
+			l.queue.add(joined)
 		}
 		return d, err
 	}

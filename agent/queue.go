@@ -91,15 +91,17 @@ func (q *queue) next() *Request {
 	return q.take(n)
 }
 
-// takePoll removes and returns the poll that waits; nil if there is none.
-func (q *queue) takePoll() *Request {
+// joinPoll removes and returns the poll that waits; nil if there is none. The request asks what that would have asked.
+func (q *queue) joinPoll(r *Request) (joined *Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := slices.IndexFunc(q.requests, (*Request).isPoll)
 	if n < 0 {
 		return nil
 	}
-	return q.take(n)
+	joined = q.take(n)
+	r.poll = max(r.poll, joined.poll)
+	return joined
 }
 
 // take removes and returns the request at n, or the first if n is negative. The caller holds the lock.

@@ -64,3 +64,16 @@ func TestOrderOfRequests(t *testing.T) {
 	assert.True(t, poll.interrupted)
 	assert.Nil(t, q.next())
 }
+
+// A check that was interrupted after its poll joins the poll that waits, and asks again what that would have asked.
+func TestCheckJoinsThePoll(t *testing.T) {
+	t.Parallel()
+	q := &queue{}
+	check := &Request{verb: "check", poll: source.PollNone}
+	assert.Nil(t, q.joinPoll(check))
+	waits := &Request{poll: source.PollAll}
+	q.add(waits)
+	assert.Same(t, waits, q.joinPoll(check))
+	assert.Equal(t, source.PollAll, check.poll)
+	assert.Nil(t, q.next())
+}
