@@ -35,8 +35,8 @@ func (a *app) localRegistryEnableCommand() *cobra.Command {
 		Short: "Add the local registry to the hosts of a registry",
 		Long: `enable adds the local registry of this node to the hosts.toml of each registry HOST. It
 prints the change; --write writes it. All other hosts stay, in the same order, and
-containerd reads the file at its next pull. enable keeps the previous file beside it as
-hosts.toml.before-local-registry.
+containerd reads the file at its next pull. The agent's lines are marked: you may edit the
+rest of the file at any time.
 
 As a fallback, containerd asks the local registry after all other hosts have failed: pods
 start without the registry. With --gate, containerd asks the local registry first: pods
@@ -46,9 +46,9 @@ The agent remembers what was enabled, so that status, doctor and metrics report 
 another program overwrites the file.
 
 Exit status: 0 shown or written, 1 failed, 2 invalid arguments, 3 already enabled,
-4 refused: the file was edited or the order of hosts would change, k3s or RKE2 writes the
-file (without --write, enable prints the lines for registries.yaml and exits with 0), or
-containerd does not read it.`,
+4 refused: the agent's lines were edited, the order of hosts would change, another program
+writes the file (for k3s or RKE2 enable prints the lines for registries.yaml, and without
+--write exits with 0), or containerd does not read it.`,
 		Example: `  image-update-agent local-registry enable registry.suse.com
   image-update-agent local-registry enable registry.suse.com --write
   image-update-agent local-registry enable registry.suse.com --gate --write`,
@@ -81,12 +81,11 @@ func (a *app) localRegistryDisableCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "disable {HOST... | --all}",
 		Short: "Remove the local registry from the hosts of a registry",
-		Long: `disable removes the local registry of this node from the hosts.toml of each registry HOST,
-and restores the previous file byte for byte. It prints the change; --write writes it. A
-file that was edited since stays as it is.
+		Long: `disable takes the agent's lines out of the hosts.toml of each registry HOST; every other
+byte is as it was, or as you have edited it since. It prints the change; --write writes it.
 
 Exit status: 0 shown or written, 1 failed, 2 invalid arguments, 3 not enabled, 4 refused:
-the file was edited, or written by hand.`,
+the agent's lines were edited, or the file was written by hand.`,
 		Example: `  image-update-agent local-registry disable registry.suse.com --write
   image-update-agent local-registry disable --all --write`,
 		Args:              namesOrAll("HOST", &all),

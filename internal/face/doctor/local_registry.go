@@ -102,24 +102,24 @@ func flagOf(p localregistry.Position) string {
 // localRegistryFinding is about one registry. version is containerd's; empty: not known.
 func localRegistryFinding(r registryhost.Registration, version string, hostTable bool) Finding {
 	const check = "local registry"
-	again := "edit hosts.toml.before-local-registry instead, then run image-update-agent local-registry enable " +
-		r.Registry + " --write"
+	again := "run image-update-agent local-registry enable " + r.Registry + " --write"
 	if r.Position == localregistry.Gate {
 		again = strings.Replace(again, " --write", " --gate --write", 1)
 	}
+	byHand := "remove the lines of image-update-agent from the file, then " + again
 	old := isOlder(version, "1.6.", "1.7.")
 	switch {
 	case r.Error != "":
 		return fail(check, fmt.Errorf("%s: %s", r.File, r.Error),
 			"correct the file; containerd reads it at the next pull")
 	case r.Position == localregistry.Off:
-		return warn(check, r.File+": the file was edited, and containerd no longer asks the local registry", again)
+		return warn(check, r.File+": the file was edited, and containerd no longer asks the local registry", byHand)
 	case !hostTable && old:
 		return fail(check, fmt.Errorf("%s: no [host] table: containerd %s ignores the whole file", r.File, version),
 			"add a line [host] at the end of the file")
 	case r.Author == registryhost.Edited:
-		return warn(check, fmt.Sprintf("%s: the file was edited after the local registry was enabled as %s", r.File,
-			r.Position), again)
+		return warn(check, fmt.Sprintf("%s: the lines of the local registry, enabled as %s, were edited", r.File,
+			r.Position), byHand)
 	case r.Outdated:
 		return warn(check, r.File+": the file that it was made from has changed", again)
 	case r.Position == localregistry.Fallback && version != "" && !hosts.EndsSilence(version):

@@ -37,7 +37,7 @@ func TestLocalRegistryFinding(t *testing.T) {
 		"fallback, 1.7 hangs":        {at(localregistry.Fallback, registryhost.Agent), "1.7.24", true, Advice, []string{"never answers"}},
 		"no [host] table":            {at(localregistry.Fallback, registryhost.Person), "v1.6.20", false, Fail, []string{"ignores the whole file", "[host]"}},
 		"no [host] table, 2":         {at(localregistry.Gate, registryhost.Person), "2.4.2", false, OK, nil},
-		"edited":                     {at(localregistry.Gate, registryhost.Edited), "2.4.2", true, Warn, []string{"edited", "before-local-registry", "--gate --write"}},
+		"edited":                     {at(localregistry.Gate, registryhost.Edited), "2.4.2", true, Warn, []string{"edited", "remove the lines", "--gate --write"}},
 		"edited away":                {at(localregistry.Off, registryhost.Edited), "2.4.2", true, Warn, []string{"no longer asks", "enable registry.suse.com --write"}},
 		"outdated":                   {outdated, "2.4.2", true, Warn, []string{"has changed"}},
 		"broken":                     {broken, "2.4.2", true, Fail, []string{"no such ca"}},

@@ -4,13 +4,21 @@ package registryhost
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/base/lazyregexp"
+	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
@@ -29,14 +37,11 @@ type Change struct {
 
 // IsNone reports whether there is no change.
 func (c Change) IsNone() bool {
-	return (c.Before == nil) == (c.After == nil) && bytes.Equal(c.Before, c.After) && !c.leavesAside() && !c.corrects()
+	return (c.Before == nil) == (c.After == nil) && bytes.Equal(c.Before, c.After) && !c.corrects()
 }
 
-// corrects reports whether the agent's file gets the mode and owner of its source.
+// corrects reports whether a copy gets the mode and owner of its source.
 func (c Change) corrects() bool { return c.Position != localregistry.Off && c.place.isOpen() }
-
-// leavesAside reports whether the admin's file is still kept although it is in use: disabling was interrupted.
-func (c Change) leavesAside() bool { return c.Position == localregistry.Off && c.place.aside.Exists() }
 
 func (p place) change(position localregistry.Position) Change {
 	c := Change{Registry: p.registry, Position: position, File: filepath.Join(p.dir, hostsTOML), place: p}
@@ -49,7 +54,7 @@ func (p place) change(position localregistry.Position) Change {
 // Enable adds the local registry to the hosts of a registry. All other hosts stay unchanged and in order, or it returns
 // a *RefusedError.
 func (r Registries) Enable(ctx context.Context, registry string, position localregistry.Position) (Change, error) {
-	p, err := r.checked(registry)
+	p, err := r.checked(ctx, registry)
 	if err != nil {
 		return Change{}, err
 	}
@@ -66,11 +71,11 @@ func (r Registries) Enable(ctx context.Context, registry string, position localr
 	if err := p.check(); err != nil {
 		return Change{}, err
 	}
-	body, err := p.compose(ctx, position)
+	text, err := p.compose(ctx, position)
 	if err != nil {
-		return Change{}, &RefusedError{filepath.Join(p.sourceDir, nameOf(p)), err.Error()}
+		return Change{}, &RefusedError{filepath.Join(p.sourceDir, hostsTOML), err.Error()}
 	}
-	c.After = header{position: position, registry: registry, from: p.from, source: sum(p.source)}.withHeader(body)
+	c.After = []byte(text)
 	c.Notes = p.notes()
 	if position == localregistry.Fallback {
 		c.Notes = append(c.Notes, p.timeouts()...)
@@ -82,25 +87,17 @@ func (r Registries) Enable(ctx context.Context, registry string, position localr
 	return c, nil
 }
 
-// nameOf returns the source file of a hosts.toml.
-func nameOf(p place) string {
-	if p.ours && p.from == fromAside {
-		return fromAside
-	}
-	return hostsTOML
-}
-
-// Disable removes the local registry from the hosts of a registry and restores the previous file byte for byte. For a
-// file that was changed since, or written by a person, it returns a *RefusedError.
+// Disable takes the local registry out of the hosts of a registry: every other byte is as before. For a file whose own
+// lines of the agent were changed, or that a person has written, it returns a *RefusedError.
 func (r Registries) Disable(ctx context.Context, registry string) (Change, error) {
-	p, err := r.checked(registry)
+	p, err := r.checked(ctx, registry)
 	if err != nil {
 		return Change{}, err
 	}
 	c := p.change(localregistry.Off)
 	switch {
-	case p.ours && p.from == fromAside:
-		c.After = append([]byte{}, p.aside.Data...)
+	case p.ours && p.from == fromFile:
+		c.After = []byte(p.admins)
 	case !p.ours:
 		c.After = c.Before
 		if !p.was.Exists() {
@@ -116,28 +113,16 @@ func (r Registries) Disable(ctx context.Context, registry string) (Change, error
 }
 
 // byHand is the advice for a file that cannot be undone.
-const byHand = ": remove " + localregistry.URL + " and the first two lines by hand"
+const byHand = ": remove the lines of image-update-agent, with " + localregistry.URL + ", by hand"
 
 // checked returns the place of a registry whose files the agent may change.
-func (r Registries) checked(registry string) (place, error) {
+func (r Registries) checked(ctx context.Context, registry string) (place, error) {
 	if err := CheckRegistry(registry); err != nil {
 		return place{}, err
 	}
 	p, err := r.place(registry)
-	if err != nil {
-		return place{}, err
-	}
-	file := filepath.Join(p.dir, hostsTOML)
-	switch {
-	case p.ours && p.head.edited && p.head.from == fromAside:
-		err = &RefusedError{file, "was edited: make the edit in " + fromAside + " beside it, and rename that to " + hostsTOML}
-	case p.ours && p.head.edited:
-		err = &RefusedError{file, "was edited" + byHand}
-	case p.ours && p.head.from == fromAside && !p.aside.Exists():
-		err = &RefusedError{file, "was made from " + fromAside + ", which is gone" + byHand}
-	case !p.ours && p.aside.Exists() && !bytes.Equal(p.aside.Data, p.was.Data):
-		err = &RefusedError{filepath.Join(p.dir, fromAside), "differs from " + hostsTOML +
-			", which image-update-agent did not write: remove one of the two"}
+	if err == nil && p.isEdited(ctx) {
+		err = &RefusedError{filepath.Join(p.dir, hostsTOML), "was edited" + byHand}
 	}
 	return p, err
 }
@@ -145,7 +130,9 @@ func (r Registries) checked(registry string) (place, error) {
 // madeByProgram matches comments of programs above files that they generate.
 var madeByProgram = lazyregexp.New(`(?im)^\s*#.*(?:generated (?:file|by)|do not (?:edit|modify|change))`)
 
-func isGenerated(data []byte) bool { return madeByProgram().Match(data) }
+func (p place) isGenerated() bool {
+	return p.from == fromFile && madeByProgram().Match(p.source) || strings.Contains(p.dir, "/rancher/")
+}
 
 // timeouts returns how long containerd waits for the hosts before the local registry, and why that matters.
 func (p place) timeouts() []string {
@@ -169,13 +156,13 @@ func (p place) timeouts() []string {
 // notes returns the changes other than the hosts.
 func (p place) notes() (notes []string) {
 	file, err := parseHostsFile(string(p.source))
-	if err == nil && len(p.source) > 0 && len(file.tables) == 0 {
+	if err == nil && len(p.source) > 0 && !file.hasTables() {
 		notes = append(notes,
 			"containerd 1.6 and 1.7 ignore a file without a table of hosts; with the local registry they read it")
 	}
-	if isGenerated(p.source) || strings.Contains(p.dir, "/rancher/") {
-		notes = append(notes, fmt.Sprintf("another program writes %s (k3s and RKE2 at each start): make "+
-			"that program name %s (in registries.yaml, as an endpoint of %s); status reports a lost local registry",
+	if p.isGenerated() {
+		notes = append(notes, fmt.Sprintf("another program writes %s (k3s and RKE2 at each start), so --write does not: "+
+			"make that program write this, or name %s (in registries.yaml, as an endpoint of %s)",
 			filepath.Join(p.dir, hostsTOML), localregistry.URL, p.registry))
 	}
 	if p.from == fromDefault {
@@ -183,4 +170,358 @@ func (p place) notes() (notes []string) {
 			filepath.Join(p.dir, hostsTOML), filepath.Join(p.sourceDir, hostsTOML), p.registry))
 	}
 	return notes
+}
+
+const (
+	hostsTOML  = "hosts.toml"
+	defaultDir = "_default"
+)
+
+// place is the directory of a registry, and the source of its hosts.toml.
+type place struct {
+	registry string
+	dir      string
+	hadDir   bool          // it exists
+	was      nodefile.File // its hosts.toml; may not exist
+	ours     bool          // it has blocks of the agent
+	block    block
+	admins   string        // was without the blocks
+	aside    nodefile.File // of an earlier version: the admin's file, which was kept next to the generated one
+
+	from      string        // one of the constants in edit.go
+	source    []byte        // the content of the source; nil if there is no file
+	sourceDir string        // the directory of the source's files
+	like      nodefile.File // the source file: users who can read it may read the edited one; may not exist
+}
+
+// place finds the place of a registry's hosts.toml: in the directory that containerd uses, else in the first one.
+func (r Registries) place(registry string) (place, error) {
+	if len(r.Dirs) == 0 {
+		return place{}, errors.New("containerd has no directory of hosts.toml files")
+	}
+	found, err := hosts.FindDir(r.Dirs, registry)
+	if err != nil {
+		return place{}, err
+	}
+	p := place{registry: registry, dir: found}
+	own := found != "" && filepath.Base(found) != defaultDir
+	switch {
+	case own:
+		if err := p.readOwn(); err != nil {
+			return place{}, err
+		}
+	case found != "":
+		p.dir = filepath.Join(filepath.Dir(found), registry)
+	default:
+		p.dir = filepath.Join(r.Dirs[0], registry)
+	}
+	p.sourceDir, p.hadDir = p.dir, exists(p.dir)
+	switch {
+	case p.isCopy(), !own:
+		return p, r.takeDefault(&p)
+	case p.was.Exists() && (!p.ours || p.block.from != fromNothing || p.admins != ""):
+		p.from, p.source, p.like = fromFile, []byte(p.admins), p.was
+	default:
+		p.from = fromNothing
+	}
+	return p, nil
+}
+
+// isCopy reports whether the file is a copy of _default, or of nothing, which nobody has edited.
+func (p place) isCopy() bool {
+	switch {
+	case !p.ours:
+		return false
+	case p.block.from == fromDirectory:
+		return p.admins == ""
+	}
+	return p.block.from == fromDefault && sum([]byte(p.admins)) == p.block.sum
+}
+
+// takeDefault uses _default as the source: without the generated file containerd would read it.
+func (r Registries) takeDefault(p *place) error {
+	p.from = fromDirectory
+	dir, err := hosts.FindDir(r.Dirs, noRegistry)
+	if err != nil || dir == "" {
+		return err
+	}
+	file, err := read(dir, hostsTOML)
+	if err != nil {
+		return refusal(filepath.Join(dir, hostsTOML), err)
+	}
+	p.sourceDir = dir
+	if file.Exists() {
+		p.from, p.source, p.like = fromDefault, file.Data, file
+	}
+	return nil
+}
+
+// isOpen reports whether a copy has other permissions than its source.
+func (p place) isOpen() bool { return p.ours && p.like.Exists() && !p.was.SameAccess(p.like) }
+
+// isOutdated reports whether the source of a copy has changed since.
+func (p place) isOutdated() bool {
+	return p.isCopy() && (p.isOpen() || sum(p.source) != cmp.Or(p.block.sum, sum(nil)))
+}
+
+// noRegistry has no directory other than _default.
+const noRegistry = "namespace.invalid"
+
+// readOwn reads the hosts.toml of the place and the file kept next to it.
+func (p *place) readOwn() (err error) {
+	if info, err := os.Lstat(p.dir); err == nil && !info.IsDir() {
+		return &RefusedError{p.dir, "a symlink: enable the local registry in the directory that it points to"}
+	}
+	if p.was, err = read(p.dir, hostsTOML); err != nil {
+		return refusal(filepath.Join(p.dir, hostsTOML), err)
+	}
+	if m := earlierHeader().FindSubmatch(p.was.Data); m != nil {
+		return p.readEarlier(string(m[1]), string(m[2]), sum(p.was.Data[len(m[0]):]) == string(m[3]))
+	}
+	if p.admins, p.block, p.ours, err = restore(string(p.was.Data)); err != nil {
+		return &RefusedError{filepath.Join(p.dir, hostsTOML), err.Error() + byHand}
+	}
+	return nil
+}
+
+// Until the first release, a generated file had a header with two sums, and the admin's file was kept next to it.
+const besideEarlier = "hosts.toml.before-local-registry"
+
+var earlierHeader = lazyregexp.New(`\A` + begin + `(fallback|gate)\. Remove it: [^\n]*\n` +
+	`# Made from ([^\n]*), sha256:[0-9a-f]{64}\. Below this line: sha256:([0-9a-f]{64})\n`)
+
+// readEarlier reads what an earlier version has written.
+func (p *place) readEarlier(position, from string, isWhole bool) (err error) {
+	file := filepath.Join(p.dir, hostsTOML)
+	if !isWhole {
+		return &RefusedError{file, "was edited" + byHand}
+	}
+	p.ours, p.block = true, block{marks: marks{position: localregistry.Position(position), from: fromDirectory}}
+	switch from {
+	case besideEarlier:
+		if p.aside, err = read(p.dir, besideEarlier); err != nil {
+			return refusal(filepath.Join(p.dir, besideEarlier), err)
+		}
+		if !p.aside.Exists() {
+			return &RefusedError{file, "was made from " + besideEarlier + ", which is gone" + byHand}
+		}
+		p.admins, p.block.from = string(p.aside.Data), fromFile
+	case "no hosts.toml":
+		p.block.from = fromNothing
+	}
+	return nil
+}
+
+// read reads a file; a missing one is not an error.
+func read(dir, name string) (file nodefile.File, err error) {
+	d, err := nodefile.OpenDir(dir)
+	if err != nil {
+		return nodefile.File{}, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	file, err = d.Read(name, maxHosts)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nodefile.File{}, nil
+	}
+	return file, err
+}
+
+// refusal returns an error of reading a file as the reason not to touch it, if the file is the cause.
+func refusal(path string, err error) error {
+	if errors.Is(err, nodefile.ErrUnsafe) || errors.Is(err, nodefile.ErrTooLarge) {
+		return &RefusedError{path, err.Error()}
+	}
+	return err
+}
+
+// check rejects a file that cannot be changed without changing its hosts.
+func (p place) check() error {
+	if len(p.source) == 0 {
+		for _, pattern := range []string{"*.crt", "*.cert"} {
+			if found, err := filepath.Glob(filepath.Join(p.sourceDir, pattern)); err == nil && len(found) > 0 {
+				return &RefusedError{p.sourceDir, "containerd takes " + filepath.Base(found[0]) +
+					" only while there is no hosts.toml: name it as ca or client in one first"}
+			}
+		}
+		return nil
+	}
+	if p.from == fromDefault {
+		for _, name := range hosts.Files(filepath.Join(p.sourceDir, hostsTOML)) {
+			if !filepath.IsAbs(name) {
+				return &RefusedError{filepath.Join(p.sourceDir, hostsTOML), fmt.Sprintf("names %q from its own directory: "+
+					"give its full path, so that the file of %s can also name it", name, p.registry)}
+			}
+		}
+	}
+	return nil
+}
+
+// compose returns a hosts.toml with the local registry at a position, and all other hosts unchanged according to
+// containerd's parser.
+func (p place) compose(ctx context.Context, position localregistry.Position) (string, error) {
+	if _, err := parseHostsFile(string(p.source)); err != nil { // it says the place
+		return "", err
+	}
+	before, err := orderOf(ctx, p.sourceDir, p.source, p.registry)
+	if err != nil {
+		return "", err
+	}
+	if localregistry.PositionIn(urls(before)) != localregistry.Off {
+		return "", errors.New("already names the local registry")
+	}
+	last := before[len(before)-1].URL
+	if position == localregistry.Fallback && strings.ContainsAny(last, "[]") {
+		return "", fmt.Errorf("containerd 1.x ignores a file with a table for %s, which has brackets in its name: "+
+			"name the server by its host name, or use --gate", outside.Mask(maskedURL(last)))
+	}
+	m := marks{position: position, registry: p.registry, from: p.from}
+	if p.from == fromDefault {
+		m.sum = sum(p.source)
+	}
+	texts, err := edits(string(p.source), m, last)
+	for _, text := range texts {
+		var after []hosts.Host
+		if after, err = orderOf(ctx, p.dir, []byte(text), p.registry); err == nil {
+			if err = sameBut(before, after, position); err == nil {
+				return text, nil
+			}
+		}
+	}
+	if len(texts) == 0 {
+		return "", err
+	}
+	return "", fmt.Errorf("the order of hosts would change: %w; add the local registry by hand", err)
+}
+
+// edits returns the ways to add the local registry to a hosts.toml. last is the host that containerd asks last.
+func edits(text string, m marks, last string) (texts []string, err error) {
+	file, err := parseHostsFile(text)
+	if err != nil {
+		return nil, err
+	}
+	if m.position == localregistry.Gate {
+		return []string{file.edit(m, upstream{})}, nil
+	}
+	for _, u := range upstreams(file.server(), last) {
+		texts = append(texts, file.edit(m, u))
+	}
+	return texts, nil
+}
+
+// isEdited reports whether a person has changed the agent's own lines. It does not know this of a file whose hosts
+// containerd cannot read.
+func (p place) isEdited(ctx context.Context) bool {
+	if !p.ours || p.block.registry == "" { // an earlier version's was checked
+		return false
+	}
+	order, err := orderOf(ctx, p.sourceDir, []byte(p.admins), p.registry)
+	if err != nil {
+		return false
+	}
+	texts, err := edits(p.admins, p.block.marks, order[len(order)-1].URL)
+	return err != nil || !slices.ContainsFunc(texts, func(text string) bool {
+		_, is, _, _ := restore(text)
+		return is.added == p.block.added
+	})
+}
+
+// sameBut returns how after differs from before, apart from the local registry at its position.
+func sameBut(before, after []hosts.Host, position localregistry.Position) error {
+	at := len(before)
+	if position == localregistry.Gate {
+		at = 0
+	}
+	if len(after) != len(before)+1 || after[at].URL != localregistry.URL {
+		return fmt.Errorf("containerd would ask %s", strings.Join(urls(after), ", "))
+	}
+	for i, host := range slices.Delete(slices.Clone(after), at, at+1) {
+		if !host.Same(before[i]) {
+			return fmt.Errorf("containerd would ask %s in another way", before[i].URL)
+		}
+	}
+	return nil
+}
+
+// orderOf returns the hosts of a namespace that containerd would read from a directory with these bytes as its
+// hosts.toml; nil: none.
+func orderOf(ctx context.Context, dir string, data []byte, registry string) (order []hosts.Host, err error) {
+	scratch, err := os.MkdirTemp("", "image-update-agent-hosts-")
+	if err != nil {
+		return nil, fmt.Errorf("directory for temporary files: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, entry := range entries {
+		if entry.Name() != hostsTOML {
+			if err := os.Symlink(filepath.Join(dir, entry.Name()), filepath.Join(scratch, entry.Name())); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if data != nil {
+		if err := os.WriteFile(filepath.Join(scratch, hostsTOML), data, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	order, err = hosts.Order(ctx, scratch, registry)
+	if err != nil {
+		return nil, errors.New(strings.ReplaceAll(err.Error(), scratch, dir))
+	}
+	return order, nil
+}
+
+// madeOf refuses to write a hosts.toml that k3s or RKE2 would overwrite. Its *MadeOfError has the lines that make them
+// name the local registry: the current hosts of the registry, in order, and the local registry first or last. The registry
+// itself, which both put after all endpoints, is named only if the local registry must follow it.
+func (r Registries) madeOf(ctx context.Context, registry string, position localregistry.Position) error {
+	dir, err := hosts.FindDir(r.Dirs, registry)
+	if err != nil {
+		return err
+	}
+	order, err := hosts.Order(ctx, dir, registry)
+	if err != nil {
+		return &RefusedError{dir, err.Error()}
+	}
+	var endpoints []string
+	for n, url := range urls(order) {
+		isRegistry := n == len(order)-1
+		if url != localregistry.URL && (!isRegistry || position == localregistry.Fallback) {
+			endpoints = append(endpoints, url)
+		}
+	}
+	if position == localregistry.Gate {
+		endpoints = append([]string{localregistry.URL}, endpoints...)
+	} else {
+		endpoints = append(endpoints, localregistry.URL)
+	}
+	var lines strings.Builder
+	fmt.Fprintf(&lines, "mirrors:\n  %s:\n    endpoint:\n", registry)
+	for _, e := range endpoints {
+		fmt.Fprintf(&lines, "    - %q\n", outside.Mask(e))
+	}
+	return &MadeOfError{File: r.MadeOf, Registry: registry, Lines: lines.String()}
+}
+
+// MadeOfError is a hosts.toml that the agent must not write, because k3s or RKE2 writes it from File at each start.
+type MadeOfError struct {
+	File, Registry string
+	Lines          string // what File needs, so that the hosts.toml names the local registry
+}
+
+func (e *MadeOfError) Error() string {
+	return e.File + ": k3s and RKE2 write the hosts.toml files from it at each start: add this to what it has for " +
+		e.Registry + ":\n" + e.Lines + "then restart k3s or rke2 and enable again, so that the agent remembers it"
+}
+
+// Is reports whether target is release.ErrHeld.
+func (e *MadeOfError) Is(target error) bool { return target == release.ErrHeld }
+
+// Print writes for people what to add to the file.
+func (e *MadeOfError) Print(out, said io.Writer) {
+	fmt.Fprint(out, e.Lines)
+	fmt.Fprintf(said, "next: add this to what %s has for %s, restart k3s or rke2, and enable again with --write, so that "+
+		"the agent remembers it\n", e.File, e.Registry)
 }

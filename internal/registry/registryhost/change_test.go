@@ -46,11 +46,11 @@ func TestRefusals(t *testing.T) {
 		"a FIFO": {files: map[string]string{suse + "/README": ""}, spoil: func(t *testing.T, dir string) {
 			require.NoError(t, syscall.Mkfifo(filepath.Join(dir, file), 0o600))
 		}, want: "fifo"},
-		"too large":                       {files: map[string]string{file: strings.Repeat("#\n", maxHosts)}, want: "too large"},
-		"Docker's files":                  {files: map[string]string{suse + "/ca.crt": "CA"}, want: "only while there is no hosts.toml"},
-		"Docker's files of _default":      {files: map[string]string{"_default/x.cert": "CA"}, want: "only while there is no hosts.toml"},
-		"a relative name in _default":     {files: map[string]string{"_default/hosts.toml": "ca = \"ca.pem\"\n", "_default/ca.pem": "CA"}, want: "give its full path"},
-		"a kept file that is another one": {files: map[string]string{file: "# mine\n", suse + "/" + fromAside: "# older\n"}, want: "remove one of the two"},
+		"too large":                   {files: map[string]string{file: strings.Repeat("#\n", maxHosts)}, want: "too large"},
+		"Docker's files":              {files: map[string]string{suse + "/ca.crt": "CA"}, want: "only while there is no hosts.toml"},
+		"Docker's files of _default":  {files: map[string]string{"_default/x.cert": "CA"}, want: "only while there is no hosts.toml"},
+		"a relative name in _default": {files: map[string]string{"_default/hosts.toml": "ca = \"ca.pem\"\n", "_default/ca.pem": "CA"}, want: "give its full path"},
+		"a block without an end":      {files: map[string]string{file: marks{position: localregistry.Gate, registry: suse}.line() + "# x\n"}, want: "has no end: remove the lines"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -123,25 +123,37 @@ func TestInvalidRegistryNames(t *testing.T) {
 	}
 }
 
-// A person's later edit is neither replaced nor removed.
+// A person's edit of the agent's own lines is neither replaced nor removed.
 func TestEditIsKept(t *testing.T) {
 	t.Parallel()
-	edit := func(t *testing.T, path string) {
-		data, err := os.ReadFile(path)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(path, append(data, "# mine\n"...), 0o600))
-	}
-	for name, files := range map[string]map[string]string{"a file": {suse + "/hosts.toml": "# all\n"}, "none": nil} {
+	for name, c := range map[string]struct {
+		files     map[string]string
+		old, mine string
+	}{
+		"a key":               {map[string]string{suse + "/hosts.toml": "# all\n"}, dialTimeout, "3s"},
+		"in a new file":       {nil, dialTimeout, "3s"},
+		"the server":          {nil, "server = \"" + localregistry.URL + "\"", "server = \"https://registry.suse.com\""},
+		"a line of the admin": {map[string]string{suse + "/hosts.toml": "ca = \"ca.pem\"\n", suse + "/ca.pem": "CA"}, was + "ca = \"ca.pem\"\n", ""},
+		"a new line":          {nil, end, "# mine\n" + end},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := certsD(t, files)
+			ca, _, _ := registrytest.Certificate(t)
+			for name, content := range c.files {
+				if content == "CA" {
+					c.files[name] = registrytest.Text(t, ca)
+				}
+			}
+			dir := certsD(t, c.files)
 			r := Registries{Dirs: []string{dir}}
-			c := enable(t, r, suse, localregistry.Fallback)
-			edit(t, c.File)
+			change := enable(t, r, suse, localregistry.Fallback)
+			text := strings.Replace(string(change.After), c.old, c.mine, 1)
+			require.NotEqual(t, string(change.After), text)
+			require.NoError(t, os.WriteFile(change.File, []byte(text), 0o600))
 			before := tree(t, dir)
 			_, err := r.Disable(t.Context(), suse)
 			require.ErrorIs(t, err, release.ErrHeld)
-			require.ErrorContains(t, err, "was edited")
+			require.ErrorContains(t, err, "was edited: remove the lines of image-update-agent")
 			_, err = r.Enable(t.Context(), suse, localregistry.Gate)
 			require.ErrorContains(t, err, "was edited")
 			names, err := r.Names(t.Context())
@@ -151,7 +163,108 @@ func TestEditIsKept(t *testing.T) {
 			of, err := r.Of(t.Context(), suse)
 			require.NoError(t, err)
 			assert.Equal(t, Edited, of.Author)
-			assert.Equal(t, localregistry.Fallback, of.Position)
+		})
+	}
+}
+
+// What a person adds beside the agent's lines stays, also in a file that the agent has made.
+func TestEditBesideTheBlockStays(t *testing.T) {
+	t.Parallel()
+	const mine = "[host.\"https://mirror.example.com\"]\n"
+	for name, files := range map[string]map[string]string{
+		"a file": {suse + "/hosts.toml": "# all\n"}, "no directory": nil, "a directory": {suse + "/README": ""},
+		"a copy of _default": {"_default/hosts.toml": "# all\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := certsD(t, files)
+			r := Registries{Dirs: []string{dir}}
+			c := enable(t, r, suse, localregistry.Fallback)
+			require.NoError(t, os.WriteFile(c.File, append(c.After, mine...), 0o640))
+			of, err := r.Of(t.Context(), suse)
+			require.NoError(t, err)
+			assert.Equal(t, Registration{Registry: suse, Position: localregistry.Fallback, File: c.File, Author: Agent}, of)
+			enable(t, r, suse, localregistry.Gate)
+			assert.Equal(t, []string{localregistry.URL, "https://mirror.example.com", "https://registry.suse.com"}, order(t, r, suse))
+			disable(t, r, suse)
+			data, err := os.ReadFile(c.File)
+			require.NoError(t, err)
+			all := ""
+			if len(files) > 0 && name != "a directory" {
+				all = "# all\n"
+			}
+			assert.Equal(t, all+mine, string(data))
+		})
+	}
+}
+
+// A file that another program writes is shown, and not written.
+func TestGeneratedFileIsNotWritten(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"# File generated by k3s. DO NOT EDIT.\nserver = \"https://registry.suse.com\"\n": true,
+		"# Generated file, do not modify\n":                                               true,
+		"# our mirrors\nserver = \"https://registry.suse.com\"\n":                         false,
+	} {
+		dir := certsD(t, map[string]string{suse + "/hosts.toml": text})
+		c, err := Registries{Dirs: []string{dir}}.Enable(t.Context(), suse, localregistry.Gate)
+		require.NoError(t, err)
+		assert.Equal(t, want, strings.Contains(strings.Join(c.Notes, "\n"), "another program writes"), text)
+		before := tree(t, dir)
+		state := t.TempDir()
+		remembered, err := Memory{Dir: state}.CarryOut(c)
+		assert.Equal(t, !want, remembered)
+		if want {
+			require.ErrorIs(t, err, release.ErrHeld)
+			assert.Equal(t, before, tree(t, dir))
+			assert.Empty(t, tree(t, state))
+		} else {
+			require.NoError(t, err)
+		}
+	}
+}
+
+// Until the first release a generated file had a header, and the admin's file was kept beside it.
+func TestFilesOfAnEarlierVersion(t *testing.T) {
+	t.Parallel()
+	const body = "server = \"http://127.0.0.1:334\"\ncapabilities = [\"pull\", \"resolve\"]\n\n[host.\"https://registry.suse.com\"]\n"
+	made := func(from string) string {
+		return "# image-update-agent: the node's local registry, fallback. Remove it: image-update-agent local-registry disable registry.suse.com --write\n" +
+			"# Made from " + from + ", sha256:" + sum(nil) + ". Below this line: sha256:" + sum([]byte(body)) + "\n" + body
+	}
+	const mine = "server = \"https://registry.suse.com\" # mine\n"
+	for name, c := range map[string]struct {
+		files, want map[string]string
+		refused     string
+	}{
+		"the admin's": {
+			map[string]string{suse + "/hosts.toml": made(besideEarlier), suse + "/" + besideEarlier: mine},
+			map[string]string{suse + "/hosts.toml": mine},
+			"",
+		},
+		"no directory":     {map[string]string{suse + "/hosts.toml": made("no directory of its own")}, nil, ""},
+		"no file":          {map[string]string{suse + "/hosts.toml": made("no hosts.toml"), suse + "/README": ""}, map[string]string{suse + "/README": ""}, ""},
+		"of _default":      {map[string]string{suse + "/hosts.toml": made("_default/hosts.toml")}, nil, ""},
+		"it was edited":    {map[string]string{suse + "/hosts.toml": made("no hosts.toml") + "# mine\n"}, nil, "was edited"},
+		"the kept is gone": {map[string]string{suse + "/hosts.toml": made(besideEarlier)}, nil, "which is gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := Registries{Dirs: []string{certsD(t, c.files)}}
+			change, err := r.Disable(t.Context(), suse)
+			if c.refused != "" {
+				require.ErrorContains(t, err, c.refused)
+				return
+			}
+			require.NoError(t, err)
+			require.NoError(t, change.Write())
+			assert.Equal(t, tree(t, certsDOrNone(t, c.want)), tree(t, r.Dirs[0]))
+
+			r = Registries{Dirs: []string{certsD(t, c.files)}}
+			enable(t, r, suse, localregistry.Gate)
+			assert.Equal(t, []string{localregistry.URL, "https://registry.suse.com"}, order(t, r, suse))
+			disable(t, r, suse)
+			assert.Equal(t, tree(t, certsDOrNone(t, c.want)), tree(t, r.Dirs[0]))
 		})
 	}
 }
@@ -165,25 +278,6 @@ func TestConcurrentEditIsAConflict(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(c.File, []byte("# another\n"), 0o600))
 	require.ErrorIs(t, c.Write(), nodefile.ErrConflict)
-}
-
-// The admin's file is edited where it is kept.
-func TestTheKeptFileIsEdited(t *testing.T) {
-	t.Parallel()
-	dir := certsD(t, map[string]string{suse + "/hosts.toml": "# all\n"})
-	r := Registries{Dirs: []string{dir}}
-	enable(t, r, suse, localregistry.Fallback)
-	kept := "[host.\"https://mirror.example.com\"]\n"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, suse, fromAside), []byte(kept), 0o600))
-	of, err := r.Of(t.Context(), suse)
-	require.NoError(t, err)
-	assert.True(t, of.Outdated)
-	enable(t, r, suse, localregistry.Fallback)
-	assert.Equal(t, []string{"https://mirror.example.com", "https://registry.suse.com", localregistry.URL}, order(t, r, suse))
-	c := disable(t, r, suse)
-	data, err := os.ReadFile(c.File)
-	require.NoError(t, err)
-	assert.Equal(t, kept, string(data))
 }
 
 // A person may add the local registry without the agent, which then changes nothing.
@@ -201,35 +295,15 @@ func TestTheLocalRegistryByHand(t *testing.T) {
 	require.ErrorContains(t, err, "remove http://127.0.0.1:334 by hand")
 }
 
-// After any interruption, another attempt completes the change.
-func TestInterruptedChanges(t *testing.T) {
+// A run that was killed before it has named a new directory is completed by the next one.
+func TestInterruptedChange(t *testing.T) {
 	t.Parallel()
-	const mine = "server = \"https://registry.suse.com\"\n"
-	files := map[string]string{suse + "/hosts.toml": mine}
-	t.Run("enabling, when the admin's file is kept", func(t *testing.T) {
-		t.Parallel()
-		dir := certsD(t, map[string]string{suse + "/hosts.toml": mine, suse + "/" + fromAside: mine})
-		r := Registries{Dirs: []string{dir}}
-		enable(t, r, suse, localregistry.Fallback)
-		disable(t, r, suse)
-		assert.Equal(t, tree(t, certsD(t, files)), tree(t, dir))
-	})
-	t.Run("disabling, when the admin's file is in force", func(t *testing.T) {
-		t.Parallel()
-		dir := certsD(t, map[string]string{suse + "/hosts.toml": mine, suse + "/" + fromAside: mine})
-		c := disable(t, Registries{Dirs: []string{dir}}, suse)
-		assert.False(t, c.IsNone())
-		assert.Equal(t, tree(t, certsD(t, files)), tree(t, dir))
-	})
-	t.Run("a new directory without its name", func(t *testing.T) {
-		t.Parallel()
-		dir := certsD(t, map[string]string{"." + suse + ".image-update-agent/hosts.toml": "half"})
-		r := Registries{Dirs: []string{dir}}
-		assert.Equal(t, []string{"https://registry.suse.com"}, order(t, r, suse))
-		enable(t, r, suse, localregistry.Fallback)
-		disable(t, r, suse)
-		assert.Empty(t, tree(t, dir))
-	})
+	dir := certsD(t, map[string]string{hiddenName(suse) + "/hosts.toml": "half"})
+	r := Registries{Dirs: []string{dir}}
+	assert.Equal(t, []string{"https://registry.suse.com"}, order(t, r, suse))
+	enable(t, r, suse, localregistry.Fallback)
+	disable(t, r, suse)
+	assert.Empty(t, tree(t, dir))
 }
 
 func TestNames(t *testing.T) {

@@ -23,7 +23,7 @@ func masked(data []byte) []byte {
 	if data == nil {
 		return nil
 	}
-	m := masker{data: data}
+	m := masker{data: maskedWas(data)}
 	if err := m.parse(); err != nil {
 		return []byte("# " + notShown + ": no TOML\n")
 	}
@@ -33,6 +33,23 @@ func masked(data []byte) []byte {
 		out = sums().ReplaceAllLiteral(out, []byte("sha256:"+notShown))
 	}
 	return out
+}
+
+// wasLines matches the admin's lines in a block.
+var wasLines = lazyregexp.New(`(?m)(^#\| .*(\n|\z))+`)
+
+// maskedWas masks the admin's lines in blocks as the lines of a file.
+func maskedWas(data []byte) []byte {
+	return wasLines().ReplaceAllFunc(data, func(lines []byte) []byte {
+		var old, out strings.Builder
+		for line := range strings.Lines(string(lines)) {
+			old.WriteString(strings.TrimPrefix(line, was))
+		}
+		for line := range strings.Lines(string(masked([]byte(old.String())))) {
+			out.WriteString(was + line)
+		}
+		return []byte(out.String())
+	})
 }
 
 var sums = lazyregexp.New(`sha256:[0-9a-f]{64}`)

@@ -10,9 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
@@ -111,6 +113,9 @@ func (m Memory) CarryOut(c Change) (remembered bool, err error) {
 		}
 		return m.Disabled(c.Registry)
 	}
+	if err := c.refused(); err != nil {
+		return false, err
+	}
 	remembered, err = m.Enabled(localregistry.Wanted{Registry: c.Registry, Position: c.Position, File: c.File})
 	if err != nil {
 		return false, err
@@ -188,4 +193,23 @@ func Remedy(w localregistry.Wanted) string {
 		"if another program writes the file (k3s and RKE2 at each start), make that program name " +
 		localregistry.URL + "; " +
 		"if you no longer want it: image-update-agent local-registry disable " + w.Registry + " --write"
+}
+
+// lockFile is locked by the process that enables or disables the local registry.
+const lockFile = "local-registry-wanted.lock"
+
+// lockPatience is how long Lock waits: such a process ends within seconds.
+const lockPatience = time.Minute
+
+// Lock keeps other processes from enabling or disabling the local registry until unlock is called or the process ends.
+// Each of them reads files and then replaces them, and would undo a change made in between. It waits for at most
+// lockPatience.
+func (m Memory) Lock(ctx context.Context) (unlock func(), err error) {
+	if err := os.MkdirAll(m.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", m.Dir, nodefile.Plain(err))
+	}
+	if unlock, err = nodefile.Lock(ctx, filepath.Join(m.Dir, lockFile), lockPatience); err != nil {
+		return nil, fmt.Errorf("enable or disable the local registry: %w", err)
+	}
+	return unlock, nil
 }

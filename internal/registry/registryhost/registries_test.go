@@ -211,27 +211,29 @@ func TestShow(t *testing.T) {
 	body := func(position localregistry.Position) string {
 		c, err := r.Enable(t.Context(), suse, position)
 		require.NoError(t, err)
-		lines := strings.SplitAfterN(string(c.After), "\n", 3)
-		assert.Equal(t, "# image-update-agent: the node's local registry, "+string(position)+
-			". Remove it: image-update-agent local-registry disable registry.suse.com --write\n", lines[0])
-		return lines[2]
+		return string(c.After)
 	}
-	assert.Equal(t, `server = "http://127.0.0.1:334"
+	assert.Equal(t, `# image-update-agent: the node's local registry, fallback. Remove it: image-update-agent local-registry disable registry.suse.com --write
+server = "http://127.0.0.1:334"
 capabilities = ["pull", "resolve"]
-
+#| # our mirror
+#| server = "https://registry.suse.com" # upstream
+#| 
+# image-update-agent: end
 [host."https://mirror.example.com"] # in the cellar
   capabilities = ["pull", "resolve"]
+# image-update-agent: the node's local registry, fallback. Remove it: image-update-agent local-registry disable registry.suse.com --write
 [host."https://registry.suse.com"]
-# our mirror
-
 dial_timeout = "2s"
+# image-update-agent: end
 `, body(localregistry.Fallback))
 	assert.Equal(t, `# our mirror
 server = "https://registry.suse.com" # upstream
 
+# image-update-agent: the node's local registry, gate. Remove it: image-update-agent local-registry disable registry.suse.com --write
 [host."http://127.0.0.1:334"]
 capabilities = ["pull", "resolve"]
-
+# image-update-agent: end
 [host."https://mirror.example.com"] # in the cellar
   capabilities = ["pull", "resolve"]
 `, body(localregistry.Gate))

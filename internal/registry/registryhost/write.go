@@ -23,18 +23,26 @@ func (c Change) Write() error {
 	if c.IsNone() {
 		return nil
 	}
-	if err := c.write(); err != nil {
+	err := c.refused()
+	if err == nil {
+		err = c.write()
+	}
+	if err != nil {
 		return fmt.Errorf("local registry: %s: %w", c.Registry, err)
 	}
 	return nil
 }
 
-func (c Change) write() (err error) {
-	parent := filepath.Dir(c.place.dir)
-	if err := os.MkdirAll(parent, 0o755); err != nil {
-		return err
+// refused returns why a change may be shown, and not written.
+func (c Change) refused() error {
+	if c.Position == localregistry.Off || c.IsNone() || !c.place.isGenerated() {
+		return nil
 	}
-	if err := sweep(parent); err != nil {
+	return &RefusedError{c.File, "another program writes it: make that program write what enable shows without --write"}
+}
+
+func (c Change) write() (err error) {
+	if err := os.MkdirAll(filepath.Dir(c.place.dir), 0o755); err != nil {
 		return err
 	}
 	dir, err := c.open()
@@ -42,30 +50,29 @@ func (c Change) write() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	p := c.place
-	if c.Position != localregistry.Off { //nolint:nestif // three files in the safe order
-		if p.from == fromAside && !p.ours && !p.aside.Exists() {
-			kept := nodefile.Options{Like: &p.was, Expect: &nodefile.File{}}
-			if _, err := dir.Write(fromAside, p.was.Data, kept); err != nil {
-				return err
-			}
-		}
-		options := nodefile.Options{Mode: 0o644, Expect: &p.was}
-		if p.like.Exists() {
-			options.Like = &p.like
-		}
-		if _, err := dir.Write(hostsTOML, c.After, options); err != nil {
-			return err
-		}
-		return c.show()
+	if err := dir.Sweep(); err != nil { // what a killed run has left
+		return err
 	}
+	p := c.place
 	if c.After == nil {
 		return c.remove(dir)
 	}
-	if _, err := dir.Write(hostsTOML, c.After, nodefile.Options{Like: &p.aside, Expect: &p.was}); err != nil {
+	options := nodefile.Options{Mode: 0o644, Expect: &p.was}
+	switch {
+	case c.Position == localregistry.Off && p.aside.Exists():
+		options.Like = &p.aside
+	case c.Position == localregistry.Off:
+		options.Like = &p.was
+	case p.like.Exists():
+		options.Like = &p.like
+	}
+	if _, err := dir.Write(hostsTOML, c.After, options); err != nil {
 		return err
 	}
-	return dir.Remove(fromAside, &p.aside)
+	if p.aside.Exists() {
+		return dir.Remove(besideEarlier, &p.aside)
+	}
+	return c.show()
 }
 
 // open opens the directory of the registry; a new one under a name that containerd ignores. A user who cannot read the
@@ -82,8 +89,10 @@ func (c Change) open() (*nodefile.Dir, error) {
 	}
 	hidden := c.hidden()
 	err := os.Mkdir(hidden, 0o700)
-	if errors.Is(err, fs.ErrExist) {
-		return nil, &RefusedError{hidden, "has a name that image-update-agent uses, but not its content: rename the file"}
+	if errors.Is(err, fs.ErrExist) { // of a killed run: it has nothing but the file, and temporary ones
+		if err = sweepHidden(hidden); err == nil {
+			err = os.Mkdir(hidden, 0o700)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -127,6 +136,29 @@ func (c Change) hidden() string {
 	return filepath.Join(filepath.Dir(c.place.dir), hiddenName(filepath.Base(c.place.dir)))
 }
 
+func hiddenName(name string) string { return "." + name + ".image-update-agent" }
+
+// sweepHidden removes a hidden directory of a killed run. Any other content was not made by the agent.
+func sweepHidden(path string) error {
+	dir, err := nodefile.OpenDir(path)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(dir.Sweep(), dir.Close()); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.Name() != hostsTOML || !entry.Type().IsRegular() {
+			return &RefusedError{path, "has a name that image-update-agent uses, but not its content: rename the file"}
+		}
+	}
+	return os.RemoveAll(path)
+}
+
 // show renames a new directory to its name.
 func (c Change) show() error {
 	if c.place.hadDir {
@@ -141,7 +173,7 @@ func (c Change) remove(dir *nodefile.Dir) error {
 	if err != nil {
 		return err
 	}
-	if c.place.head.from == fromNothing || len(names) != 1 {
+	if c.place.from == fromNothing || len(names) != 1 {
 		return dir.Remove(hostsTOML, &c.place.was)
 	}
 	if err := rename(c.place.dir, c.hidden()); err != nil {

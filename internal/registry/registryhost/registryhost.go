@@ -1,5 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package registryhost is the node's local registry: its table, and the hosts.toml files that name it.
+//
+// The daemon writes the table (Store), a short-lived program answers requests from it (package answer), and only a
+// person or Salt makes containerd ask it (Registries). Package localregistry defines the terms and decides the content
+// of the table.
+//
+// Why a person enables it: the admin owns hosts.toml, the daemon may not write to /etc/containerd, and an unused socket
+// is one more open port. The port is 334: unassigned, only for root, and below 512, where bindresvport(3) and NFS take
+// no ports.
 package registryhost
 
 import (
@@ -41,8 +50,8 @@ type Author string
 
 // The authors.
 const (
-	Agent  Author = "agent"  // the agent, unchanged since
-	Edited Author = "edited" // the agent, changed since by a person or a program
+	Agent  Author = "agent"  // the agent added it, and its lines are unchanged since
+	Edited Author = "edited" // the agent added it, and its lines were changed since by a person or a program
 	Person Author = "person" // a person or another program
 )
 
@@ -52,8 +61,8 @@ type Registration struct {
 	Position localregistry.Position `json:"position"` // empty if it is not among them
 	File     string                 `json:"file"`     // the hosts.toml that containerd reads; empty if there is none
 	Author   Author                 `json:"author,omitempty"`
-	// Outdated: the source of the file has changed since, or has another mode or owner. Enabling it again updates the
-	// file.
+	// Outdated: the file is a copy of _default's, which has changed since, or has another mode or owner. Enabling it
+	// again updates the file.
 	Outdated bool `json:"outdated,omitempty"`
 	// Error is why containerd cannot use the file.
 	Error string `json:"error,omitempty"`
@@ -97,10 +106,10 @@ func (r Registries) Of(ctx context.Context, registry string) (Registration, erro
 	}
 	found.Position = localregistry.PositionIn(urls(order))
 	switch {
-	case p.ours && p.head.edited:
+	case p.isEdited(ctx):
 		found.Author = Edited
 	case p.ours:
-		found.Author, found.Outdated = Agent, sum(p.source) != p.head.source || p.isOpen()
+		found.Author, found.Outdated = Agent, p.isOutdated()
 	case found.Position != localregistry.Off:
 		found.Author = Person
 	}
