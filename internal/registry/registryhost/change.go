@@ -474,8 +474,8 @@ func orderOf(ctx context.Context, dir string, data []byte, registry string) (ord
 }
 
 // madeOf refuses to write a hosts.toml that k3s or RKE2 would overwrite. Its *MadeOfError has the lines that make them
-// name the local registry: the current hosts of the registry, in order, and the local registry first or last. The registry
-// itself, which both put after all endpoints, is named only if the local registry must follow it.
+// name the local registry: the current hosts of the registry, in order, and the local registry first or last. The
+// registry itself, which both put after all endpoints, is named only if the local registry must follow it.
 func (r Registries) madeOf(ctx context.Context, registry string, position localregistry.Position) error {
 	dir, err := hosts.FindDir(r.Dirs, registry)
 	if err != nil {
