@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -192,6 +193,20 @@ func trusted(word string) (channel, file string) {
 		return "", word
 	}
 	return channel, file
+}
+
+// checkScope refuses several keys that count for each of several channels: one of the keys is not that of a channel, and
+// what it has signed there would be called signed.
+func (a *app) checkScope(channels []string) error {
+	unscoped := slices.DeleteFunc(slices.Clone(a.flags.trust), func(word string) bool {
+		channel, _ := trusted(word)
+		return channel != ""
+	})
+	if len(unscoped) < 2 || len(channels) < 2 {
+		return nil
+	}
+	return cli.Usage(fmt.Errorf("--trust %s counts for each of %d channels: use --trust CHANNEL=FILE",
+		strings.Join(unscoped, " and --trust "), len(channels)))
 }
 
 // checkTrust refuses to promote where the keys of one channel are known and those of the other one are not: the keys of

@@ -39,6 +39,9 @@ func (a *app) listCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := a.checkScope(channels); err != nil {
+				return err
+			}
 			list := []listed{}
 			for _, channel := range channels {
 				v, err := p.Read(cmd.Context(), channel)

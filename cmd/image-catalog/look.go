@@ -114,6 +114,9 @@ func (a *app) verify(ctx context.Context, channels []string, images bool) error 
 			return err
 		}
 	}
+	if err := a.checkScope(channels); err != nil {
+		return err
+	}
 	all := []publish.Finding{}
 	for _, channel := range channels {
 		found, err := p.Verify(ctx, channel, images)

@@ -162,6 +162,25 @@ func TestAClockThatIsAheadPublishesNothing(t *testing.T) {
 	assert.NotContains(t, fmt.Sprint(found), "ahead")
 }
 
+// A version, or a version tag, so far above that nodes refuse it is found.
+func TestAVersionThatIsFarAboveIsFound(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, "ci", "prod")
+	h.begin(1, "prod")
+	p := h.as(publish.Trust{}, "prod")
+	find := func() string {
+		found, err := p.Verify(t.Context(), "prod", false)
+		require.NoError(t, err)
+		return fmt.Sprint(found)
+	}
+	h.m.tags[catalog.VersionTag("prod", catalog.MaxJump)] = h.m.tags["prod"]
+	assert.Contains(t, find(), "above the channel's version 1: its publisher was stopped, or it is no version")
+	h.m.tags[catalog.VersionTag("prod", catalog.MaxJump+1)] = h.m.tags["prod"]
+	assert.Contains(t, find(), "too far above the channel's version 1: it counts for nobody who knows that one")
+	h.publishAs(t, "prod", func(m *catalog.Manifest) { m.Version = catalog.MaxJump + 1 })
+	assert.Contains(t, find(), "too far above version 1: nodes that know that one refuse it")
+}
+
 // Four guards: a version tag of another channel is no version to revert to; what was signed elsewhere is compared with the
 // highest version that this machine knows, too; a blob is what its name says; a shard begins with the image that its
 // manifest names.

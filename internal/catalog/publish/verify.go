@@ -108,6 +108,20 @@ func (p *Publisher) verifyTags(ctx context.Context, c *check, v Version) error {
 	if err != nil {
 		return err
 	}
+	var before uint64 // the highest of those that are too far below
+	for _, tag := range tags {
+		of, n, is := catalog.ParseVersionTag(tag)
+		switch {
+		case !is || of != v.Channel:
+		case n+furthest <= v.Version:
+			before = max(before, n)
+		case n >= v.Version+furthest:
+			c.report(tag, "too far above the channel's version %d: it counts for nobody who knows that one", v.Version)
+		}
+	}
+	if before > 0 {
+		c.report(tag, "too far above version %d: nodes that know that one refuse it", before)
+	}
 	for n, tag := range laterTags(v.Version, v.Channel, tags) {
 		if n == maxLater {
 			c.report(v.Channel, "more than %d version tags are above version %d", maxLater, v.Version)
