@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
 
-// The commands of docs/catalog.md, one after the other, as they stand there.
+// The commands of docs/catalog.md, one after the other, as they stand there, after those of docs/publish.md.
 func TestCommandsOfTheCatalogPage(t *testing.T) {
 	t.Parallel()
 	p := newPublishers(t, node.Distribution3)
@@ -33,14 +33,19 @@ func TestCommandsOfTheCatalogPage(t *testing.T) {
 	text, err := os.ReadFile("../../docs/catalog.md")
 	require.NoError(t, err)
 	// 3: nothing to do, as for a prune of what is younger than a day.
-	commands := []string{`image-catalog() { command image-catalog "$@" --plain-http || [ $? = 3 ]; }`}
+	commands := []string{
+		`image-catalog() { command image-catalog "$@" --plain-http || [ $? = 3 ]; }`,
+		`export IMAGE_CATALOG=registry.example.com/releases/catalog`,
+		`for channel in stage:ci prod:prod; do image-catalog init ${channel%:*} --key ${channel#*:}.key; done`,
+		`image-catalog add stage registry.example.com/velum:4.0.0-rev2-build1.5 --key ci.key`,
+	}
 	blocks := strings.Split(string(text), "\n```sh\n")
 	for _, block := range blocks[1:] {
 		lines, _, found := strings.Cut(block, "\n```")
 		require.True(t, found)
 		commands = append(commands, lines)
 	}
-	assert.Greater(t, len(commands), 7)
+	assert.Greater(t, len(commands), 8)
 	p.shell(t, dir, strings.Join(commands, "\n"))
 
 	p.env = append(p.env, "IMAGE_CATALOG=registry.example.com/releases/catalog")
