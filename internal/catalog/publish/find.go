@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,6 +16,219 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
 )
+
+// set is a set of a channel, as far as it is known.
+type set struct {
+	name    string
+	members map[string]*catalog.Release // by member; nil: it is known by its name only
+	records map[string]bool             // members that name all others
+	last    []string                    // the list of members that was taken last: releases of a set share it
+	isCut   bool                        // there may be more, in versions that cannot be read
+}
+
+// names returns the members, sorted.
+func (s *set) names() []string { return slices.Sorted(maps.Keys(s.members)) }
+
+// missing returns the members that are known by their names only.
+func (s *set) missing() []string {
+	return slices.DeleteFunc(s.names(), func(member string) bool { return s.members[member] != nil })
+}
+
+// changes returns the members that are known, sorted, as releases of the set.
+func (s *set) changes() []catalog.Change {
+	var out []catalog.Change
+	names := s.names()
+	for _, member := range names {
+		if r := s.members[member]; r != nil {
+			image, _ := catalog.SplitMember(member)
+			c := catalog.Change{Image: image, Release: *r}
+			c.Release.Set, c.Release.Members = s.name, names
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// isRecorded reports whether all members are known, as far as their releases name them.
+func (s *set) isRecorded() bool {
+	return len(s.missing()) == 0 && !slices.Contains(slices.Collect(maps.Values(s.records)), false)
+}
+
+// sets are some sets of a channel, which are gathered at once: one pass over its pages, and one over its past.
+type sets struct {
+	named  map[string]*set
+	newest map[string]map[string]*catalog.Release // the releases of the channel's pages, by image and tag
+	// inPage are, by image, the sets that its page has in the version that was read last, and in is how many pages have a
+	// set.
+	inPage map[string][]string
+	in     map[string]int
+}
+
+// setsOf returns sets of a channel with all members that they have or had: those of its pages, those that their
+// releases name, and what fell off, or got another set, since the set began. It reads earlier versions for it: a
+// publisher that adds to a set beside another one may not name all of it.
+func (v *View) setsOf(ctx context.Context, names ...string) (map[string]*set, error) {
+	pages, err := v.Pages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &sets{
+		named: map[string]*set{}, newest: map[string]map[string]*catalog.Release{},
+		inPage: map[string][]string{}, in: map[string]int{},
+	}
+	for _, name := range names {
+		s.named[name] = &set{name: name, members: map[string]*catalog.Release{}, records: map[string]bool{}}
+	}
+	for image, page := range pages {
+		s.newest[image] = map[string]*catalog.Release{}
+		for n, r := range page.Releases {
+			s.newest[image][r.Tag] = &page.Releases[n]
+		}
+	}
+	for image, page := range pages {
+		s.take(image, page)
+	}
+	isCut, err := v.past(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	for _, each := range s.named {
+		for _, member := range each.missing() {
+			image, tag := catalog.SplitMember(member)
+			page := pages[image]
+			page.Image = image
+			if each.members[member], _, err = v.findPast(ctx, page, tag); err != nil {
+				return nil, err
+			}
+		}
+		each.isCut = isCut && !each.isRecorded()
+	}
+	return s.named, nil
+}
+
+// past takes in the pages of one version after the other, until one from before all the sets began: no page has them.
+func (v *View) past(ctx context.Context, s *sets) (isCut bool, err error) {
+	if v.Digest == "" {
+		return false, nil
+	}
+	last := v.Version
+	isFirst := true
+	return v.p.back(ctx, v.Version, func(each Version) (bool, error) {
+		if !isFirst {
+			if err := v.p.takePast(ctx, s, last, each); err != nil {
+				return false, err
+			}
+		}
+		isFirst, last = false, each
+		for name, of := range s.named {
+			if s.in[name] > 0 || len(of.members) == 0 {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+}
+
+// takePast takes in the pages of a version that differ from those of the version after it.
+func (r *reader) takePast(ctx context.Context, s *sets, after, v Version) error {
+	known := map[string]catalog.PageRef{}
+	for _, ref := range after.Pages {
+		known[ref.Image] = ref
+	}
+	changed := []string{}
+	for _, ref := range v.Pages {
+		if known[ref.Image] != ref {
+			changed = append(changed, ref.Image)
+		}
+		delete(known, ref.Image)
+	}
+	for image := range known { // it was not listed yet
+		s.leave(image)
+	}
+	old, err := r.Pages(ctx, v, changed...)
+	for image, page := range old {
+		s.take(image, page)
+	}
+	return err
+}
+
+// leave forgets which sets the page of an image has.
+func (s *sets) leave(image string) {
+	for _, name := range s.inPage[image] {
+		s.in[name]--
+	}
+	delete(s.inPage, image)
+}
+
+// take adds the releases of a page that are in the sets.
+func (s *sets) take(image string, page catalog.Page) {
+	s.leave(image)
+	for n, r := range page.Releases {
+		of := s.named[r.Set]
+		if r.Set == "" || of == nil {
+			continue
+		}
+		if !slices.Contains(s.inPage[image], r.Set) {
+			s.inPage[image] = append(s.inPage[image], r.Set)
+			s.in[r.Set]++
+		}
+		s.takeMembers(of, r.Members)
+		own := catalog.Member(image, r.Tag)
+		of.records[own] = of.records[own] || len(r.Members) > 0
+		if of.members[own] == nil {
+			if of.members[own] = s.now(own); of.members[own] == nil {
+				of.members[own] = &page.Releases[n]
+			}
+		}
+	}
+}
+
+// takeMembers adds the members that a release names.
+func (s *sets) takeMembers(of *set, members []string) {
+	if isOneList(of.last, members) {
+		return
+	}
+	for _, member := range members {
+		if of.members[member] == nil {
+			of.members[member] = s.now(member)
+		}
+	}
+	of.last = members
+}
+
+// now returns a member as the channel lists it; nil: it does not.
+func (s *sets) now(member string) *catalog.Release {
+	image, tag := catalog.SplitMember(member)
+	return s.newest[image][tag]
+}
+
+// isOneList reports whether two lists are the same one; see catalog.Codec.
+func isOneList(a, b []string) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// noSet returns the error for a set that a channel does not have.
+func (v *View) noSet(ctx context.Context, name string) error {
+	pages, err := v.Pages(ctx)
+	if err != nil {
+		return err
+	}
+	e := refuse(KindImage, name, "channel %s has no such set", v.Channel)
+	e.Near = near(name, setNames(pages))
+	return e
+}
+
+// setNames returns the names of all sets of pages, sorted.
+func setNames(pages map[string]catalog.Page) []string {
+	names := map[string]bool{}
+	for _, page := range pages {
+		for _, r := range page.Releases {
+			names[r.Set] = true
+		}
+	}
+	delete(names, "")
+	return slices.Sorted(maps.Keys(names))
+}
 
 // eachWord calls a function with each word. Its error names all words that are wrong.
 func eachWord(words []string, do func(word string) error) error {

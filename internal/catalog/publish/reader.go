@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/registry/signature"
 )
 
 // Registry has the manifests, blobs and tags of a catalog, as *store.Client. What is not there is release.ErrNotFound.
@@ -192,4 +195,239 @@ func (r *reader) head(ctx context.Context, tag string) (digest.Digest, error) {
 		return "", nil
 	}
 	return is, err
+}
+
+// Read returns the newest version of a channel. Its error has KindChannel where there is no such channel; with keys,
+// KindUnsigned where it has no valid signature.
+func (p *Publisher) Read(ctx context.Context, channel string) (Version, error) {
+	if err := CheckChannel(channel); err != nil {
+		return Version{}, err
+	}
+	p.step("reading %s", channel)
+	k, err := p.keysOf(channel)
+	if err != nil {
+		return Version{}, err
+	}
+	return p.newest(ctx, channel, k)
+}
+
+// newest returns the version that the tag of a channel names.
+func (p *Publisher) newest(ctx context.Context, channel string, k keys) (Version, error) {
+	v, err := p.read(ctx, channel, channel, k)
+	switch {
+	case errors.Is(err, release.ErrNotFound):
+		return Version{}, p.noChannel(ctx, channel)
+	case isKind(err, KindUnsigned):
+		return Version{}, p.nameBase(ctx, channel, k, err)
+	case err != nil:
+		return Version{}, err
+	case v.Channel != channel || v.Name != p.name:
+		return Version{}, refuse(KindRaced, channel, "it was published as channel %s of %s", v.Channel, v.Name)
+	}
+	return v, p.state.note(ctx, p.name, channel, v, !k.areThere() || v.SignedBy != "")
+}
+
+// ReadVersion returns an earlier version of a channel, which was not pruned.
+func (p *Publisher) ReadVersion(ctx context.Context, channel string, version uint64) (Version, error) {
+	k, err := p.keysOf(channel)
+	if err != nil {
+		return Version{}, err
+	}
+	p.step("reading %s", catalog.VersionTag(channel, version))
+	return p.readVersion(ctx, channel, version, k)
+}
+
+func (p *Publisher) readVersion(ctx context.Context, channel string, version uint64, k keys) (Version, error) {
+	tag := catalog.VersionTag(channel, version)
+	v, err := p.read(ctx, tag, channel, k)
+	switch {
+	case errors.Is(err, release.ErrNotFound):
+		return v, refuse(KindImage, tag, "the registry has no such version: it was pruned, or never published")
+	case err == nil && (v.Channel != channel || v.Name != p.name || v.Version != version):
+		err = refuse(KindRaced, tag, "the tag names version %d of channel %s of %s", v.Version, v.Channel, v.Name)
+	}
+	return v, err
+}
+
+// read returns the version of a tag or digest, signed with the keys of a channel.
+func (p *Publisher) read(ctx context.Context, tagOrDigest, channel string, k keys) (Version, error) {
+	_, body, err := p.registry.Manifest(ctx, p.repository, tagOrDigest)
+	if err != nil {
+		return Version{}, err
+	}
+	d := digest.FromBytes(body)
+	if isProbe(tagOrDigest, d) {
+		return Version{}, fmt.Errorf("%s: %w", tagOrDigest, release.ErrNotFound)
+	}
+	signedBy, isKnown := p.cache.signer(channel, d)
+	if k.areThere() && !isKnown {
+		signedBy, err = k.version(ctx, &p.reader, d)
+		isUnsigned := errors.Is(err, signature.ErrUnsigned)
+		switch {
+		case isUnsigned && p.unsigned:
+		case isUnsigned, errors.Is(err, signature.ErrWrong):
+			return Version{}, &Error{Kind: KindUnsigned, Object: tagOrDigest, Text: "no valid signature", Err: err}
+		case err != nil:
+			return Version{}, fmt.Errorf("%s: %w", tagOrDigest, err)
+		default:
+			p.cache.addSigner(channel, d, signedBy)
+		}
+	}
+	v, isKnown := p.cache.version(d)
+	if !isKnown {
+		v.Digest = d
+		if v.Manifest, err = p.decode(ctx, body); err != nil {
+			return Version{}, fmt.Errorf("%s: %w", tagOrDigest, err)
+		}
+		p.cache.addVersion(v)
+	}
+	v.SignedBy = signedBy
+	return v, nil
+}
+
+// noChannel returns the error for a channel that is not there, with those that are.
+func (p *Publisher) noChannel(ctx context.Context, channel string) error {
+	channels, err := p.Channels(ctx)
+	if err != nil {
+		return err
+	}
+	e := refuse(KindChannel, channel, "%s has no such channel", p.repository)
+	if e.Near = near(channel, channels); len(e.Near) == 0 && len(channels) > 0 {
+		e.Text += ", only " + some(channels)
+	}
+	return e
+}
+
+// Channels lists the channels, sorted.
+func (p *Publisher) Channels(ctx context.Context) ([]string, error) {
+	tags, err := p.registry.Tags(ctx, p.repository)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, tag := range tags {
+		if catalog.CheckChannel(tag) == nil {
+			out = append(out, tag)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// ExistingChannels is Channels, with an error of KindChannel where there is none.
+func (p *Publisher) ExistingChannels(ctx context.Context) ([]string, error) {
+	channels, err := p.Channels(ctx)
+	if err == nil && len(channels) == 0 {
+		err = refuse(KindChannel, p.repository, "the catalog has no channel")
+	}
+	return channels, err
+}
+
+const (
+	maxCache    = 64 << 20 // bytes of blobs
+	maxTagLists = 64       // of repositories of images: a batch has the builds of an image together
+)
+
+// cache has what one publisher has read and verified, by what never changes: digests, and the
+// tags of ops. The zero value is empty.
+type cache struct {
+	mu       sync.Mutex
+	versions map[digest.Digest]Version
+	blobs    map[digest.Digest][]byte
+	size     int
+	signers  map[string]string // of versions, by channel and digest
+	ops      map[string]cachedOp
+	tags     map[string]func() ([]string, error) // by repository of images
+}
+
+// tagsOf returns what a function returns for a repository. It is called once, also by several callers at once.
+func (c *cache) tagsOf(repository string, list func() ([]string, error)) ([]string, error) {
+	c.mu.Lock()
+	once, ok := c.tags[repository]
+	if !ok {
+		if c.tags == nil || len(c.tags) > maxTagLists {
+			c.tags = map[string]func() ([]string, error){}
+		}
+		once = sync.OnceValues(list)
+		c.tags[repository] = once
+	}
+	c.mu.Unlock()
+	tags, err := once()
+	if err != nil { // the next caller asks again
+		c.mu.Lock()
+		delete(c.tags, repository)
+		c.mu.Unlock()
+	}
+	return tags, err
+}
+
+func (c *cache) version(d digest.Digest) (Version, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v, ok := c.versions[d]
+	return v, ok
+}
+
+func (c *cache) addVersion(v Version) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.versions == nil || len(c.versions) > 100 {
+		c.versions = map[digest.Digest]Version{}
+	}
+	c.versions[v.Digest] = v
+}
+
+func (c *cache) blob(d digest.Digest) ([]byte, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	data, ok := c.blobs[d]
+	return data, ok
+}
+
+func (c *cache) addBlob(d digest.Digest, data []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.size += len(data); c.blobs == nil || c.size > maxCache {
+		c.blobs, c.size = map[digest.Digest][]byte{}, len(data)
+	}
+	c.blobs[d] = data
+}
+
+// signer returns the key that signed a version, as it was verified for a channel.
+func (c *cache) signer(channel string, d digest.Digest) (key string, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key, ok = c.signers[channel+" "+d.String()]
+	return key, ok
+}
+
+func (c *cache) addSigner(channel string, d digest.Digest, key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.signers == nil {
+		c.signers = map[string]string{}
+	}
+	c.signers[channel+" "+d.String()] = key
+}
+
+// cachedOp is an op that was read, or why it does not count.
+type cachedOp struct {
+	op  catalog.Op
+	why string
+}
+
+func (c *cache) op(tag string) (cachedOp, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	op, ok := c.ops[tag]
+	return op, ok
+}
+
+func (c *cache) addOp(tag string, op cachedOp) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ops == nil {
+		c.ops = map[string]cachedOp{}
+	}
+	c.ops[tag] = op
 }

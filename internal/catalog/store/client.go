@@ -11,9 +11,11 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -176,3 +178,64 @@ func (c *Client) Remove(ctx context.Context, repository string, d digest.Digest)
 	}
 	return err
 }
+
+// authVariable has the text of docker's config.json. CI systems set it from a secret, so that a job needs no file.
+const authVariable = "DOCKER_AUTH_CONFIG"
+
+// environment has the logins of authVariable.
+type environment struct{}
+
+// Resolve returns the login of a repository or of its registry.
+func (environment) Resolve(of authn.Resource) (authn.Authenticator, error) {
+	text, isSet := os.LookupEnv(authVariable)
+	if !isSet {
+		return authn.Anonymous, nil
+	}
+	var config struct {
+		Auths map[string]authn.AuthConfig `json:"auths"`
+	}
+	if err := json.Unmarshal([]byte(text), &config); err != nil {
+		return nil, fmt.Errorf("%s: %w", authVariable, outside.Syntax("JSON with auths, as in docker's config.json", err))
+	}
+	for _, name := range []string{of.String(), of.RegistryStr()} {
+		if login, ok := config.Auths[name]; ok {
+			return authn.FromConfig(login), nil
+		}
+	}
+	return authn.Anonymous, nil
+}
+
+// Sizes for registries that never end; a node has the same for manifests and tag lists.
+const (
+	maxManifest = catalog.MaxManifest
+	maxBlob     = 8 << 20  // a page, a list of ops, the config of an image
+	maxTagPage  = 32 << 20 // Google's registries send all tags at once, with megabytes of manifests
+	maxTagList  = 64 << 20 // bytes of the names of all pages
+	maxTags     = 500_000  // a catalog has three for each version, until it is pruned
+	maxPages    = 1000
+	pageSize    = 1000
+	maxAnswer   = maxTagPage // of anything
+	maxSent     = 16 << 20   // bytes of a request
+	maxHeader   = 64 << 10
+	maxRedirect = 5
+)
+
+// Times for registries that are slow or silent.
+const (
+	dialTimeout  = 10 * time.Second
+	tlsTimeout   = 10 * time.Second
+	stallTimeout = 30 * time.Second // no byte in either direction
+	sendTimeout  = 5 * time.Minute  // one request and its answer
+	listTimeout  = 5 * time.Minute  // all pages of a tag list
+)
+
+// Repeats of one request.
+const (
+	// MaxAttempts is how often a request is sent at most, within about 12 seconds.
+	MaxAttempts = 7
+	firstWait   = 100 * time.Millisecond
+	longestWait = 5 * time.Second
+	// repeatTime is how long after the first attempt the last one begins at most. A registry that
+	// wants a longer wait has its answer reported.
+	repeatTime = 45 * time.Second
+)
