@@ -7,14 +7,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/base/wait"
+	"github.com/kubic-project/image-update-agent/internal/base/window"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/catalog/store"
@@ -281,4 +285,107 @@ func readWhole(name string, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return data, nil
+}
+
+// span reads the duration of a flag.
+func span(flag, text string) (time.Duration, error) {
+	d, err := window.ParseSpan(text)
+	if err != nil {
+		err = cli.Usage(fmt.Errorf("--%s %w", flag, err))
+	}
+	return d, err
+}
+
+// end reads the time in the future of a flag.
+func (a *app) end(flag, text string) (time.Time, error) {
+	t, err := window.ParseEnd(text, a.now())
+	if err != nil {
+		err = cli.Usage(fmt.Errorf("--%s %w", flag, err))
+	}
+	return t.UTC(), err
+}
+
+// expiry reads --expires: a time, or "never".
+func (a *app) expiry(text string) (time.Time, error) {
+	if text == "never" {
+		return time.Time{}, nil
+	}
+	return a.end("expires", text)
+}
+
+// read returns the version that CHANNEL or CHANNEL@VERSION names.
+func read(ctx context.Context, p *publish.Publisher, word string) (publish.Version, error) {
+	if !isOld(word) {
+		return p.Current(ctx, word)
+	}
+	channel, version, err := parseVersion(word)
+	if err != nil {
+		return publish.Version{}, err
+	}
+	return p.ReadVersion(ctx, channel, version)
+}
+
+// parseVersion divides CHANNEL@VERSION.
+func parseVersion(word string) (channel string, version uint64, err error) {
+	channel, number, _ := strings.Cut(word, "@")
+	version, err = strconv.ParseUint(number, 10, 53)
+	if err != nil || version == 0 {
+		return "", 0, cli.Usage(fmt.Errorf("%s: want CHANNEL or CHANNEL@VERSION, as in prod@30", word))
+	}
+	return channel, version, publish.CheckChannel(channel)
+}
+
+// isOld reports whether a word names one version, and not what a channel has now.
+func isOld(word string) bool { return strings.Contains(word, "@") }
+
+// publisherName returns who publishes: the user who started the CI job, or the user of the machine. Only the CI system
+// that runs the job is believed: whoever starts a pipeline of GitLab may give it a variable of GitHub's.
+func publisherName() string {
+	user := map[string]string{gitlab: "GITLAB_USER_LOGIN", jenkins: "BUILD_USER", github: "GITHUB_ACTOR"}[ciSystem()]
+	return cmp.Or(os.Getenv(user), os.Getenv("USER"))
+}
+
+const gitlab, jenkins, github = "GitLab", "Jenkins", "GitHub" // GitHub's variables are Gitea's and Forgejo's, too
+
+// ciSystem returns the CI system of the job, by the variables that name it; empty: there is none.
+func ciSystem() string {
+	isSet := func(names ...string) bool { return cmp.Or(valuesOf(names)...) != "" }
+	switch {
+	case isSet("GITLAB_CI", "CI_JOB_URL", "GITLAB_USER_LOGIN"):
+		return gitlab
+	case isSet("GITHUB_ACTIONS", "GITHUB_SERVER_URL", "GITHUB_ACTOR"):
+		return github
+	case isSet("JENKINS_URL", "BUILD_URL", "BUILD_USER"):
+		return jenkins
+	}
+	return ""
+}
+
+func valuesOf(names []string) []string {
+	out := make([]string, 0, len(names))
+	for _, name := range names {
+		out = append(out, os.Getenv(name))
+	}
+	return out
+}
+
+// runURL returns the address of the CI job, without a login; empty: there is none.
+func runURL() string {
+	text := ""
+	switch ciSystem() {
+	case gitlab:
+		text = os.Getenv("CI_JOB_URL")
+	case jenkins:
+		text = os.Getenv("BUILD_URL")
+	case github:
+		if server := os.Getenv("GITHUB_SERVER_URL"); server != "" {
+			text = server + "/" + os.Getenv("GITHUB_REPOSITORY") + "/actions/runs/" + os.Getenv("GITHUB_RUN_ID")
+		}
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	return u.String()
 }

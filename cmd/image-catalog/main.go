@@ -27,3 +27,6 @@ func main() {
 	stop()
 	os.Exit(code)
 }
+
+// version is set by the build (-ldflags "-X main.version=...").
+var version = "devel"
