@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
-	"github.com/kubic-project/image-update-agent/internal/catalog/fleet"
+	"github.com/kubic-project/image-update-agent/internal/catalog/census"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/catalog/store"
 	"github.com/kubic-project/image-update-agent/internal/face/cli"
@@ -234,7 +234,7 @@ var hints = map[publish.Kind]string{
 // hint says what to do next.
 func hint(verb *cobra.Command, err error) string {
 	e, isKnown := errors.AsType[*publish.Error](err)
-	nothing, _ := errors.AsType[*fleet.NothingError](err)
+	nothing, _ := errors.AsType[*census.NothingError](err)
 	switch {
 	case isKnown && e.Kind == publish.KindRaced && verb.Name() == "publish":
 		return "write the directory again with the same command and --out, and sign it again"

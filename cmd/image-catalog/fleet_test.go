@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/internal/catalog/fleet"
+	"github.com/kubic-project/image-update-agent/internal/catalog/census"
 )
 
 // nodes are what a Prometheus knows of ten nodes, if any has reported.
@@ -115,7 +115,7 @@ func TestFleet(t *testing.T) {
 	assert.Contains(t, out, "4 of 10 nodes run it, 2 failed (n1, n2), 1 lost (n0), 3 staged")
 	out, _, code = s.run("fleet", "prod", "velum", "--prometheus", url, "--output", "json")
 	assert.Equal(t, exitFailed, code)
-	var list []fleet.Standing
+	var list []census.Standing
 	require.NoError(t, json.Unmarshal([]byte(out), &list))
 	assert.Equal(t, []string{"n1", "n2"}, list[0].FailedNodes)
 
@@ -263,7 +263,7 @@ func TestWatchJudges(t *testing.T) {
 	a.now = func() time.Time { return at }
 	w := watch{app: a, answered: at}
 	away := errors.New("prometheus: status 503")
-	well := []fleet.Standing{{Image: "velum", Tag: "1", Nodes: 10, Running: 3}}
+	well := []census.Standing{{Image: "velum", Tag: "1", Nodes: 10, Running: 3}}
 	assert.Empty(t, w.judge(well, nil))
 	at = at.Add(patience)
 	assert.Empty(t, w.judge(nil, away))
@@ -274,6 +274,6 @@ func TestWatchJudges(t *testing.T) {
 	at = at.Add(patience)
 	assert.Empty(t, w.judge(nil, away), "it has answered since")
 	at = at.Add(1)
-	assert.Contains(t, w.judge([]fleet.Standing{{Image: "velum", Tag: "1", Nodes: 2, Silent: 2}}, nil), "no node reports")
+	assert.Contains(t, w.judge([]census.Standing{{Image: "velum", Tag: "1", Nodes: 2, Silent: 2}}, nil), "no node reports")
 	assert.Equal(t, 2, strings.Count(log.String(), "3 of 10 nodes run it\n"), "each change once")
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog"
-	"github.com/kubic-project/image-update-agent/internal/catalog/fleet"
+	"github.com/kubic-project/image-update-agent/internal/catalog/census"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/face/cli"
 	"github.com/kubic-project/image-update-agent/tools/manpage"
@@ -73,7 +73,7 @@ func TestThePageHasEveryVerbFlagAndExitCode(t *testing.T) {
 // views are what each verb prints for programs.
 var views = map[string]any{
 	"init, add, promote, publish, withdraw, note, freeze, unfreeze, refresh": publish.Result{}, "diff": publish.Difference{},
-	"inspect": inspected{}, "log": catalog.Entry{}, "rollout": rolling{}, "fleet": fleet.Standing{}, "keygen": keyPair{}, "list": listed{},
+	"inspect": inspected{}, "log": catalog.Entry{}, "rollout": rolling{}, "fleet": census.Standing{}, "keygen": keyPair{}, "list": listed{},
 	"verify": publish.Finding{}, "images": publish.Copy{}, "prune": pruned{}, "version": cli.Version{},
 }
 

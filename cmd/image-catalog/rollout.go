@@ -16,7 +16,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
-	"github.com/kubic-project/image-update-agent/internal/catalog/fleet"
+	"github.com/kubic-project/image-update-agent/internal/catalog/census"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/face/cli"
 	"github.com/kubic-project/image-update-agent/internal/face/terminal"
@@ -185,11 +185,11 @@ type watch struct {
 
 	app       *app
 	publisher *publish.Publisher
-	from      fleet.Asker
+	from      census.Asker
 	channel   string
 	selection publish.Selection
 
-	releases  []fleet.Release // all that had a rollout
+	releases  []census.Release // all that had a rollout
 	withdrawn string          // one of them that is withdrawn now
 	answered  time.Time
 	said      string
@@ -241,7 +241,7 @@ func (w *watch) run(ctx context.Context, channel string, s publish.Selection) (e
 			return w.stop(ctx, "the watch was stopped")
 		case why != "":
 			return w.stop(ctx, why)
-		case over && err == nil && !slices.ContainsFunc(list, func(s fleet.Standing) bool { return !s.IsDone(w.nodes) }):
+		case over && err == nil && !slices.ContainsFunc(list, func(s census.Standing) bool { return !s.IsDone(w.nodes) }):
 			return w.app.printStandings(list)
 		}
 		select {
@@ -252,7 +252,7 @@ func (w *watch) run(ctx context.Context, channel string, s publish.Selection) (e
 }
 
 // look returns the standings of all releases that had a rollout, and whether all rollouts are over.
-func (w *watch) look(ctx context.Context) (list []fleet.Standing, over bool, err error) {
+func (w *watch) look(ctx context.Context) (list []census.Standing, over bool, err error) {
 	v, err := w.publisher.View(ctx, w.channel)
 	if err != nil {
 		return nil, false, err
@@ -262,7 +262,7 @@ func (w *watch) look(ctx context.Context) (list []fleet.Standing, over bool, err
 		return nil, false, err
 	}
 	for _, c := range rolling {
-		r := fleet.Release{Image: c.Image, Tag: c.Release.Tag, Digest: c.Release.Digest.String()}
+		r := census.Release{Image: c.Image, Tag: c.Release.Tag, Digest: c.Release.Digest.String()}
 		if !slices.Contains(w.releases, r) {
 			w.releases = append(w.releases, r)
 		}
@@ -270,7 +270,7 @@ func (w *watch) look(ctx context.Context) (list []fleet.Standing, over bool, err
 	if err := w.findWithdrawn(ctx, v); err != nil {
 		return nil, false, err
 	}
-	list, err = fleet.Ask(ctx, w.from, v.Name+":"+v.Channel, w.releases)
+	list, err = census.Ask(ctx, w.from, v.Name+":"+v.Channel, w.releases)
 	return list, len(rolling) == 0, err
 }
 
@@ -300,7 +300,7 @@ func (w *watch) rolling(ctx context.Context, v *publish.View) ([]catalog.Change,
 }
 
 // judge returns why the rollouts must not go on; "" if they may.
-func (w *watch) judge(list []fleet.Standing, err error) string {
+func (w *watch) judge(list []census.Standing, err error) string {
 	now := w.app.now()
 	for _, s := range list {
 		err = cmp.Or(err, s.Known())
@@ -435,7 +435,7 @@ answer, no node reports an image, or several machines have one label instance.`,
 			if err != nil {
 				return err
 			}
-			list, err := fleet.Ask(cmd.Context(), from, v.Name+":"+v.Channel, wanted)
+			list, err := census.Ask(cmd.Context(), from, v.Name+":"+v.Channel, wanted)
 			if err != nil {
 				return err
 			}
@@ -449,7 +449,7 @@ answer, no node reports an image, or several machines have one label instance.`,
 // offeredReleases returns the newest offered release of each image, or those that words name.
 func offeredReleases(
 	ctx context.Context, p *publish.Publisher, v publish.Version, words []string,
-) ([]fleet.Release, error) {
+) ([]census.Release, error) {
 	images, tags, err := namedImages(v, words)
 	if err != nil {
 		return nil, err
@@ -458,7 +458,7 @@ func offeredReleases(
 	if err != nil {
 		return nil, err
 	}
-	var out []fleet.Release
+	var out []census.Release
 	for _, ref := range v.Pages {
 		page, is := pages[ref.Image]
 		if !is {
@@ -474,7 +474,7 @@ func offeredReleases(
 			wanted = wanted[:min(len(wanted), 1)]
 		}
 		for _, r := range wanted {
-			out = append(out, fleet.Release{Image: ref.Image, Tag: r.Tag, Digest: r.Digest.String()})
+			out = append(out, census.Release{Image: ref.Image, Tag: r.Tag, Digest: r.Digest.String()})
 		}
 	}
 	if len(out) == 0 {
@@ -483,7 +483,7 @@ func offeredReleases(
 	return out, nil
 }
 
-func (a *app) printStandings(list []fleet.Standing) error {
+func (a *app) printStandings(list []census.Standing) error {
 	return a.print(list, func(page *terminal.Page) {
 		for _, s := range list {
 			page.Line(s.Sentence())
@@ -492,7 +492,7 @@ func (a *app) printStandings(list []fleet.Standing) error {
 }
 
 // printFleet prints what nodes have reported. It fails if that is bad, or is not the whole answer.
-func (a *app) printFleet(list []fleet.Standing) error {
+func (a *app) printFleet(list []census.Standing) error {
 	err := a.printStandings(list)
 	bad := false
 	for _, s := range list {
@@ -506,7 +506,7 @@ func (a *app) printFleet(list []fleet.Standing) error {
 }
 
 // fleetHint says where to look if no node has reported an image.
-func fleetHint(e *fleet.NothingError) string {
+func fleetHint(e *census.NothingError) string {
 	others := slices.DeleteFunc(slices.Clone(e.Catalogs), func(name string) bool {
 		return name == "" || name == e.Catalog
 	})

@@ -18,7 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
-	"github.com/kubic-project/image-update-agent/internal/catalog/fleet"
+	"github.com/kubic-project/image-update-agent/internal/catalog/census"
 	"github.com/kubic-project/image-update-agent/internal/fleet/prometheus"
 )
 
@@ -98,7 +98,7 @@ func TestFleetSeesAReleaseThrough(t *testing.T) {
 	p.awaitFleet(t, server, ":4.0.0-rev1-build1.3: 0 of 1 node run it, 1 failed (n1)\n")
 	out, errs, code := p.run(t, "fleet", "prod", "--prometheus", server, "--output", "json")
 	require.Equal(t, 1, code, errs)
-	var list []fleet.Standing
+	var list []census.Standing
 	require.NoError(t, json.Unmarshal([]byte(out), &list))
 	require.Len(t, list, 1)
 	assert.Equal(t, []string{"n1"}, list[0].FailedNodes)
@@ -123,7 +123,7 @@ func always(value float64) func(int) float64 { return func(int) float64 { return
 func TestFleetByWhatPrometheusHasSeen(t *testing.T) {
 	t.Parallel()
 	p := &past{now: time.Now()}
-	release := fleet.Release{Image: "r.io/velum", Tag: "2", Digest: "sha256:2"}
+	release := census.Release{Image: "r.io/velum", Tag: "2", Digest: "sha256:2"}
 	has := func(node, state string, from, until int) {
 		p.sample("image_update_agent_release_info",
 			`instance="`+node+`",catalog="r.io/c:prod",repository="r.io/velum",tag="2",digest="sha256:2",state="`+state+`"`, from, until, always(1))
@@ -157,16 +157,16 @@ func TestFleetByWhatPrometheusHasSeen(t *testing.T) {
 
 	c, err := prometheus.New(story.StartPrometheusWith(t, p.text.String()), "", "test")
 	require.NoError(t, err)
-	list, err := fleet.Ask(t.Context(), c, "r.io/c:prod", []fleet.Release{release})
+	list, err := census.Ask(t.Context(), c, "r.io/c:prod", []census.Release{release})
 	require.NoError(t, err)
-	assert.Equal(t, []fleet.Standing{{
+	assert.Equal(t, []census.Standing{{
 		Image: "r.io/velum", Tag: "2", Digest: "sha256:2", Nodes: 9, Running: 4, Staged: 1, Silent: 4, FailedNodes: []string{},
 		SilentNodes: []string{"begun and gone", "begun for a minute", "gone", "reboots"},
 		LostNodes:   []string{"begun and gone", "begun for a minute", "stuck"},
 		SharedNodes: []string{"mixed", "shared"},
 	}}, list)
-	_, err = fleet.Ask(t.Context(), c, "mirror/c:prod", []fleet.Release{release})
-	var nothing *fleet.NothingError
+	_, err = census.Ask(t.Context(), c, "mirror/c:prod", []census.Release{release})
+	var nothing *census.NothingError
 	require.ErrorAs(t, err, &nothing)
 	assert.Equal(t, []string{"r.io/c:prod", "r.io/c:stage"}, nothing.Catalogs)
 }

@@ -42,23 +42,23 @@ func (c *Codec) Decode(data []byte, ref PageRef) (Page, error) {
 	if d := digest.FromBytes(data); d != ref.Digest || int64(len(data)) != ref.Size {
 		return Page{}, newError(KindPage, "%s: the page has digest %s, want %s", ref.Image, d, ref.Digest)
 	}
-	text, err := unpack(data, MaxPage)
-	if errors.Is(err, outside.ErrTooLarge) {
-		return Page{}, newError(KindTooLarge, "%s: the page has more than %d bytes unpacked", ref.Image, MaxPage)
-	}
 	var p Page
-	text, lists := c.cut(text)
-	if err == nil {
+	var lists [][]string
+	err := unpacked(data, MaxPage, func(text []byte) error {
+		text, lists = c.cut(text)
 		bounds := ocimanifest.Bounds{Entries: MaxReleases, Members: MaxReleases * maxUnknown * 2}
 		for _, list := range lists {
 			bounds.Members -= len(list)
 		}
-		_, err = bounds.Write(text)
-	}
-	if err == nil {
-		err = unmarshal(text, &p)
-	}
-	if err != nil {
+		if _, err := bounds.Write(text); err != nil {
+			return err
+		}
+		return unmarshal(text, &p)
+	})
+	switch {
+	case errors.Is(err, outside.ErrTooLarge):
+		return Page{}, newError(KindTooLarge, "%s: the page has more than %d bytes unpacked", ref.Image, MaxPage)
+	case err != nil:
 		return Page{}, wrap(KindFormat, err, "%s: page", ref.Image)
 	}
 	if p.Image != ref.Image {

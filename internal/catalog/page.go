@@ -69,18 +69,42 @@ func pack(text []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// unpack returns what pack has compressed, at most limit bytes.
-func unpack(data []byte, limit int64) ([]byte, error) {
+// unpacker reads what pack has compressed. Its buffers are large, and are used again.
+type unpacker struct {
+	gzip gzip.Reader
+	text bytes.Buffer
+}
+
+var unpackers = sync.Pool{New: func() any { return new(unpacker) }}
+
+// unpacked calls do with what pack has compressed, at most limit bytes, which are its own only until it returns.
+func unpacked(data []byte, limit int64, do func(text []byte) error) error {
+	u := unpackers.Get().(*unpacker) //nolint:forcetypeassert // nothing else is stored
+	defer unpackers.Put(u)
+	u.text.Reset()
 	rest := bytes.NewReader(data)
-	unpacker, err := gzip.NewReader(rest)
-	if err != nil {
-		return nil, err
+	if err := u.gzip.Reset(rest); err != nil {
+		return err
 	}
-	unpacker.Multistream(false)
-	text, err := outside.ReadAll(unpacker, limit)
-	if err == nil && rest.Len() > 0 {
-		err = fmt.Errorf("%d bytes follow it", rest.Len())
+	u.gzip.Multistream(false)
+	_, err := u.text.ReadFrom(io.LimitReader(&u.gzip, limit+1))
+	switch {
+	case err != nil:
+		return err
+	case int64(u.text.Len()) > limit:
+		return fmt.Errorf("%w: over %d bytes", outside.ErrTooLarge, limit)
+	case rest.Len() > 0:
+		return fmt.Errorf("%d bytes follow it", rest.Len())
 	}
+	return do(u.text.Bytes())
+}
+
+// unpack returns what pack has compressed, at most limit bytes.
+func unpack(data []byte, limit int64) (text []byte, err error) {
+	err = unpacked(data, limit, func(own []byte) error {
+		text = bytes.Clone(own)
+		return nil
+	})
 	return text, err
 }
 

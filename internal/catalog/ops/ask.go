@@ -32,16 +32,18 @@ type Refused struct {
 
 func (r *Refused) Error() string { return r.Change.Member() + ": " + r.Why }
 
-// Note says something about a release.
+// Note is what becomes of a release.
 type Note struct {
-	Image, Tag string
-	Digest     digest.Digest
-	Note       string
-
-	Changed bool // the channel lists it differently
-	// Withdrawn: the channel does not offer it any more. Steered: it offered it before, and only the set or the rollout
-	// changed.
-	Withdrawn, Steered bool
+	Image   string        `json:"image"`
+	Tag     string        `json:"tag"`
+	Digest  digest.Digest `json:"digest"`
+	Changed bool          `json:"changed"` // the channel lists it differently
+	// Withdrawn: the channel does not offer it any more. If Changed, this request withdrew it, or noted something of it.
+	Withdrawn bool   `json:"withdrawn,omitempty"`
+	Skipped   bool   `json:"skipped,omitempty"` // left out for the reason in Note
+	Note      string `json:"note,omitempty"`
+	// Steered: the channel offered it before, and only its set, its rollout or its advisory changed.
+	Steered bool `json:"-"`
 }
 
 // Asked is what a channel must be asked for to have what somebody wants.
@@ -211,7 +213,7 @@ func (a *asking) gatherSets(former map[string][]string) {
 func (a *asking) takeMember(image string, r catalog.Release) {
 	set := a.sets[r.Set]
 	set[catalog.Member(image, r.Tag)] = true
-	if isShared(a.last[r.Set], r.Members) {
+	if IsShared(a.last[r.Set], r.Members) {
 		return
 	}
 	for _, member := range r.Members {
@@ -220,8 +222,8 @@ func (a *asking) takeMember(image string, r catalog.Release) {
 	a.last[r.Set] = r.Members
 }
 
-// isShared reports whether two lists are one.
-func isShared(a, b []string) bool {
+// IsShared reports whether two lists are one; see catalog.Codec.
+func IsShared(a, b []string) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 

@@ -32,12 +32,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
-const (
-	// Ahead is how far the clock of who asked for an op may be ahead.
-	Ahead = 24 * time.Hour
-	// furthest is how far the turn of an op may be above those that are known: else one op would use up all turns.
-	furthest = 1 << 20
-)
+// Ahead is how far the clock of who asked for an op may be ahead.
+const Ahead = 24 * time.Hour
 
 // Refusal returns why an op does not count in a channel now; "": it counts. A freeze refuses what was asked for by
 // somebody who knew it, or could have: an op of the same turn was asked for at the same time.
@@ -45,7 +41,7 @@ func Refusal(t catalog.Times, op catalog.Op, now time.Time) string {
 	switch {
 	case op.At().After(now.Add(Ahead)):
 		return fmt.Sprintf("asked for at %s, more than a day ahead", op.At().Format(time.RFC3339))
-	case op.Turn > t.Turn+furthest:
+	case op.Turn > t.Turn+catalog.MaxJump:
 		return fmt.Sprintf("its turn is %d, and the channel's last one %d", op.Turn, t.Turn)
 	case Brings(op) && IsFrozen(t, now) && op.Turn > t.Freeze.Turn:
 		return "the channel is frozen until " + t.Frozen.Format(time.RFC3339)

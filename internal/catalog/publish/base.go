@@ -177,7 +177,7 @@ func laterTags(version uint64, channel string, tags []string) []string {
 	var later []string
 	for _, tag := range tags {
 		of, n, ok := catalog.ParseVersionTag(tag)
-		if ok && of == channel && n > version && n-version < furthest {
+		if ok && of == channel && n > version && n-version < catalog.MaxJump {
 			later = append(later, tag)
 		}
 	}
@@ -196,7 +196,7 @@ func (v *View) nextVersion() uint64 {
 	if later := laterTags(highest, v.Channel, v.tags); len(later) > 0 {
 		_, highest, _ = catalog.ParseVersionTag(later[len(later)-1])
 	}
-	if v.replaced > highest && v.replaced-v.Version.Version < furthest {
+	if v.replaced > highest && v.replaced-v.Version.Version < catalog.MaxJump {
 		highest = v.replaced
 	}
 	return highest + 1
@@ -280,7 +280,7 @@ func (v *View) ops() map[string]bool {
 		has[op.Tag] = true
 	}
 	for _, w := range v.Waiting {
-		if known, ok := v.p.cache.op(v.Channel + " " + w.Op); ok && known.why == "" {
+		if known, ok := v.p.cache.ops.get(v.Channel + " " + w.Op); ok && known.why == "" {
 			has[w.Op] = true
 		}
 	}

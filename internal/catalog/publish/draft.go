@@ -234,7 +234,7 @@ func (p *Publisher) putOp(ctx context.Context, op catalog.Op, k keys) error {
 	if err := p.registry.PutManifest(ctx, p.repository, op.Tag, body); err != nil {
 		return err
 	}
-	p.cache.addOp(op.Channel+" "+op.Tag, cachedOp{op: op})
+	p.cache.ops.put(op.Channel+" "+op.Tag, cachedOp{op: op}, 0)
 	return nil
 }
 

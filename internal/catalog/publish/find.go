@@ -131,21 +131,12 @@ func (v *View) past(ctx context.Context, s *sets) (isCut bool, err error) {
 
 // takePast takes in the pages of a version that differ from those of the version after it.
 func (r *reader) takePast(ctx context.Context, s *sets, after, v Version) error {
-	known := map[string]catalog.PageRef{}
 	for _, ref := range after.Pages {
-		known[ref.Image] = ref
-	}
-	changed := []string{}
-	for _, ref := range v.Pages {
-		if known[ref.Image] != ref {
-			changed = append(changed, ref.Image)
+		if _, listed := v.Page(ref.Image); !listed { // not yet
+			s.leave(ref.Image)
 		}
-		delete(known, ref.Image)
 	}
-	for image := range known { // it was not listed yet
-		s.leave(image)
-	}
-	old, err := r.Pages(ctx, v, changed...)
+	old, err := r.Pages(ctx, v, notIn(v, after)...)
 	for image, page := range old {
 		s.take(image, page)
 	}
@@ -185,7 +176,7 @@ func (s *sets) take(image string, page catalog.Page) {
 
 // takeMembers adds the members that a release names.
 func (s *sets) takeMembers(of *set, members []string) {
-	if isOneList(of.last, members) {
+	if ops.IsShared(of.last, members) {
 		return
 	}
 	for _, member := range members {
@@ -200,11 +191,6 @@ func (s *sets) takeMembers(of *set, members []string) {
 func (s *sets) now(member string) *catalog.Release {
 	image, tag := catalog.SplitMember(member)
 	return s.newest[image][tag]
-}
-
-// isOneList reports whether two lists are the same one; see catalog.Codec.
-func isOneList(a, b []string) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
 // noSet returns the error for a set that a channel does not have.

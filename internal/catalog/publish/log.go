@@ -119,18 +119,7 @@ func (r *reader) rejoin(
 }
 
 // Outcome is the result of one change.
-type Outcome struct {
-	Image   string        `json:"image"`
-	Tag     string        `json:"tag"`
-	Digest  digest.Digest `json:"digest"`
-	Changed bool          `json:"changed"`
-	// Withdrawn: the channel does not offer it any more. If Changed, this request withdrew it, or noted something of it.
-	Withdrawn bool   `json:"withdrawn,omitempty"`
-	Skipped   bool   `json:"skipped,omitempty"` // left out for the reason in Note
-	Note      string `json:"note,omitempty"`
-	// Steered: the channel offered it before, and only its set, its rollout or its advisory changed.
-	Steered bool `json:"-"`
-}
+type Outcome = ops.Note
 
 // Other is an op that is in the version, and that the request did not ask for.
 type Other struct {
@@ -205,16 +194,4 @@ func (r *Result) setTimes(m catalog.Manifest) {
 	if !m.Frozen.IsZero() {
 		r.Frozen = &m.Frozen
 	}
-}
-
-// outcomesOf returns the outcomes of notes.
-func outcomesOf(notes []ops.Note) []Outcome {
-	out := make([]Outcome, 0, len(notes))
-	for _, n := range notes {
-		out = append(out, Outcome{
-			Image: n.Image, Tag: n.Tag, Digest: n.Digest, Note: n.Note,
-			Changed: n.Changed, Withdrawn: n.Withdrawn, Steered: n.Steered,
-		})
-	}
-	return out
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -39,30 +38,37 @@ type Difference struct {
 
 // Diff compares what two channels offer.
 func (p *Publisher) Diff(ctx context.Context, from, to Version) ([]Difference, error) {
-	a, err := p.Pages(ctx, from)
+	images := slices.Concat(notIn(from, to), notIn(to, from))
+	slices.Sort(images)
+	images = slices.Compact(images)
+	a, err := p.Pages(ctx, from, images...)
 	if err != nil {
 		return nil, err
 	}
-	b, err := p.Pages(ctx, to)
+	b, err := p.Pages(ctx, to, images...)
 	if err != nil {
 		return nil, err
-	}
-	images := map[string]bool{}
-	for image := range a {
-		images[image] = true
-	}
-	for image := range b {
-		images[image] = true
 	}
 	out := []Difference{}
 	nameA, nameB := from.Channel, to.Channel
 	if nameA == nameB {
 		nameA, nameB = versionName(from), versionName(to)
 	}
-	for _, image := range slices.Sorted(maps.Keys(images)) {
+	for _, image := range images {
 		out = append(out, diffPages(image, nameA, a[image], nameB, b[image])...)
 	}
 	return out, nil
+}
+
+// notIn returns the images of a version whose pages another one does not have; never nil, which would be all.
+func notIn(v, other Version) []string {
+	out := []string{}
+	for _, ref := range v.Pages {
+		if is, listed := other.Page(ref.Image); !listed || is != ref {
+			out = append(out, ref.Image)
+		}
+	}
+	return out
 }
 
 // versionName names a version as the command line does.
@@ -245,9 +251,9 @@ func (p *Publisher) verifyTags(ctx context.Context, c *check, v Version) error {
 		of, n, is := catalog.ParseVersionTag(tag)
 		switch {
 		case !is || of != v.Channel:
-		case n+furthest <= v.Version:
+		case n+catalog.MaxJump <= v.Version:
 			before = max(before, n)
-		case n >= v.Version+furthest:
+		case n >= v.Version+catalog.MaxJump:
 			c.report(tag, "too far above the channel's version %d: it counts for nobody who knows that one", v.Version)
 		}
 	}

@@ -197,7 +197,7 @@ func (p *Publisher) explain(ctx context.Context, got *Result, d signedDir, k key
 // checkOps checks that a version has published the ops that its log names, and no others, and that there are numbers
 // left for the next ones.
 func (p *Publisher) checkOps(ctx context.Context, before, next Version, log []catalog.Entry) error {
-	if next.Version-before.Version >= furthest || next.Turn > before.Turn+furthest {
+	if next.Version-before.Version >= catalog.MaxJump || next.Turn > before.Turn+catalog.MaxJump {
 		return fmt.Errorf("its version is %d and its turn %d, and those before %d and %d",
 			next.Version, next.Turn, before.Version, before.Turn)
 	}
@@ -243,12 +243,7 @@ func (p *Publisher) checkWithdrawals(ctx context.Context, next Version, log []ca
 
 // differing returns what differs between the pages of two versions.
 func (p *Publisher) differing(ctx context.Context, before, next Version) (out []Outcome, err error) {
-	changed := []string{}
-	for _, ref := range next.Pages {
-		if was, listed := before.Page(ref.Image); !listed || was != ref {
-			changed = append(changed, ref.Image)
-		}
-	}
+	changed := notIn(next, before)
 	for _, ref := range before.Pages {
 		if _, listed := next.Page(ref.Image); !listed {
 			return nil, refuse(KindInput, next.Channel,

@@ -97,7 +97,7 @@ func (p *Publisher) foreign(ctx context.Context, channel string, o Pruning) (map
 		return nil, refuse(KindInput, channel, "no key was given to tell which ops are foreign")
 	}
 	for _, w := range v.Waiting {
-		if _, isOwn := p.cache.op(channel + " " + w.Op); !isOwn {
+		if _, isOwn := p.cache.ops.get(channel + " " + w.Op); !isOwn {
 			out[w.Op] = true
 		}
 	}

@@ -106,7 +106,7 @@ func (r *reader) decode(ctx context.Context, body []byte) (catalog.Manifest, err
 
 // past returns the version of a digest that a signed one names: it needs no signature of its own.
 func (r *reader) past(ctx context.Context, d digest.Digest) (Version, error) {
-	if v, ok := r.cache.version(d); ok {
+	if v, ok := r.cache.versions.get(d); ok {
 		return v, nil
 	}
 	_, body, err := r.registry.Manifest(ctx, r.repository, d.String())
@@ -118,7 +118,7 @@ func (r *reader) past(ctx context.Context, d digest.Digest) (Version, error) {
 		return Version{}, fmt.Errorf("%s: it has digest %s", d, v.Digest)
 	}
 	if v.Manifest, err = r.decode(ctx, body); err == nil {
-		r.cache.addVersion(v)
+		r.cache.versions.put(d, v, maxVersions)
 	}
 	return v, err
 }
@@ -259,7 +259,7 @@ func (p *Publisher) read(ctx context.Context, tagOrDigest, channel string, k key
 	if isProbe(tagOrDigest, d) {
 		return Version{}, fmt.Errorf("%s: %w", tagOrDigest, release.ErrNotFound)
 	}
-	signedBy, isKnown := p.cache.signer(channel, d)
+	signedBy, isKnown := p.cache.signers.get(channel + " " + d.String())
 	if k.areThere() && !isKnown {
 		signedBy, err = k.version(ctx, &p.reader, d)
 		isUnsigned := errors.Is(err, signature.ErrUnsigned)
@@ -270,16 +270,16 @@ func (p *Publisher) read(ctx context.Context, tagOrDigest, channel string, k key
 		case err != nil:
 			return Version{}, fmt.Errorf("%s: %w", tagOrDigest, err)
 		default:
-			p.cache.addSigner(channel, d, signedBy)
+			p.cache.signers.put(channel+" "+d.String(), signedBy, 0)
 		}
 	}
-	v, isKnown := p.cache.version(d)
+	v, isKnown := p.cache.versions.get(d)
 	if !isKnown {
 		v.Digest = d
 		if v.Manifest, err = p.decode(ctx, body); err != nil {
 			return Version{}, fmt.Errorf("%s: %w", tagOrDigest, err)
 		}
-		p.cache.addVersion(v)
+		p.cache.versions.put(d, v, maxVersions)
 	}
 	v.SignedBy = signedBy
 	return v, nil
@@ -332,12 +332,44 @@ const (
 // tags of ops. The zero value is empty.
 type cache struct {
 	mu       sync.Mutex
-	versions map[digest.Digest]Version
 	blobs    map[digest.Digest][]byte
 	size     int
-	signers  map[string]string // of versions, by channel and digest
-	ops      map[string]cachedOp
 	tags     map[string]func() ([]string, error) // by repository of images
+	versions kept[digest.Digest, Version]
+	signers  kept[string, string]   // the keys of versions, as they were verified, by channel and digest
+	ops      kept[string, cachedOp] // by channel and tag
+}
+
+// cachedOp is an op that was read, or why it does not count.
+type cachedOp struct {
+	op  catalog.Op
+	why string
+}
+
+// maxVersions is how many versions are kept: one may have megabytes of references.
+const maxVersions = 100
+
+// kept are values by their keys.
+type kept[K comparable, V any] struct {
+	mu sync.Mutex
+	of map[K]V
+}
+
+func (k *kept[K, V]) get(key K) (V, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	value, ok := k.of[key]
+	return value, ok
+}
+
+// put keeps a value. There are at most so many at once; 0: any number.
+func (k *kept[K, V]) put(key K, value V, most int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.of == nil || most > 0 && len(k.of) >= most {
+		k.of = map[K]V{}
+	}
+	k.of[key] = value
 }
 
 // tagsOf returns what a function returns for a repository. It is called once, also by several callers at once.
@@ -361,22 +393,6 @@ func (c *cache) tagsOf(repository string, list func() ([]string, error)) ([]stri
 	return tags, err
 }
 
-func (c *cache) version(d digest.Digest) (Version, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	v, ok := c.versions[d]
-	return v, ok
-}
-
-func (c *cache) addVersion(v Version) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.versions == nil || len(c.versions) > 100 {
-		c.versions = map[digest.Digest]Version{}
-	}
-	c.versions[v.Digest] = v
-}
-
 func (c *cache) blob(d digest.Digest) ([]byte, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -391,43 +407,4 @@ func (c *cache) addBlob(d digest.Digest, data []byte) {
 		c.blobs, c.size = map[digest.Digest][]byte{}, len(data)
 	}
 	c.blobs[d] = data
-}
-
-// signer returns the key that signed a version, as it was verified for a channel.
-func (c *cache) signer(channel string, d digest.Digest) (key string, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	key, ok = c.signers[channel+" "+d.String()]
-	return key, ok
-}
-
-func (c *cache) addSigner(channel string, d digest.Digest, key string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.signers == nil {
-		c.signers = map[string]string{}
-	}
-	c.signers[channel+" "+d.String()] = key
-}
-
-// cachedOp is an op that was read, or why it does not count.
-type cachedOp struct {
-	op  catalog.Op
-	why string
-}
-
-func (c *cache) op(tag string) (cachedOp, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	op, ok := c.ops[tag]
-	return op, ok
-}
-
-func (c *cache) addOp(tag string, op cachedOp) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ops == nil {
-		c.ops = map[string]cachedOp{}
-	}
-	c.ops[tag] = op
 }

@@ -123,7 +123,7 @@ func (v *View) ask(ctx context.Context, w ops.Want) (Draft, error) {
 	if err != nil {
 		return Draft{}, refuse(KindDigest, v.Channel, "%v", err)
 	}
-	return Draft{Ops: asked.Ops, Outcomes: outcomesOf(asked.Notes)}, nil
+	return Draft{Ops: asked.Ops, Outcomes: asked.Notes}, nil
 }
 
 // former returns, by set, the members of sets that are added to and that no page names: all their releases are in later

@@ -20,9 +20,6 @@ const (
 	// maxLater is how many version tags above the channel's version are read: the nearest, because versions follow one
 	// another. Whoever may push can store any number of others.
 	maxLater = 64
-	// furthest is how far above the channel's version a version tag counts: whoever may push could else use up all
-	// numbers. Nodes take none that is further.
-	furthest = catalog.MaxJump
 )
 
 // Waiting is an op that does not count, and why.
@@ -123,10 +120,10 @@ func (v *View) readOps(ctx context.Context) error {
 	slices.Sort(pending)
 	read := make([]cachedOp, len(pending))
 	err := each(ctx, p.jobs, pending, func(ctx context.Context, n int, tag string) (err error) {
-		known, ok := p.cache.op(v.Channel + " " + tag)
+		known, ok := p.cache.ops.get(v.Channel + " " + tag)
 		if !ok {
 			if known, ok, err = v.readOp(ctx, tag); ok {
-				p.cache.addOp(v.Channel+" "+tag, known)
+				p.cache.ops.put(v.Channel+" "+tag, known, 0)
 			}
 		}
 		read[n] = known
@@ -220,7 +217,7 @@ func (v *View) countTurns(pages map[string]catalog.Page) {
 			if r.Withdrawn != nil {
 				turn = max(turn, r.Withdrawn.Turn)
 			}
-			if turn > last && turn < v.Turn+furthest {
+			if turn > last && turn < v.Turn+catalog.MaxJump {
 				last = turn
 			}
 		}

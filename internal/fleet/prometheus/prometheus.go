@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package prometheus asks a Prometheus, or a server with its HTTP API. It implements fleet.Asker.
+// Package prometheus asks a Prometheus, or a server with its HTTP API. It implements census.Asker.
 //
 // An answer is complete or an error: a server that warns, as Thanos does about a store that is away, or that says
 // isPartial, as VictoriaMetrics does, has not answered. A redirect is an error, so that no other server and no plain
@@ -25,7 +25,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/base/sent"
-	"github.com/kubic-project/image-update-agent/internal/catalog/fleet"
+	"github.com/kubic-project/image-update-agent/internal/catalog/census"
 )
 
 // Limits of an answer.
@@ -64,7 +64,7 @@ type answer struct {
 }
 
 // Query evaluates an expression that yields an instant vector, at the server's time.
-func (c *Client) Query(ctx context.Context, expr string) ([]fleet.Sample, error) {
+func (c *Client) Query(ctx context.Context, expr string) ([]census.Sample, error) {
 	form := strings.NewReader(url.Values{"query": {expr}}.Encode())
 	var data struct {
 		ResultType string `json:"resultType"`
@@ -79,7 +79,7 @@ func (c *Client) Query(ctx context.Context, expr string) ([]fleet.Sample, error)
 	if data.ResultType != "vector" {
 		return nil, errForeign
 	}
-	out := make([]fleet.Sample, 0, len(data.Result))
+	out := make([]census.Sample, 0, len(data.Result))
 	for _, r := range data.Result {
 		var text string
 		err := json.Unmarshal(r.Value[1], &text)
@@ -87,7 +87,7 @@ func (c *Client) Query(ctx context.Context, expr string) ([]fleet.Sample, error)
 		if err = errors.Join(err, notNumber); err != nil {
 			return nil, errors.New("prometheus: a value of the answer is not a number")
 		}
-		out = append(out, fleet.Sample{Labels: r.Metric, Value: value})
+		out = append(out, census.Sample{Labels: r.Metric, Value: value})
 	}
 	return out, nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/internal/catalog/fleet"
+	"github.com/kubic-project/image-update-agent/internal/catalog/census"
 )
 
 func TestNew(t *testing.T) {
@@ -69,7 +69,7 @@ func TestQuery(t *testing.T) {
 			continue
 		}
 		require.NoError(t, err, name)
-		assert.Equal(t, []fleet.Sample{{Labels: map[string]string{"instance": "n1"}, Value: 3}, {Labels: map[string]string{}}}, got, name)
+		assert.Equal(t, []census.Sample{{Labels: map[string]string{"instance": "n1"}, Value: 3}, {Labels: map[string]string{}}}, got, name)
 	}
 	client, err := New("http://127.0.0.1:1", "", "test")
 	require.NoError(t, err)
