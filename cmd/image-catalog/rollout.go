@@ -190,7 +190,7 @@ type watch struct {
 	selection publish.Selection
 
 	releases  []census.Release // all that had a rollout
-	withdrawn string          // one of them that is withdrawn now
+	withdrawn string           // one of them that is withdrawn now
 	answered  time.Time
 	said      string
 }

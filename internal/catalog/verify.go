@@ -11,8 +11,8 @@ import (
 // maxAhead is how far a catalog may be created after the reader's now: clocks differ.
 const maxAhead = 24 * time.Hour
 
-// MaxJump is how far a version, a version tag or a turn may be above the one before: else whoever has a key once, or may
-// push, could use up all numbers.
+// MaxJump is how far a version, a version tag or a turn may be above the one before: else whoever has a key once, or
+// may push, could use up all numbers.
 const MaxJump = 1 << 20
 
 // Known is the version that a reader verified last. The zero value: it verified none.
