@@ -3,7 +3,6 @@
 package apply
 
 import (
-	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -107,63 +106,3 @@ func goneTemplates(t *testing.T, n *node.Node, port int) {
 type stillThere struct{ answer string }
 
 func (s *stillThere) Error() string { return "still answers " + s.answer }
-
-// Mirrors have fewer tags than the registry, or no tag list: rebuilds are still found by digest and offered.
-func TestMirrors(t *testing.T) {
-	t.Parallel()
-	n := node.Start(t, node.Options{Containerd: node.Containerd2, Kubelet: true})
-	n.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
-		return strings.HasPrefix(r.URL.Path, "/v2/demo/unlisted/") && node.Fail(node.Tags, http.StatusNotFound)(w, r)
-	})
-	mirrors := map[string]struct {
-		tags   []string // the mirror's tags of 1.0.0-rev1-build1.x
-		follow string
-	}{
-		"nolong":         {[]string{"1.0.0", "1.0.0-rev1"}, "1.0.0-rev1"},
-		"nointermediate": {[]string{"1.0.0", "1.0.0-rev1-build1."}, "1.0.0"},
-		"shortonly":      {[]string{"1.0.0"}, "1.0.0"},
-		"unlisted":       {[]string{"1.0.0", "1.0.0-rev1", "1.0.0-rev1-build1."}, "1.0.0"},
-	}
-	push := func(name, build string) string {
-		var tags []string
-		for _, tag := range mirrors[name].tags {
-			if strings.HasSuffix(tag, ".") {
-				tag += build
-			}
-			tags = append(tags, tag)
-		}
-		return n.Registry.Push("demo/"+name, node.Image{Answer: name + build}, tags...)
-	}
-	ports := map[string]int{}
-	for name := range mirrors {
-		ports[name] = n.FreePort()
-		push(name, "1")
-		n.WriteFile(story.TemplateDir+name+".yaml", legacy(name, n.Registry.Ref("demo/"+name+":1.0.0"), ports[name]))
-	}
-	story.Cycle(t, n, 0)
-	for name, port := range ports {
-		n.WaitAnswer(port, name+"1")
-	}
-	daemon := story.StartDaemonWith(t, n, "UPDATE_POLLING_INTERVAL=0")
-	story.Check(t, n)
-	digests := map[string]string{}
-	for name := range mirrors {
-		digests[name] = push(name, "2")
-	}
-	s := story.Check(t, n)
-	assert.Equal(t, status.StateStaged, s.State, s.Reason)
-	for name, mirror := range mirrors {
-		image := story.ImageOf(t, s, name+".yaml")
-		assert.Equal(t, mirror.follow, image.Follow, name)
-		assert.Equal(t, "rebuild", image.Change, name)
-		assert.True(t, image.Staged, name)
-		assert.Equal(t, digests[name], image.Offered.Digest.String(), name)
-	}
-	story.Apply(t, n, 0)
-	for name, port := range ports {
-		n.WaitAnswer(port, name+"2")
-	}
-	s = story.St(t, n)
-	story.IsCurrent(t, s)
-	assert.Equal(t, 0, daemon.Stop().Code)
-}
