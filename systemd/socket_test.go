@@ -33,7 +33,7 @@ func activated(path string) int {
 		return 0
 	}
 	// A socket without clients is the wrong one.
-	_ = listener.(interface{ SetDeadline(time.Time) error }).SetDeadline(time.Now().Add(10 * time.Second))
+	_ = listener.(interface{ SetDeadline(time.Time) error }).SetDeadline(time.Now().Add(time.Minute))
 	conn, err := listener.Accept()
 	if err != nil {
 		return 4

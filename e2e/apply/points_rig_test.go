@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -156,7 +155,7 @@ func (r *pointsRig) spring(p pointsRelease, label string) bool {
 	r.rests(daemon)
 	if !r.s.pickedUp {
 		apply := r.StartAgent("apply", "velum")
-		exit := apply.Wait(2 * time.Minute)
+		exit := apply.Wait(story.Ready)
 		if label == "" && p.fault == "" {
 			assert.Equal(r.t, 0, exit.Code, "%s", story.Output(r.t, apply.Stderr))
 		}

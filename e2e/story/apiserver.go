@@ -79,7 +79,7 @@ func StartAPIServer(t testing.TB, etcd *EtcdCluster, users ...string) *APIServer
 	require.True(t, pool.AppendCertsFromPEM([]byte(registrytest.Text(t, ca))))
 	s.client = &http.Client{
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}},
-		Timeout:   10 * time.Second,
+		Timeout:   time.Minute,
 	}
 	t.Cleanup(s.Kill)
 	s.Start()

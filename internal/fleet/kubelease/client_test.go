@@ -27,7 +27,7 @@ func as(t *testing.T, s *server, node string, set ...func(*kubelease.Options)) *
 	t.Helper()
 	o := kubelease.Options{
 		Lease: name, Kubeconfig: s.kubeconfig(t), Node: node, Machine: "machine of " + node, Version: "test",
-		Timeout: 5 * time.Second, Patience: time.Nanosecond,
+		Timeout: time.Minute, Patience: time.Nanosecond,
 	}
 	for _, f := range set {
 		f(&o)
