@@ -55,7 +55,7 @@ STORIES ?= $(shell echo $$((3 * $$(nproc))))
 LONGEST := ./host ./apply ./cli ./page ./catalog ./images
 # The packages whose goroutines share memory, and that are small: the race detector instruments all that a package
 # imports, and makes a history up to twenty times as slow. `make soak` runs it on all of them.
-RACES := ./agent ./agent/stage ./agent/watch ./internal/face/api ./internal/face/bus ./internal/face/hook ./internal/registry ./internal/registry/hosts ./internal/registry/registryhost/... ./internal/registry/transport ./internal/node/state ./internal/fleet/quorum
+RACES := ./agent ./agent/stage ./agent/watch ./internal/face/api ./internal/face/bus ./internal/face/hook ./internal/registry ./internal/registry/hosts ./internal/registry/registryhost/... ./internal/registry/transport ./internal/node/state
 HISTORIES := ^TestHistories
 WITHOUT_RACE := $(HISTORIES)|^TestPowerCut
 HAVE_HISTORIES := ./agent ./internal/catalog/publish
