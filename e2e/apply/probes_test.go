@@ -33,7 +33,8 @@ func TestReleaseThatNeverStartsIsRolledBack(t *testing.T) {
 			if pods == "" {
 				pods = fmt.Sprintf("http://127.0.0.1:%d/pods", n.Kubelet.Port)
 			}
-			n.WriteFile(story.ConfigFile, "interval: 0\nsettle: 3s\napplyTimeout: 40s\nkubelet: {pods: \""+pods+"\"}\n")
+			const config = "interval: 0\nsettle: 3s\nkubelet: {pods: %q}\napplyTimeout: %s\n"
+			n.WriteFile(story.ConfigFile, fmt.Sprintf(config, pods, "1s")) // the startup probe allows 24 s
 			port := n.FreePort()
 			probe := fmt.Sprintf("{httpGet: {host: 127.0.0.1, path: /ready, port: %d}, periodSeconds: 1, failureThreshold: ", port)
 			n.WriteFile(story.TemplateDir+"velum.yaml", story.VelumTemplate(port, n.Registry.Ref("demo/velum:__TAG__"))+
@@ -52,6 +53,8 @@ func TestReleaseThatNeverStartsIsRolledBack(t *testing.T) {
 			assert.Equal(t, good, string(s.Images[0].LastKnownGood.Digest))
 			assert.NotNil(t, story.PodOf(t, s, "velum.yaml").RolledBack)
 
+			n.WriteFile(story.ConfigFile, fmt.Sprintf(config, pods, "5m"))
+			story.Hangup(t, n, daemon)
 			story.Rel(n, "demo/velum", "4.0.0-rev1-build1.3")
 			story.Check(t, n)
 			story.Apply(t, n, 0, "velum")
@@ -85,7 +88,8 @@ func TestSidecarAndEveryHandlerWithoutKubeletsPort(t *testing.T) {
 				n.WriteFile("etc/kubernetes/kubelet.conf", registrytest.Text(t, o.Kubeconfig))
 				said = "dashboard has not started according to kubelet"
 			}
-			n.WriteFile(story.ConfigFile, "interval: 0\nsettle: 3s\napplyTimeout: 40s\nkubelet: {pods: \"off\"}\n")
+			const config = "interval: 0\nsettle: 3s\nkubelet: {pods: \"off\"}\napplyTimeout: "
+			n.WriteFile(story.ConfigFile, config+"1s\n") // the startup probe allows 24 s
 			port, grpc, side := n.FreePort(), n.FreePort(), n.FreePort()
 			const probe = ", periodSeconds: 1, failureThreshold: "
 			n.WriteFile(story.TemplateDir+"velum.yaml", story.VelumTemplate(port, n.Registry.Ref("demo/velum:__TAG__"))+fmt.Sprintf(`
@@ -118,6 +122,8 @@ func TestSidecarAndEveryHandlerWithoutKubeletsPort(t *testing.T) {
 			story.Answers(t, port, "4.0.0-rev1-build1.1")
 			assert.Equal(t, good, lastGood(t, n, "dashboard"))
 
+			n.WriteFile(story.ConfigFile, config+"5m\n")
+			story.Hangup(t, n, daemon)
 			for _, next := range []struct{ repository, tag, container string }{
 				{"demo/velum", "4.0.0-rev1-build1.3", "dashboard"},
 				{"demo/second", "1.0.0-rev1-build1.2", "second"},
