@@ -49,7 +49,10 @@ func WithLocalRegistry(tb testing.TB, root host.Root) (*host.Host, *node.Node) {
 
 // HostConfig has the settings that a test host needs, for the same reasons as package node's own settings.
 const HostConfig = "interval: 0\nconfirmAfter: 0\nsettle: 1s\n" +
-	"disk: {reserve: 1MiB, reservePercent: 0, highMark: 100}\n"
+	"disk: {reserve: 1MiB, reservePercent: 0, highMark: 100}\n" + noUnit
+
+// noUnit is needed where kubelet runs outside of the host, or not at all: the host's systemd does not know its flags.
+const noUnit = "podManifests: /etc/kubernetes/manifests\n"
 
 // kubeletUnit is a stub of kubelet that is active as soon as it is started. It has the name of kubelet's program: the
 // agent reads the flags of no other.
@@ -82,6 +85,8 @@ func HostFiles(h *host.Host, n *node.Node) (port int) {
 
 // StubKubelet enables a stub of kubelet, which does nothing.
 func StubKubelet(h *host.Host) {
+	const config = "/etc/image-update-agent/config.yaml"
+	h.WriteFile(config, strings.Replace(h.ReadFile(config)+"\n", noUnit, "", 1))
 	h.WriteFile(kubeletConfig, staticPodPath)
 	h.WriteFile("/etc/systemd/system/kubelet.service", kubeletUnit)
 	h.Enable("kubelet.service")
