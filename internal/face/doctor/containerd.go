@@ -95,7 +95,7 @@ func (n Node) checkHosts(dirs []hosts.Dir, version, why string) []Finding {
 	if len(dirs) > 0 && why != "" {
 		return []Finding{fail(check, fmt.Errorf("%s: containerd %s ignores every hosts.toml and asks the upstream registry",
 			why, version),
-			"in "+n.containerdFile(version)+" set config_path to one directory ("+filepath.Dir(dirs[0].Path)+
+			"in "+n.Platform.EditedContainerdConfig(version)+" set config_path to one directory ("+filepath.Dir(dirs[0].Path)+
 				"), then run systemctl restart "+n.containerdUnit()+"; containers keep running")}
 	}
 	var out []Finding
@@ -141,24 +141,10 @@ func (n Node) containerdUnit() string {
 
 // snapshotterLog is the command that shows what containerd said of snapshotters.
 func (n Node) snapshotterLog() string {
-	if n.Platform.KubeletDropIns != "" { // k3s and RKE2 write its log to a file
-		return "grep snapshotter " + n.Platform.Data + "/agent/containerd/containerd.log"
+	if file := n.Platform.ContainerdLog; file != "" {
+		return "grep snapshotter " + file
 	}
 	return "journalctl -u containerd | grep snapshotter"
-}
-
-// containerdFile is the file in which a person configures containerd. k3s and RKE2 write config.toml from a template at
-// each start (pkg/agent/templates of k3s).
-func (n Node) containerdFile(version string) string {
-	file := n.Platform.ContainerdConfig
-	switch {
-	case n.Platform.KubeletDropIns == "":
-		return file
-	case strings.HasPrefix(strings.TrimPrefix(version, "v"), "1."):
-		return filepath.Join(filepath.Dir(file), "config.toml.tmpl")
-	default:
-		return filepath.Join(filepath.Dir(file), "config-v3.toml.tmpl")
-	}
 }
 
 func is16(version string) bool { return strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.6.") }
@@ -257,7 +243,7 @@ func (n Node) checkParallel(server images.Server, snapshotter string, unpacks in
 	default:
 		return advise(check, "on for staging, but off for kubelet's own pulls: containerd "+server.Version+
 			" is not configured for it; this slows down images that were not staged, for example on a new node",
-			"in "+n.containerdFile(server.Version)+" (version = 3) set max_concurrent_unpacks = 4 below "+
+			"in "+n.Platform.EditedContainerdConfig(server.Version)+" (version = 3) set max_concurrent_unpacks = 4 below "+
 				`[plugins."io.containerd.transfer.v1.local"], then run systemctl restart `+n.containerdUnit()+
 				"; containers keep running")
 	}

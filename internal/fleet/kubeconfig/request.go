@@ -15,44 +15,60 @@ import (
 
 const maxHeader = 16 << 10 // bytes of an answer's header
 
-// Request returns a request to the API server with the token, and with a body of JSON unless it is nil. path begins
-// with a slash; version is the product's, for the User-Agent.
-func (c Config) Request(ctx context.Context, method, path, version string, body []byte) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.Server+path, bytes.NewReader(body))
+// Question is a request to the API server. Its path begins with a slash; Version is the product's, for the User-Agent.
+type Question struct {
+	Method, Path, Version string
+	Body                  []byte // of JSON; nil: none
+	Limit                 int64  // of the answer's body, in bytes
+}
+
+// Answer is an answer with any code.
+type Answer struct {
+	Code   int
+	Header http.Header
+	Body   []byte
+}
+
+// Send sends a request with the token over a transport of Transport, without following redirects.
+func (c Config) Send(ctx context.Context, transport http.RoundTripper, q Question) (*Answer, error) {
+	req, err := http.NewRequestWithContext(ctx, q.Method, c.Server+q.Path, bytes.NewReader(q.Body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", "image-update-agent/"+version)
-	if body != nil {
+	req.Header.Set("User-Agent", "image-update-agent/"+q.Version)
+	if q.Body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if c.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.Token)
 	}
-	return req, nil
-}
-
-// Get returns the answer to a GET, at most limit bytes, without redirects and on a connection of its own. An answer
-// other than 200 is a *Refusal.
-func (c Config) Get(ctx context.Context, path, version string, limit int64) ([]byte, error) {
-	req, err := c.Request(ctx, http.MethodGet, path, version, nil)
-	if err != nil {
-		return nil, err
-	}
-	transport := c.Transport()
-	transport.DisableKeepAlives, transport.DisableCompression, transport.MaxResponseHeaderBytes = true, true, maxHeader
 	resp, err := transport.RoundTrip(req) // a transport follows no redirect
 	if err != nil {
 		return nil, c.Unsaid(err)
 	}
 	defer resp.Body.Close()
-	body, err := outside.ReadAll(resp.Body, limit)
-	if err != nil || resp.StatusCode == http.StatusOK {
-		return body, err
+	body, err := outside.ReadAll(resp.Body, q.Limit)
+	if err != nil {
+		return nil, fmt.Errorf("answer: %w", err)
 	}
-	refusal := &Refusal{Code: resp.StatusCode}
-	refusal.Status, refusal.IsStatus = c.ReadStatus(body)
+	return &Answer{resp.StatusCode, resp.Header, body}, nil
+}
+
+// Get returns the answer to a GET, at most limit bytes, without redirects and on a connection of its own. An answer
+// other than 200 is a *Refusal.
+func (c Config) Get(ctx context.Context, path, version string, limit int64) ([]byte, error) {
+	transport := c.Transport()
+	transport.DisableKeepAlives, transport.DisableCompression, transport.MaxResponseHeaderBytes = true, true, maxHeader
+	answer, err := c.Send(ctx, transport, Question{Method: http.MethodGet, Path: path, Version: version, Limit: limit})
+	if err != nil {
+		return nil, err
+	}
+	if answer.Code == http.StatusOK {
+		return answer.Body, nil
+	}
+	refusal := &Refusal{Code: answer.Code}
+	refusal.Status, refusal.IsStatus = c.ReadStatus(answer.Body)
 	return nil, refusal
 }
 

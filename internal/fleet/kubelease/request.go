@@ -60,24 +60,17 @@ func (s *session) send(ctx context.Context, method, path string, l *object) ([]b
 		body, _ = json.Marshal(l) // fields of JSON
 	}
 	ctx, maybeSent := sent.Watch(ctx)
-	req, err := s.config.Request(ctx, method, path, s.o.Version, body)
-	if err != nil {
-		return nil, s.failed(ctx, err)
-	}
-	resp, err := s.transport.RoundTrip(req) // a transport follows no redirect
+	answer, err := s.config.Send(ctx, s.transport, kubeconfig.Question{
+		Method: method, Path: path, Version: s.o.Version, Body: body, Limit: maxBody,
+	})
 	s.written = s.written || method == http.MethodPut && maybeSent()
 	if err != nil {
 		return nil, s.failed(ctx, err)
 	}
-	defer resp.Body.Close()
-	said, err := outside.ReadAll(resp.Body, maxBody)
-	if err != nil {
-		return nil, s.failed(ctx, fmt.Errorf("answer: %w", err))
+	if answer.Code == http.StatusOK || answer.Code == http.StatusCreated {
+		return answer.Body, nil
 	}
-	if resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusCreated {
-		return said, nil
-	}
-	return nil, s.refused(resp, said)
+	return nil, s.refused(answer)
 }
 
 // The reasons of Kubernetes' Status that the client knows.
@@ -89,20 +82,20 @@ const (
 
 // refused returns the error for an answer without success. An answer that the API server did not write, such as that of
 // a proxy, has no reason. After a 5xx the request may have succeeded.
-func (s *session) refused(resp *http.Response, body []byte) error {
+func (s *session) refused(a *kubeconfig.Answer) error {
 	e := &fleet.LockError{
-		Lock: s.title(), Server: s.config.Host(), Status: resp.StatusCode, Unsent: !s.written,
+		Lock: s.title(), Server: s.config.Host(), Status: a.Code, Unsent: !s.written,
 	}
-	if latest := s.o.Now().Add(maxRetry); resp.Header.Get("Retry-After") != "" {
-		if e.RetryAt = transport.RetryAt(resp.Header, s.o.Now()); e.RetryAt.After(latest) {
+	if latest := s.o.Now().Add(maxRetry); a.Header.Get("Retry-After") != "" {
+		if e.RetryAt = transport.RetryAt(a.Header, s.o.Now()); e.RetryAt.After(latest) {
 			e.RetryAt = latest
 		}
 	}
-	said, isStatus := s.config.ReadStatus(body)
+	said, isStatus := s.config.ReadStatus(a.Body)
 	switch {
 	case !isStatus:
 		e.Err = errors.New("the answer is not from an API server")
-	case resp.StatusCode >= http.StatusInternalServerError:
+	case a.Code >= http.StatusInternalServerError:
 		e.Kind, e.Err = outside.Line(said.Reason, maxReason), errors.New(outside.Text(said.Message))
 	default:
 		e.Kind, e.Value = outside.Line(said.Reason, maxReason), outside.Text(said.Message)

@@ -305,9 +305,9 @@ func readDistribution(p platform.Platform, ask Asks) distribution {
 		d.problem(fmt.Errorf("flags of %s are not known: %w", p.KubeletUnit, is.Err))
 	}
 	flags := distributionFlags(is.Words)
-	file := is.Environment[strings.ToUpper(p.Name)+"_CONFIG_FILE"]
+	file := is.Environment[p.ConfigVariable]
 	d.files(p, cmp.Or(file, flags.Last(flagConfig)))
-	if dir := is.Environment[strings.ToUpper(p.Name)+"_DATA_DIR"]; dir != "" {
+	if dir := is.Environment[p.DataVariable]; dir != "" {
 		d.values[keyDataDir] = []string{dir}
 	}
 	for _, name := range []string{keyDataDir, keyKubeletArg} {

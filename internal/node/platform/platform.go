@@ -5,7 +5,9 @@
 package platform
 
 import (
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -34,9 +36,14 @@ type Platform struct {
 	// KubeletConfig is kubelet's configuration if the unit names none. KubeletDropIns is the directory of drop-ins of a
 	// kubelet that the distribution starts, and Config then has its flags; empty if the unit starts kubelet.
 	KubeletConfig, KubeletDropIns, Config string
+	// ConfigVariable and DataVariable are the unit's variables that name another Config and Data; empty if there are
+	// none.
+	ConfigVariable, DataVariable string
 	// ContainerdSocket also serves CRI. ContainerdConfig is containerd's configuration, and CertsD the directory of
 	// hosts.toml files if that names none.
 	ContainerdSocket, ContainerdConfig, CertsD string
+	// ContainerdLog is the file with containerd's log; empty: its unit's journal.
+	ContainerdLog string
 	// Registries is the file from which the distribution writes the hosts.toml files of CertsD at each start; empty if
 	// it writes none.
 	Registries string
@@ -96,9 +103,12 @@ func rancher(name string, kubeadm Platform) Platform {
 		Config:         etc + "/config.yaml",
 		KubeletConfig:  data + "/agent/etc/kubelet.conf.d/00-" + name + "-defaults.conf",
 		KubeletDropIns: data + "/agent/etc/kubelet.conf.d",
+		ConfigVariable: strings.ToUpper(name) + "_CONFIG_FILE", DataVariable: strings.ToUpper(name) + "_DATA_DIR",
 
 		ContainerdSocket: "/run/k3s/containerd/containerd.sock",
 		ContainerdConfig: data + "/agent/etc/containerd/config.toml", CertsD: data + "/agent/etc/containerd/certs.d",
+		ContainerdLog: data + "/agent/containerd/containerd.log",
+
 		Registries:  etc + "/registries.yaml",
 		Kubeconfigs: []string{etc + "/" + name + ".yaml", data + "/agent/kubelet.kubeconfig"},
 		Logins:      kubeadm.Logins,
@@ -114,6 +124,7 @@ func (p Platform) Moved(data string) Platform {
 	}
 	for _, path := range []*string{
 		&p.ServerMark, &p.PodManifests, &p.KubeletConfig, &p.KubeletDropIns, &p.ContainerdConfig, &p.CertsD,
+		&p.ContainerdLog,
 	} {
 		move(path)
 	}
@@ -145,6 +156,20 @@ func (p Platform) ContainerdUnit() string {
 	return "containerd.service"
 }
 
+// EditedContainerdConfig is the file in which a person configures containerd: a distribution that starts it writes its
+// configuration from a template at each start (pkg/agent/templates of k3s). version is containerd's.
+func (p Platform) EditedContainerdConfig(version string) string {
+	dir := filepath.Dir(p.ContainerdConfig)
+	switch {
+	case p.KubeletDropIns == "":
+		return p.ContainerdConfig
+	case strings.HasPrefix(strings.TrimPrefix(version, "v"), "1."):
+		return filepath.Join(dir, "config.toml.tmpl")
+	default:
+		return filepath.Join(dir, "config-v3.toml.tmpl")
+	}
+}
+
 // At returns a path below the root.
 func (p Platform) At(path string) string { return p.Root + path }
 
@@ -174,4 +199,149 @@ func Sockets() []string {
 		sockets = append(sockets, p.ContainerdSocket)
 	}
 	return sockets
+}
+
+// unitDirs are the directories of units; the first one with the unit counts.
+var unitDirs = []string{
+	"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system",
+	"/lib/systemd/system",
+}
+
+// enabledUnits has the links of the units that start at boot.
+const enabledUnits = "/etc/systemd/system/multi-user.target.wants/"
+
+// Seen is the part of a platform that a node has.
+type Seen struct {
+	Platform Platform
+	Program  string // its program or unit; empty if it is not installed
+	Data     string // empty if it has not been set up
+	Enabled  bool   // starts at boot
+}
+
+// weight orders the results: the heaviest is the node's platform.
+func (s Seen) weight() int {
+	switch {
+	case s.Program != "" && s.Data != "" && s.Enabled:
+		return 4
+	case s.Program != "" && s.Data != "":
+		return 3
+	case s.Program != "":
+		return 2 // not set up yet
+	case s.Data != "":
+		return 1 // removed, or its program is in another place
+	}
+	return 0
+}
+
+// IsWhole reports whether the platform is installed and has been set up.
+func (s Seen) IsWhole() bool { return s.weight() > 2 }
+
+// Look returns what a node with files below root has of each platform, in the order of All.
+func Look(root string) []Seen {
+	var all []Seen
+	for _, p := range All() {
+		p.Root = strings.TrimSuffix(filepath.Clean("/"+root), "/")
+		p.KubeletUnit = p.unit()
+		s := Seen{Platform: p, Program: p.first(p.Programs), Data: p.first([]string{p.Data})}
+		if s.Program == "" {
+			s.Program = p.first(p.unitFiles())
+		}
+		if s.Data == "" && p.Data == filepath.Dir(p.Templates) { // without templates this is the kubelet of kubeadm
+			s.Program = ""
+		}
+		s.Enabled = p.has(enabledUnits + p.KubeletUnit)
+		all = append(all, s)
+	}
+	return all
+}
+
+// Detect returns the platform of the node whose files are below root.
+func Detect(root string) Platform {
+	all := Look(root)
+	found := slices.MaxFunc(all, func(a, b Seen) int { return a.weight() - b.weight() }) // the first of equal ones
+	if found.weight() == 0 {
+		found = all[len(all)-1]
+	}
+	return found.Platform
+}
+
+// Named returns the platform with that name for the node with files below root, whatever the node has; for an empty
+// name the same as Detect.
+func Named(root, name string) Platform {
+	for _, s := range Look(root) {
+		if s.Platform.Name == name {
+			return s.Platform
+		}
+	}
+	return Detect(root)
+}
+
+// Names returns the names of all platforms.
+func Names() (names []string) {
+	for _, p := range All() {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// unit returns the unit that starts kubelet: the one that starts at boot, else the one for the node's role in the
+// cluster, else the one that exists.
+func (p Platform) unit() string {
+	server, agent := p.Units[0], p.Units[len(p.Units)-1]
+	for _, unit := range p.Units {
+		if p.has(enabledUnits + unit) {
+			return unit
+		}
+	}
+	switch {
+	case p.ServerMark == "", p.has(p.ServerMark):
+		return server
+	case p.has(p.Data + "/agent"), p.unitFile(server) == "" && p.unitFile(agent) != "":
+		return agent
+	}
+	return server
+}
+
+func (p Platform) unitFiles() (files []string) {
+	for _, unit := range p.Units {
+		if file := p.unitFile(unit); file != "" {
+			files = append(files, file)
+		}
+	}
+	return files
+}
+
+func (p Platform) unitFile(unit string) string {
+	var files []string
+	for _, dir := range unitDirs {
+		files = append(files, dir+"/"+unit)
+	}
+	return p.first(files)
+}
+
+// first returns the first path that exists; empty if none does.
+func (p Platform) first(paths []string) string {
+	if at := slices.IndexFunc(paths, p.has); at >= 0 {
+		return paths[at]
+	}
+	return ""
+}
+
+func (p Platform) has(path string) bool {
+	_, err := os.Lstat(p.At(path))
+	return err == nil
+}
+
+// Version returns the version of the distribution from its files; empty if unknown.
+func (p Platform) Version() string {
+	// pkg/bootstrap of rke2: bin is a link to data/VERSION-HASH/bin.
+	to, err := os.Readlink(p.At(p.Data + "/bin"))
+	if err != nil {
+		return ""
+	}
+	name := filepath.Base(filepath.Dir(to))
+	if at := strings.LastIndexByte(name, '-'); at > 0 && strings.HasPrefix(name, "v") {
+		return name[:at]
+	}
+	return ""
 }

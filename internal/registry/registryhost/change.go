@@ -131,7 +131,7 @@ func (r Registries) checked(ctx context.Context, registry string) (place, error)
 var madeByProgram = lazyregexp.New(`(?im)^\s*#.*(?:generated (?:file|by)|do not (?:edit|modify|change))`)
 
 func (p place) isGenerated() bool {
-	return p.from == fromFile && madeByProgram().Match(p.source) || strings.Contains(p.dir, "/rancher/")
+	return p.from == fromFile && madeByProgram().Match(p.source)
 }
 
 // timeouts returns how long containerd waits for the hosts before the local registry, and why that matters.
