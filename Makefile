@@ -145,6 +145,7 @@ test: root hosts ## run all tests, including those on the real node; installs an
 
 neighbours: root ## ask the programs of docs/dev/neighbours.md anew, and write the records of what they answer; fails where an answer changed
 	@tools/setup packages $(NEIGHBOURS)
+	@IUA_NEIGHBOURS=ask go $(TEST) -count=1 ./internal/node/contents
 	@IUA_NEIGHBOURS=ask go -C e2e $(TEST) -count=1 -timeout 2h -tags neighbours ./neighbours
 
 quick: ## run all tests that need no node (as root, a few mount a tmpfs)

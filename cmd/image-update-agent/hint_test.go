@@ -131,7 +131,7 @@ func TestTheVerbsAreGrouped(t *testing.T) {
 			groups[verb.GroupID]++
 		}
 	}
-	assert.Equal(t, map[string]int{"daily": 8, "node": 6, "tools": 6}, groups)
+	assert.Equal(t, map[string]int{"daily": 9, "node": 6, "tools": 6}, groups)
 	var out bytes.Buffer
 	assert.Equal(t, exitDone, execute(t.Context(), []string{"--help"}, streams{out: &out, err: &out}))
 	assert.Regexp(t, `(?s)\nDaily Commands:\n  apply .*\nNode Commands:\n  catalog .*\nTools:\n  completion `, out.String())

@@ -156,15 +156,16 @@ administrator then applies it. No pod is restarted without approval.`,
 	cmd.PersistentFlags().StringVar(&a.root, "root", "/",
 		"absolute path below which the host's /etc, /usr, /var and /run are")
 	cmd.SetFlagErrorFunc(cli.FlagError)
-	addGroup(cmd, "daily", "Daily Commands:", a.statusCommand(), a.checkCommand(), a.planCommand(), a.applyCommand(),
-		a.rollbackCommand(), a.historyCommand(), a.holdCommand(), a.resumeCommand())
+	addGroup(cmd, "daily", "Daily Commands:", a.statusCommand(), a.checkCommand(), a.planCommand(), a.changesCommand(),
+		a.applyCommand(), a.rollbackCommand(), a.historyCommand(), a.holdCommand(), a.resumeCommand())
 	addGroup(cmd, "node", "Node Commands:", a.doctorCommand(), a.configCommand(), a.runCommand(), a.catalogCommand(),
 		a.localRegistryCommand(), a.lockCommand())
 	addGroup(cmd, "tools", "Tools:", a.previewCommand(), a.tagsCommand(), a.manifestsCommand(),
 		cli.VersionCommand(a.out, "image-update-agent", version, func(v any) error { return a.encoder().Encode(v) }))
 	cmd.SetHelpCommandGroupID("tools")
 	cmd.SetCompletionCommandGroupID("tools")
-	cmd.AddCommand(a.putBackCommand(), a.hookCommand(), a.renderCommand(), a.reloadCommand()) // hidden
+	cmd.AddCommand(a.putBackCommand(), a.hookCommand(), a.renderCommand(), a.reloadCommand(), // hidden
+		a.readPackagesCommand())
 	completeFiles(cmd)
 	cli.Strict(cmd)
 	return cmd

@@ -76,7 +76,11 @@ func (s *stage) publish(_ bool, args []string) {
 	for _, c := range []byte(repository + args[1]) {
 		seed = seed*31 + uint64(c)
 	}
-	image := node.Image{Layers: []node.Layer{{Seed: seed, Size: 100 << 10}}}
+	installed := "P:" + args[0] + "\nV:" + args[1] + "\no:" + args[0] + "-source\n\n"
+	image := node.Image{
+		Layers: []node.Layer{{Seed: seed, Size: 100 << 10}, {File: "lib/apk/db/installed", Text: installed}},
+		Labels: map[string]string{"org.opencontainers.image.source": "https://example.com/" + args[0]},
+	}
 	var digest string
 	if len(args) > 2 {
 		digest = s.node.Registry.PublishFaulty(repository, args[1], image, node.Fault(args[2]))

@@ -5,6 +5,7 @@ package node
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,6 +15,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,11 +41,16 @@ type Image struct {
 type Layer struct {
 	Seed  uint64
 	Size  int64
-	Zeros bool // zero bytes, compressed
+	Zeros bool   // zero bytes, compressed
+	File  string // its path; empty: data/SEED
+	Text  string // its content, instead of the bytes
 }
 
-// Content returns the content of the layer's file data/SEED.
+// Content returns the content of the layer's file.
 func (l Layer) Content() io.Reader {
+	if l.Text != "" {
+		return strings.NewReader(l.Text)
+	}
 	if l.Zeros {
 		return io.LimitReader(zeros{}, l.Size)
 	}
@@ -52,7 +59,7 @@ func (l Layer) Content() io.Reader {
 
 // level returns the compression level: incompressible bytes are not compressed.
 func (l Layer) level() int {
-	if l.Zeros {
+	if l.Zeros || l.Text != "" {
 		return gzip.BestSpeed
 	}
 	return gzip.NoCompression
@@ -156,7 +163,7 @@ func (i Image) layers(answer string) ([]v1.Layer, error) {
 			return nil, err
 		}
 		var next packed
-		next, err = pack(fmt.Sprintf("data/%d", l.Seed), l.Size, l.level(), l.Content())
+		next, err = pack(cmp.Or(l.File, fmt.Sprintf("data/%d", l.Seed)), max(l.Size, int64(len(l.Text))), l.level(), l.Content())
 		layers = append(layers, layer{next, media})
 	}
 	return layers, err

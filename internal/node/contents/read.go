@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package contents
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
+)
+
+// nobody is a user and group that no other process has: systemd's range for containers ends below it, and so do the
+// ranges that kubelet gives to pods. The user nobody would do for files, but containers run as nobody, too.
+const nobody = 2147483646
+
+// Read has another process parse the files: this program with the arguments, which must call Serve with the others
+// that it gets. If it has root's rights, the other one has none: another user, no capability, no network, no way to
+// get any of them, and a bound for memory and time.
+func Read(ctx context.Context, files []File, args ...string) ([]Package, error) {
+	if len(files) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxTime)
+	defer cancel()
+	for _, f := range files {
+		args = append(args, f.Kind+"="+f.Name)
+	}
+	reader := exec.CommandContext(ctx, "/proc/self/exe", args...)
+	reader.Args[0], reader.Env = os.Args[0], []string{"GOMAXPROCS=1", "GOMEMLIMIT=100MiB"}
+	reader.Dir = "/"
+	for _, f := range files {
+		reader.ExtraFiles = append(reader.ExtraFiles, f.File)
+	}
+	reader.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if os.Geteuid() == 0 {
+		reader.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+		reader.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC
+	}
+	answer, message := bounded{most: maxAnswer}, bounded{most: maxMessage}
+	reader.Stdout, reader.Stderr = &answer, &message
+	if err := withoutNewRights(reader.Run); err != nil {
+		said := strings.TrimSpace(message.String())
+		if said == "" || ctx.Err() != nil {
+			return nil, outside.Error(errors.Join(context.Cause(ctx), fmt.Errorf("reader of packages: %w", err)))
+		}
+		return nil, outside.Error(errors.New(said))
+	}
+	var packages []Package
+	if err := json.Unmarshal(answer.Bytes(), &packages); err != nil || len(packages) > maxPackages {
+		return nil, outside.Error(fmt.Errorf("reader of packages: answer not understood: %w", err))
+	}
+	for n := range packages {
+		p := &packages[n]
+		for _, text := range []*string{&p.Format, &p.Name, &p.Arch, &p.Version, &p.Source} {
+			*text = outside.Line(*text, maxText)
+		}
+	}
+	return packages, nil
+}
+
+// withoutNewRights runs a function whose processes get no rights from the files that they start. The thread ends with
+// its goroutine, so nothing else has it.
+func withoutNewRights(run func() error) error {
+	ended := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			ended <- err
+			return
+		}
+		ended <- run()
+	}()
+	return <-ended
+}
+
+// bounded keeps the first bytes, and fails at more.
+type bounded struct {
+	bytes.Buffer
+	most int
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > b.most {
+		return 0, fmt.Errorf("more than %d bytes", b.most)
+	}
+	return b.Buffer.Write(p)
+}
+
+// Serve is the other process: it writes the packages of its files, which are open from descriptor 3 on and named by
+// the arguments, to out. It must not be called in a process that does anything else.
+func Serve(args []string, out io.Writer) error {
+	if err := confine(); err != nil {
+		return err
+	}
+	packages := []Package{}
+	for n, arg := range args {
+		kind, name, _ := strings.Cut(arg, "=")
+		file := os.NewFile(uintptr(3+n), name)
+		found, err := parse(kind, name, file)
+		_ = file.Close()
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if packages = append(packages, found...); len(packages) > maxPackages {
+			return tooMany(maxPackages, "packages")
+		}
+	}
+	return json.NewEncoder(out).Encode(packages)
+}
+
+// confine bounds what the process may use, before it reads anything.
+func confine() error {
+	for resource, most := range map[int]uint64{
+		unix.RLIMIT_DATA: maxMemory, unix.RLIMIT_CPU: maxSeconds, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_CORE: 0,
+	} {
+		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: most, Max: most}); err != nil {
+			return fmt.Errorf("limits of the reader: %w", err)
+		}
+	}
+	return nil
+}
+
+// parse reads one file.
+func parse(kind, name string, file *os.File) ([]Package, error) {
+	if kind == Go {
+		return readGo(name, file), nil
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxDatabase {
+		return nil, fmt.Errorf("%d bytes, at most %d", info.Size(), maxDatabase)
+	}
+	db := make([]byte, info.Size())
+	if _, err := file.ReadAt(db, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	switch kind {
+	case RPM:
+		return readRPM(db)
+	case Dpkg:
+		return readDpkg(db)
+	case Apk:
+		return readApk(db)
+	default:
+		return nil, errUnknown
+	}
+}
