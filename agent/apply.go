@@ -154,6 +154,7 @@ func outcomeOf(p plan.PodPlan) status.Outcome {
 	at := p.Standing()
 	return status.Outcome{
 		PodManifest: p.File, Change: p.Change, Result: at.Result, Reason: at.Reason, Hold: at.Hold, ErrorKind: at.ErrorKind,
+		Brings: p.Brings().OrNil(),
 	}
 }
 

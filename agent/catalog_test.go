@@ -18,6 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -161,6 +162,43 @@ func TestRolloutDelaysAutomaticAppliesOnly(t *testing.T) {
 		w.check()
 		w.apply()
 		w.runs("velum.yaml", "velum", later.Digest)
+	})
+}
+
+// With a least severity, mode auto applies what has it at once, of all builds since the running one; the rest waits for
+// a person. Status, grain and history say what each brings.
+func TestModeAutoLeavesWhatIsNotSevereToAPerson(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := catalogWorld(t)
+		w.Policy.Auto, w.Policy.MinSeverity = true, format.SeverityImportant
+		w.restart()
+		build := func(n string, severity format.Severity, fixes ...string) release.Release {
+			rel := w.Registry.Release(velum, "4.0.0", 1, n)
+			w.promote(rel, func(l *catalog.Listed) { l.Advisory = &format.Advisory{Severity: severity, Fixes: fixes} })
+			return rel
+		}
+		build("1.2", format.SeverityImportant, "CVE-2026-1")
+		third := build("1.3", format.SeverityLow, "bsc#3")
+		s := w.check()
+		require.Equal(t, status.StateCurrent, s.State, s.Reason)
+		w.runs("velum.yaml", "velum", third.Digest)
+		assert.Equal(t, format.SeverityImportant, s.History[0].Severity)
+		assert.Equal(t, []string{"bsc#3", "CVE-2026-1"}, s.History[0].Fixes)
+
+		fourth := build("1.4", format.SeverityModerate, "bsc#4")
+		s = w.check()
+		require.Equal(t, status.StateHeld, s.State, s.Reason)
+		w.runs("velum.yaml", "velum", third.Digest)
+		hold := podOf(s, "velum.yaml").Holds[0]
+		assert.Equal(t, status.HoldSeverity, hold.Name)
+		assert.Contains(t, hold.Remedy, "image-update-agent apply")
+		brings := image(s, "velum.yaml", "velum").Brings
+		assert.Equal(t, &format.Brought{Severity: format.SeverityModerate, Fixes: []string{"bsc#4"}}, brings)
+		assert.Equal(t, format.SeverityModerate, w.Grain.Last().Updates[0].Severity)
+		assert.Equal(t, []string{"bsc#4"}, w.Grain.Last().Updates[0].Fixes)
+
+		w.apply()
+		w.runs("velum.yaml", "velum", fourth.Digest)
 	})
 }
 

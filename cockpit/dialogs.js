@@ -5,6 +5,7 @@
 import { h, Fragment, Alert, Button, Dialog, Field, Label, Spinner } from "./ui.js";
 import { _, format, zoneName } from "./i18n.js";
 import { Result } from "./result.js";
+import { Brings } from "./pods.js";
 import { Edits, Story } from "./work.js";
 import * as model from "./model.js";
 
@@ -36,6 +37,7 @@ const Moves = ({ pods, of }) =>
         h("ul", { class: "moves" }, pod[of].map(move => h("li", { key: move.container },
             h("strong", null, move.container), " ", h("span", { class: "release" }, move.from, " → ", move.to), " ", move.change && h(Label, null, model.changeName(move.change)),
             h("div", { class: "small digest" }, move.digest),
+            h(Brings, { brings: move.brings }),
             move.reason && h("div", { class: "error" }, format(_("Last time: $0"), move.reason))))),
         of === "moves" && h(Edits, { edits: pod.edits ?? [] })));
 
@@ -51,9 +53,28 @@ function Apply(page) {
     },
     retry && pods.some(pod => pod.retries.length > 0) && h("p", null, _("This release was denied on this node. It is allowed again and applied.")),
     h(Moves, { pods, of: retry && pods.some(pod => pod.retries.length > 0) ? "retries" : "moves" }),
+    h("details", { id: "inside", onToggle: event => event.target.open && page.inside() },
+        h("summary", null, _("What changes inside the images")), h(Inside, dialog)),
     h("p", null, _("Each of these pods restarts and is away for some seconds. Then the agent watches it for up to some minutes. It rolls back an update that does not come up.")),
     h(ControlPlane, { files }),
     h("p", { class: "small" }, _("If you close this page, the pod that restarts now goes on. The agent does not begin with the others.")));
+}
+
+// The packages that change, and what each offered image says of itself.
+function Inside({ inside }) {
+    if (!inside)
+        return h("p", null, h(Spinner), " ", _("Asking…"));
+    if (inside.error)
+        return h(Alert, { kind: "warning", title: _("The changes could not be read") }, inside.error);
+    return inside.value.map(image => h(Fragment, { key: image.podManifest + image.container },
+        h("h3", { class: "pf-v6-c-title pf-m-md" }, image.container),
+        image.error && h("p", { class: "error", dir: "ltr" }, image.error),
+        !image.error && !image.packages && h("p", null, _("The images have no list of packages.")),
+        image.packages && h("p", { class: "small" }, format(_("$0 packages change, $1 do not."), image.packages.length, image.same)),
+        image.packages?.length > 0 && h("ul", { dir: "ltr" }, image.packages.map(p => h("li", { key: p.format + p.name + p.arch },
+            h("strong", null, p.name), " ", p.from || "–", " → ", p.to || "–", " ", h("span", { class: "small" }, p.source)))),
+        image.labels.map(label => h("p", { class: "small", key: label.name }, label.name, ": ",
+            label.link ? h("a", { href: label.to, target: "_blank", rel: "noopener noreferrer" }, label.to) : label.to))));
 }
 
 function Rollback(page) {

@@ -4,6 +4,7 @@
 
 import { h, Button, Card, Cell, Label, Row, Table, Time, Why } from "./ui.js";
 import { _, format } from "./i18n.js";
+import { Brings } from "./pods.js";
 import { actor, changeName, failure, lastPart, results } from "./model.js";
 
 const first = 8; // entries before "Show all"
@@ -31,7 +32,7 @@ function Entry({ entry: e, columns, now }) {
         h(Cell, { label: columns[0] }, h(Time, { at: e.at, now })),
         h(Cell, { label: columns[1] }, h("div", null, e.podManifest, h("div", { class: "small" }, [e.container, lastPart(e.image)].filter(Boolean).join(" · ")))),
         h(Cell, { label: columns[2] }, e.from || "–"),
-        h(Cell, { label: columns[3] }, h("div", null, e.to || "–", e.change && h("div", { class: "small" }, changeName(e.change)), e.digest && h("details", { class: "small" }, h("summary", null, _("digest")), h("span", { class: "digest" }, e.digest)))),
+        h(Cell, { label: columns[3] }, h("div", null, e.to || "–", e.change && h("div", { class: "small" }, changeName(e.change)), h(Brings, { brings: e }), e.digest && h("details", { class: "small" }, h("summary", null, _("digest")), h("span", { class: "digest" }, e.digest)))),
         h(Cell, { label: columns[4] }, h("div", null, h(Label, { color: result.color }, result.text), (e.reason || e.cause) && h("div", { class: "small" }, h(Why, failure({ kind: e.cause, text: e.reason }))))),
         h(Cell, { label: columns[5] }, actor(e.by)));
 }

@@ -68,11 +68,23 @@ function ask(dialog) {
 }
 
 // What a dialog changes in hosts.toml, from the program that would write it.
-async function preview({ id, registry, enable, gate }) {
+function preview({ id, registry, enable, gate }) {
     const act = enable ? ["enable", ...gate ? ["--gate"] : []] : ["disable"];
-    const answer = await verb("local-registry", ...act, registry).then(value => ({ value }), error => ({ error: cockpit.message(error) }));
+    answer(id, "preview", "local-registry", ...act, registry);
+}
+
+// What an update changes inside its images, once a person unfolds it.
+function inside() {
+    const { id, files, inside } = page.dialog;
+    if (!inside)
+        answer(id, "inside", "changes", ...files);
+}
+
+// A dialog gets the answer of a verb, {value} or {error}, if it is still open.
+async function answer(id, name, ...args) {
+    const value = await verb(...args).then(value => ({ value }), error => ({ error: cockpit.message(error) }));
     if (page.dialog?.id === id)
-        set({ dialog: { ...page.dialog, preview: answer } });
+        set({ dialog: { ...page.dialog, [name]: value } });
 }
 
 // The focus returns to the button that opened the dialog, to its pod where the button has gone, else to the page.
@@ -97,7 +109,7 @@ function locate() {
 }
 
 function draw() {
-    const actions = { set, act, select, ask, close, dismiss: () => set({ result: null }), jump: path => cockpit.jump(path) };
+    const actions = { set, act, select, ask, close, inside, dismiss: () => set({ result: null }), jump: path => cockpit.jump(path) };
     render(h(Boundary, null, h(Page, { ...page, ...actions, now: new Date() })), document.getElementById("app"));
     showMark(model.mark(page));
     clearTimeout(timer);

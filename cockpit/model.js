@@ -171,6 +171,11 @@ export const changeName = change => ({
     convert: _("convert"), remove: _("remove"),
 })[change] ?? change;
 
+/** How much a release matters, as its publisher says it. */
+export const severityName = severity => ({
+    low: _("low"), moderate: _("moderate"), important: _("important"), critical: _("critical"),
+})[severity] ?? severity;
+
 /** What a person's request has interrupted. */
 export const interrupted = work => ({
     poll: _("a check"), staging: _("a download"), "health check": _("a health check"), cycle: _("a cycle"),
@@ -269,7 +274,7 @@ const move = (image, to, more) => ({
 
 function withActions(s, pod, standing) {
     const offered = pod.images.filter(i => i.offered && i.staged);
-    const moves = offered.map(i => move(i, i.offered, { change: i.change }));
+    const moves = offered.map(i => move(i, i.offered, { change: i.change, brings: i.brings }));
     const returns = pod.images.filter(previousOf).map(i => move(i, previousOf(i)));
     const tried = pod.rolledBack?.retries ?? [];
     const retries = pod.images.flatMap(i => tried.filter(t => t.image === i.image).map(t => move(i, t, { reason: t.reason })));

@@ -11,6 +11,8 @@ import * as model from "./model.js";
 
 const changeColors = { major: "orange", minor: "blue", patch: "blue", revision: "teal", rebuild: "teal", remove: "red" };
 
+const severityColors = { critical: "red", important: "orange", moderate: "blue", low: "teal" };
+
 const columnsOf = () => [_("Container"), _("Runs"), _("Offered"), _("Change"), _("Size")];
 
 export const Pods = page => {
@@ -120,9 +122,16 @@ function Image({ image: i, columns, now }) {
         h(Cell, { label: offered }, h("div", null, h(Release, { release: i.offered },
             i.created && h("div", { class: "small" }, _("built"), " ", h(Time, { at: i.created, now })),
             i.signedBy && h("div", { class: "small" }, _("signed with"), h("div", { class: "digest" }, i.signedBy))), h(Offer, { image: i, now }))),
-        h(Cell, { label: change }, i.change ? h("div", null, h(Label, { color: changeColors[i.change] }, model.changeName(i.change))) : "–"),
+        h(Cell, { label: change }, i.change ? h("div", null, h(Label, { color: changeColors[i.change] }, model.changeName(i.change)), h(Brings, { brings: i.brings })) : "–"),
         h(Cell, { label: size, class: "pf-v6-c-table__td number" }, i.size ? bytes(i.size) : "–"));
 }
+
+// What the publisher says of the releases up to the offered one.
+export const Brings = ({ brings }) => brings && h(Fragment, null,
+    brings.severity && h(Label, { color: severityColors[brings.severity] }, model.severityName(brings.severity)),
+    brings.fixes?.length > 0 && h("div", { class: "small" }, format(_("fixes $0"), brings.fixes.join(", "))),
+    brings.notes?.map(one => h("div", { class: "small", key: one.tag }, one.tag, ": ", one.note)),
+    brings.partial && h("div", { class: "small" }, _("There may be more: the catalog does not list all of these releases.")));
 
 const Down = ({ down, now }) => h("div", { class: "error" },
     h(Label, { color: "red" }, down.starting ? _("starting") : down.absent ? _("was not started") : _("does not run")), " ",

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"reflect"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -155,7 +156,7 @@ func (g *Grain) Announce(_ context.Context, a status.Announcement) error {
 	case g.busy != "":
 		return fmt.Errorf("%w: %s", release.ErrHeld, g.busy)
 	}
-	if a.State != g.last.State || a.Reason != g.last.Reason || !slices.Equal(a.Updates, g.last.Updates) {
+	if a.State != g.last.State || a.Reason != g.last.Reason || !reflect.DeepEqual(a.Updates, g.last.Updates) {
 		g.wrote++
 	}
 	a.Updates = slices.Clone(a.Updates)

@@ -473,6 +473,7 @@ func (a *attempt) historyEntry(
 	entry := status.HistoryEntry{
 		At: a.Now().UTC(), PodManifest: a.step.File, Change: a.step.Apply.Change, Container: e.Container,
 		Image: e.Ref.Repository, To: cmp.Or(e.Name, e.Digest.String()), Digest: e.Digest, Result: result, By: by,
+		Severity: e.Brings.Severity, Fixes: e.Brings.Fixes,
 	}
 	if cause != nil {
 		entry.Cause, entry.Reason = status.ErrorKindOf(cause), cause.Error()

@@ -213,6 +213,7 @@ func (f *facts) summarize(v follow.PodView, p *PodPlan) {
 		f.addWaits(p)
 		if f.policy.Auto {
 			f.addCatalogWaits(p)
+			f.addSeverityWait(p)
 		}
 		f.pullHazardHolds(v, p)
 		p.Offer = p.ID

@@ -19,6 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/manifests"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -293,6 +294,29 @@ func (f *facts) addCatalogWaits(p *PodPlan) {
 			p.Waits = append(p.Waits, rolloutHold(i.Target.Repository, is, at.UTC()))
 		}
 	}
+}
+
+// addSeverityWait leaves to a person what the catalog does not call severe enough. What it does not tell is not severe.
+func (f *facts) addSeverityWait(p *PodPlan) {
+	least := f.policy.MinSeverity
+	has := p.Brings().Severity
+	if least == "" || has.Compare(least) >= 0 {
+		return
+	}
+	p.Waits = append(p.Waits, status.Hold{
+		Name: status.HoldSeverity,
+		Reason: fmt.Sprintf("its severity is %s, and mode auto applies only updates from %s (apply.minSeverity)",
+			cmp.Or(has, "not known"), least),
+	})
+}
+
+// Brings returns what all changes of the pod bring together.
+func (p *PodPlan) Brings() format.Brought {
+	var out format.Brought
+	for _, i := range p.Images {
+		out = out.With(i.Brings)
+	}
+	return out
 }
 
 // rolloutHold returns the hold on a release whose rollout reaches this node at a time. A paused rollout has no time.

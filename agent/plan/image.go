@@ -84,6 +84,9 @@ func (f *facts) image(v follow.PodView, w follow.Want, containers []node.Contain
 		i.Change = "" // the pod manifest already has the digest
 	}
 	i.Bound = f.binds(v, i)
+	if i.Change != "" && f.inv.Catalog.IsListed(i.Target.Repository) {
+		i.Brings = f.inv.Catalog.Brings(i.Target.Repository, i.Running.Digest, i.Target.Digest, rule.Scheme)
+	}
 	i.Running.Tag = f.nameOf(w, i.Running.Digest)
 	i.From = i.Running.Tag
 	// A running image needs no signature: without one it would only block the other images of its pod.

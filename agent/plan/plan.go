@@ -27,6 +27,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -93,6 +94,7 @@ type ImagePlan struct {
 	Expected  *follow.Expected // its container, if kubelet must run it
 	Flaps     bool             // its container was just restarted
 	Bound     bool             // the wanted pod manifest names the target's digest
+	Brings    format.Brought   // what the catalog says of the change; zero: nothing
 	Holds     []status.Hold    // for an image that no pod manifest names
 	// NotAllowed are newer tags that the configuration refuses: the highest for each setting.
 	NotAllowed   []policy.Refusal
@@ -188,6 +190,7 @@ type Expectation struct {
 	Bound     bool              // the pod manifest has Digest next to the tag
 	Old       string            // CRI ID of the current container
 	Anew      bool              // the container must be new, not Old
+	Brings    format.Brought    // by the change to Digest
 }
 
 // Key returns the release of a stage step, else the pod manifest.

@@ -146,6 +146,7 @@ func (f *facts) expect(v follow.PodView, p PodPlan, s *Step) {
 			continue
 		}
 		e := expectation(i.targetImage(), img.Kind, img.Container, containers)
+		e.Brings = i.Brings
 		e.OnNode, e.Anew, e.Bound = f.isOnNode(i) || f.isPinned(v, i), s.Apply.Aside, i.Bound
 		s.Apply.Expect = append(s.Apply.Expect, e)
 		if c := node.FindContainer(containers, img.Container); !s.Apply.Aside && c != nil && c.Running {

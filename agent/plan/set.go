@@ -23,13 +23,14 @@ import (
 // hold them all. A delay of one pod's automatic apply delays them all.
 func (f *facts) holdSets(pods []PodPlan) {
 	sets := f.setsOf(pods)
+	linked := linkedPods(sets)
+	takeAlong(pods, sets, linked)
 	lacked := f.lackedBySets(pods)
 	holds, waits := make([][]status.Hold, len(pods)), make([][]status.Hold, len(pods))
 	for n := range pods {
 		// Copies, so that additions for one pod do not count for the next one.
 		holds[n], waits[n] = slices.Clone(pods[n].Holds), slices.Clone(pods[n].Waits)
 	}
-	linked := linkedPods(sets)
 	for n := range pods {
 		if len(sets[n]) == 0 {
 			continue
@@ -50,6 +51,19 @@ func (f *facts) holdSets(pods []PodPlan) {
 				pods[n].Together = append(pods[n].Together, pods[m].File)
 				pods[n].waitWith(pods[m].File, holds[m], waits[m])
 			}
+		}
+	}
+}
+
+// takeAlong makes a set as severe as the most severe of its updates.
+func takeAlong(pods []PodPlan, sets [][]string, linked []int) {
+	isSevere := map[int]bool{}
+	for n := range pods {
+		isSevere[linked[n]] = isSevere[linked[n]] || len(sets[n]) > 0 && !pods[n].waitsFor(status.HoldSeverity)
+	}
+	for n := range pods {
+		if isSevere[linked[n]] {
+			pods[n].Waits = slices.DeleteFunc(pods[n].Waits, func(h status.Hold) bool { return h.Name == status.HoldSeverity })
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/manifests"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -65,6 +66,8 @@ type Policy struct {
 	Auto bool
 	// Window reports whether automatic applies may begin, and when that changes; nil: always. It must be pure.
 	Window func(now time.Time) (open bool, change time.Time)
+	// MinSeverity is the least severity of what Auto applies; empty: any, also none.
+	MinSeverity format.Severity
 	// Lock is the fleet lock; zero: none.
 	Lock fleet.Lock
 	// Freeze is when applies are allowed again; zero: now.

@@ -80,7 +80,7 @@ func UpdatesOf(pl plan.Plan) []status.AnnouncedUpdate {
 			if change != "" {
 				out = append(out, status.AnnouncedUpdate{
 					Image: i.Target.Repository, Change: change, From: i.From,
-					To: i.Target.Name(), Digest: i.Target.Digest,
+					To: i.Target.Name(), Digest: i.Target.Digest, Severity: i.Brings.Severity, Fixes: i.Brings.Fixes,
 				})
 			}
 		}
@@ -88,7 +88,9 @@ func UpdatesOf(pl plan.Plan) []status.AnnouncedUpdate {
 	slices.SortFunc(out, func(x, y status.AnnouncedUpdate) int {
 		return strings.Compare(x.Image+x.To+x.From, y.Image+y.To+y.From)
 	})
-	return slices.Compact(out)
+	return slices.CompactFunc(out, func(x, y status.AnnouncedUpdate) bool {
+		return x.Image == y.Image && x.Change == y.Change && x.From == y.From && x.To == y.To && x.Digest == y.Digest
+	})
 }
 
 // NewStatus returns a status without sources, images and pod manifests. Since changes with the state.
@@ -216,7 +218,7 @@ func (r *Report) imageStatus(p plan.PodPlan, i plan.ImagePlan) status.ImageStatu
 		Host:    i.Offer.Host, Mirror: i.Offer.Mirror,
 		Refused: append([]policy.Refusal{}, i.Offer.Refused...), Notes: append([]string{}, i.Offer.Notes...),
 		NotAllowed: append([]policy.Refusal{}, i.NotAllowed...), RebuildsOnly: i.RebuildsOnly,
-		Shortage: i.Shortage,
+		Shortage: i.Shortage, Brings: i.Brings.OrNil(),
 	}
 	if s.Down = i.Down; s.Down != nil {
 		s.Running = nil

@@ -34,6 +34,7 @@ const (
 	HoldFailed        = "failed"
 	HoldCatalog       = "catalog"
 	HoldRollout       = "rollout"
+	HoldSeverity      = "severity"
 	HoldRecord        = "record"
 )
 
@@ -187,6 +188,12 @@ func holdsOfAuto() []HoldKind {
 			HoldRollout, rollout,
 			"the rollout of the release has not reached this node yet", true,
 			always("wait for this node's time; or apply now: image-update-agent apply"),
+		},
+		{
+			HoldSeverity, leads("The update is not severe enough to be applied automatically."),
+			"the publisher gives the update a lower severity than `apply.minSeverity`, or none", true,
+			always("apply now: image-update-agent apply; or lower apply.minSeverity; to see its packages: " +
+				"image-update-agent changes"),
 		},
 		{
 			HoldRecord, leads("The record of the agent was lost."),

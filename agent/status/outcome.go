@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
 // Result is the result of an apply or a rollback of a pod manifest.
@@ -43,6 +44,8 @@ type Outcome struct {
 	ErrorKind ErrorKind `json:"errorKind" dbus:"errorKind"`
 	// Edits are the planned changes of the pod manifest.
 	Edits []Edit `json:"edits,omitempty"`
+	// Brings is what the catalog says of the change.
+	Brings *format.Brought `json:"brings,omitempty"`
 }
 
 // SetError sets the result for an error: held if it only has to wait, else failed.
@@ -141,4 +144,7 @@ type HistoryEntry struct {
 	Cause  ErrorKind `json:"cause" dbus:"cause"`
 	Reason string    `json:"reason" dbus:"reason"` // for people
 	By     Actor     `json:"by" dbus:",inline"`
+	// Severity and Fixes are what the catalog said of the change when it was approved; empty: nothing.
+	Severity format.Severity `json:"severity,omitempty" dbus:"severity"`
+	Fixes    []string        `json:"fixes,omitempty" dbus:"fixes"`
 }

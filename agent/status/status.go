@@ -19,6 +19,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -159,6 +160,8 @@ type ImageStatus struct {
 	NotAllowed   []policy.Refusal      `json:"notAllowed"`
 	RebuildsOnly *RebuildsOnly         `json:"rebuildsOnly"` // null if the followed tag can be parsed
 	Shortage     *policy.ShortageError `json:"shortage"`     // null if there is enough space
+	// Brings is what the catalog says of the releases from the running one to the offer; absent: nothing.
+	Brings *format.Brought `json:"brings,omitempty"`
 	// Withdrawn: the catalog has withdrawn the running release.
 	Withdrawn *catalog.Withdrawal `json:"withdrawn,omitempty"`
 	// RolloutAt is when this node applies the offer automatically; absent if the release has no timed rollout.
@@ -347,6 +350,9 @@ type AnnouncedUpdate struct {
 	From   string        `json:"from" dbus:"from"` // the running release by its best name; "" if unknown
 	To     string        `json:"to" dbus:"to"`
 	Digest digest.Digest `json:"digest" dbus:"digest"` // of To
+	// Severity and Fixes are what the catalog says of the releases from From to To; empty: nothing.
+	Severity format.Severity `json:"severity,omitempty" dbus:"severity"`
+	Fixes    []string        `json:"fixes,omitempty" dbus:"fixes"`
 }
 
 // Sentence explains why the pod is not updated, and what ends that.

@@ -232,6 +232,7 @@ var views = map[string][]any{
 	"plan":                      {statuspage.PlanView{}},
 	"preview":                   {previewed{}},
 	"apply, rollback":           {statuspage.Outcome{}},
+	"changes":                   {statuspage.ImageChanges{}},
 	"history":                   {status.HistoryEntry{}},
 	"hold, resume":              {statuspage.Held{}, statuspage.Resumed{}},
 	"local-registry enable, local-registry disable": {registryhost.ChangeView{}},

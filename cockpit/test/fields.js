@@ -49,7 +49,7 @@ export function textOf(node) {
     return [type, ...seen, textOf(props.children)].join(" ");
 }
 
-const actions = { set() {}, act() {}, select() {}, ask() {}, close() {}, dismiss() {}, jump() {} };
+const actions = { set() {}, act() {}, select() {}, ask() {}, close() {}, inside() {}, dismiss() {}, jump() {} };
 
 /** The page of a status, as main.js has it after the first reading. */
 export const pageOf = (status, more) => ({

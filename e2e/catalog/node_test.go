@@ -44,10 +44,10 @@ func followsProd(t *testing.T, server node.Version) (p *publishers, port int) {
 }
 
 // build is a new build: its floating tags move, and stage gets it.
-func (p *publishers) build(t *testing.T, long string) {
+func (p *publishers) build(t *testing.T, long string, more ...string) {
 	t.Helper()
 	story.Rel(p.node, "demo/velum", long)
-	p.does(t, "add", "stage", p.registry.Ref("demo/velum:"+long), "--key", p.key)
+	p.does(t, append([]string{"add", "stage", p.registry.Ref("demo/velum:" + long), "--key", p.key}, more...)...)
 }
 
 func (p *publishers) promote(t *testing.T, long string) {

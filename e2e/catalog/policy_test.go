@@ -16,6 +16,37 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
+// A node applies by itself what its publisher calls important, and leaves the rest to a person.
+func TestNodeAppliesWhatIsImportantByItself(t *testing.T) {
+	t.Parallel()
+	p, port := followsProd(t, node.Containerd2)
+	n := p.node
+	n.WriteFile(story.ConfigFile, n.ReadFile(story.ConfigFile)+"apply:\n  mode: auto\n  minSeverity: important\n")
+	require.Zero(t, n.Agent("reload").Code)
+	p.build(t, "4.0.0-rev1-build1.2", "--severity", "important", "--fixes", "CVE-2026-1234,bsc#1234567")
+	p.build(t, "4.0.0-rev1-build1.3", "--severity", "low")
+	p.promote(t, "4.0.0-rev1-build1.3")
+	story.Check(t, n)
+	n.WaitAnswer(port, "4.0.0-rev1-build1.3")
+	out := n.Agent("history")
+	assert.Contains(t, out.Stdout, "important; fixes CVE-2026-1234, bsc#1234567")
+
+	p.build(t, "4.0.0-rev1-build1.4", "--severity", "moderate", "--fixes", "CVE-2026-4321", "--note", "a slow query")
+	p.promote(t, "4.0.0-rev1-build1.4")
+	s := story.Check(t, n)
+	require.Equal(t, status.StateHeld, s.State, s.Reason)
+	require.Len(t, s.PodManifests[0].Holds, 1)
+	assert.Equal(t, status.HoldSeverity, s.PodManifests[0].Holds[0].Name)
+	out = n.Agent("status")
+	assert.Contains(t, out.Stdout, "moderate; fixes CVE-2026-4321")
+	assert.Contains(t, out.Stdout, "4.0.0-rev1-build1.4: a slow query")
+	out = n.Agent("changes", "velum")
+	require.Zero(t, out.Code, out.Stderr)
+	assert.Contains(t, out.Stdout, "No package changes")
+	require.Zero(t, n.Agent("apply", "velum").Code)
+	n.WaitAnswer(port, "4.0.0-rev1-build1.4")
+}
+
 // A node waits while a rollout is paused, takes the release when the rollout ends, and goes back when prod is reverted. The
 // log says who did what, and in which CI job.
 func TestNodeFollowsThePoliciesOfAChannel(t *testing.T) {

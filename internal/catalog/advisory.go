@@ -42,6 +42,9 @@ func severities() []Severity {
 	return []Severity{"", SeverityLow, SeverityModerate, SeverityImportant, SeverityCritical}
 }
 
+// Severities returns the four words, the lowest first.
+func Severities() []Severity { return severities()[1:] }
+
 // Compare returns a negative number if s is lower than other. An empty one is lower than all.
 func (s Severity) Compare(other Severity) int {
 	return cmp.Compare(slices.Index(severities(), s), slices.Index(severities(), other))
@@ -196,6 +199,22 @@ type Brought struct {
 // Summary returns for people what is brought, as "important; fixes CVE-2026-1234"; "": nothing that is known.
 func (b Brought) Summary() string {
 	return (&Advisory{Severity: b.Severity, Fixes: b.Fixes}).String()
+}
+
+// OrNil returns nil if nothing is known.
+func (b Brought) OrNil() *Brought {
+	if b.Severity == "" && len(b.Fixes)+len(b.Notes) == 0 {
+		return nil
+	}
+	return &b
+}
+
+// With returns what two changes bring together.
+func (b Brought) With(other Brought) Brought {
+	b.Fixes = slices.Clone(b.Fixes)
+	b.add(Build{Advisory: &Advisory{Severity: other.Severity, Fixes: other.Fixes}})
+	b.Notes, b.Partial = slices.Concat(b.Notes, other.Notes), b.Partial || other.Partial
+	return b
 }
 
 // NoteOfTag is the note of a release.

@@ -277,7 +277,7 @@ func withdrawnOf(s status.Status) []withdrawn {
 //	dbus:"name,long"  a text that is bounded by maxText
 //	dbus:",inline"    the fields of a struct beside the others
 //
-// A named digest gives its tag as name and its digest as nameDigest, a list of structs an aa{sv}. What is nil is empty;
+// A named digest gives its tag as name and its digest as nameDigest, a list of structs an aa{sv}, a list of texts an as. What is nil is empty;
 // a number is then left out.
 func encode(of any) record {
 	out := record{}
@@ -335,6 +335,13 @@ func encodeValue(v reflect.Value, limit int) (dbus.Variant, bool) {
 		}
 		return encodeValue(v.Elem(), limit)
 	case reflect.Slice:
+		if texts, is := v.Interface().([]string); is {
+			list := []string{}
+			for _, t := range texts[:min(len(texts), maxListed)] {
+				list = append(list, outside.Line(t, limit))
+			}
+			return dbus.MakeVariant(list), true
+		}
 		list := []record{}
 		for n := range min(v.Len(), maxListed+1) { // one more than are listed
 			list = append(list, encode(v.Index(n).Interface()))

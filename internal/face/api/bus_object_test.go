@@ -29,7 +29,7 @@ func someStatus() status.Status {
 	last := time.UnixMicro(1_700_000_000_000_001)
 	return status.Status{
 		Version: "1.2", State: status.StateStaged, Reason: "waiting for approval: velum.yaml (rebuild)", LastCheck: &last,
-		Updates:    []status.AnnouncedUpdate{{Image: "a/velum", Change: "rebuild", From: "1", To: "2", Digest: "sha256:00"}},
+		Updates:    []status.AnnouncedUpdate{{Image: "a/velum", Change: "rebuild", From: "1", To: "2", Digest: "sha256:00", Severity: "important", Fixes: []string{"CVE-2026-1234"}}},
 		NotAllowed: []status.NotAllowed{{Image: "a/etcd", Tag: "3", Rule: "updates", Key: "updates: major"}},
 		PodManifests: []status.PodStatus{
 			{PodManifest: "velum.yaml", Holds: []status.Hold{{Name: "hold", Reason: "everything"}}}, {PodManifest: "etcd.yaml"},
@@ -80,7 +80,7 @@ func TestPropertiesAreForEverybody(t *testing.T) {
 			"kind", "rolled-back", "from", "1", "to", "2", "rolledBackTo", "1", "at", then, "cause", "not-up", "reason", "")},
 		"History": []map[string]dbus.Variant{element("podManifest", "etcd.yaml", "container", "etcd", "change", "", "image", "",
 			"from", "", "to", "", "digest", "", "result", "failed", "cause", "", "reason", "", "at", then, "by", "auto", "via", "",
-			"user", "")},
+			"user", "", "severity", "", "fixes", []string{})},
 		"Sources": []map[string]dbus.Variant{element("repository", "a/velum", "host", "h", "error", "away", "cause", "dns",
 			"mirror", false, "failures", uint64(2), "lastSuccess", uint64(0), "retryAt", then)},
 		"Images": []map[string]dbus.Variant{
@@ -89,7 +89,8 @@ func TestPropertiesAreForEverybody(t *testing.T) {
 			image("image", "a/tracked"),
 		},
 		"Updates": []map[string]dbus.Variant{
-			element("image", "a/velum", "change", "rebuild", "from", "1", "to", "2", "digest", "sha256:00"),
+			element("image", "a/velum", "change", "rebuild", "from", "1", "to", "2", "digest", "sha256:00",
+				"severity", "important", "fixes", []string{"CVE-2026-1234"}),
 		},
 		"NotAllowed": []map[string]dbus.Variant{
 			element("image", "a/etcd", "tag", "3", "rule", "updates", "key", "updates: major"),

@@ -42,6 +42,8 @@ type Update struct {
 	From   string // running tag; may be empty
 	To     string // offered tag; may be empty if only the digest is known
 	Digest string // offered digest
+	// Severity and Fixes, separated by spaces, are what the catalog says of it; as many Fixes as fit.
+	Severity, Fixes string
 }
 
 // NotAllowed is a newer release that the configuration refuses.
@@ -114,10 +116,12 @@ func checkText(what, text string) error {
 	return nil
 }
 
-var updateFields = []string{"image", "change", "from", "to", "digest"}
+var updateFields = []string{"image", "change", "from", "to", "digest", "severity", "fixes"}
 
 // values returns the update's values in the order of updateFields, which is also the sort order.
-func (u Update) values() []string { return []string{u.Image, u.Change, u.From, u.To, u.Digest} }
+func (u Update) values() []string {
+	return []string{u.Image, u.Change, u.From, u.To, u.Digest, u.Severity, u.Fixes}
+}
 
 var notAllowedFields = []string{"image", "tag", "rule", "key"}
 
@@ -195,6 +199,9 @@ func itemLines(key string, fields []string, items [][]string) string {
 	b.WriteString(key + ":\n")
 	for _, values := range items {
 		for i, value := range values {
+			if isLeftOut(fields[i], value) {
+				continue
+			}
 			mark := "-"
 			if i > 0 {
 				mark = " "
@@ -205,9 +212,20 @@ func itemLines(key string, fields []string, items [][]string) string {
 	return b.String()
 }
 
+// isLeftOut reports whether an entry lacks a field: without a catalog, grains stay as they were.
+func isLeftOut(field, value string) bool {
+	return value == "" && (field == "severity" || field == "fixes")
+}
+
 // saysItem accepts the fields in any order: Salt's dumps sort them.
 func saysItem(n *yaml.Node, fields, values []string) bool {
-	if n.Kind != yaml.MappingNode || len(n.Content) != 2*len(fields) {
+	count := 0
+	for i, value := range values {
+		if !isLeftOut(fields[i], value) {
+			count++
+		}
+	}
+	if n.Kind != yaml.MappingNode || len(n.Content) != 2*count {
 		return false
 	}
 	for i := 0; i < len(n.Content); i += 2 {

@@ -30,6 +30,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -238,6 +239,7 @@ func (a Announcer) Announce(ctx context.Context, what status.Announcement) error
 	for _, u := range what.Updates {
 		g.Updates = append(g.Updates, Update{
 			Image: u.Image, Change: u.Change, From: u.From, To: u.To, Digest: u.Digest.String(),
+			Severity: string(u.Severity), Fixes: fitting(u.Fixes),
 		})
 	}
 	for _, n := range what.NotAllowed {
@@ -248,6 +250,18 @@ func (a Announcer) Announce(ctx context.Context, what status.Announcement) error
 		a.Changed(ctx)
 	}
 	return announced(err)
+}
+
+// fitting joins names as long as a grain has room for them.
+func fitting(names []string) string {
+	var out strings.Builder
+	for _, name := range names {
+		if out.Len()+1+len(name) > maxText {
+			break
+		}
+		out.WriteString(" " + name)
+	}
+	return strings.TrimPrefix(out.String(), " ")
 }
 
 // Busy implements agent.Announcer.

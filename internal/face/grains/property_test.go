@@ -84,18 +84,20 @@ func drawOwn(t *rapid.T, key string, said, wanted Grain) segment {
 }
 
 func spellUpdates(g Grain, form string, spell func(string) string) string {
-	order := []int{0, 1, 2, 3, 4}
+	order := []int{0, 1, 2, 3, 4, 5, 6}
 	text, item, indent, end := keyUpdates+":\n", "- ", "\n  ", "\n"
 	switch form {
 	case "salt":
-		order = []int{1, 4, 2, 0, 3} // sorted by name
+		order = []int{1, 4, 6, 2, 0, 5, 3} // sorted by name
 	case "flow":
 		text, item, indent, end = keyUpdates+": [\n", "  {", ", ", "},\n"
 	}
 	for _, u := range g.Updates {
 		var fields []string
 		for _, i := range order {
-			fields = append(fields, updateFields[i]+": "+spell(u.values()[i]))
+			if value := u.values()[i]; !isLeftOut(updateFields[i], value) {
+				fields = append(fields, updateFields[i]+": "+spell(value))
+			}
 		}
 		text += item + strings.Join(fields, indent) + end
 	}
@@ -157,7 +159,10 @@ func drawGrain(t *rapid.T, label string) Grain {
 		rapid.StringMatching(`[a-z0-9.:/@-]{1,20}`),
 	)
 	update := rapid.Custom(func(t *rapid.T) Update {
-		return Update{word.Draw(t, "image"), word.Draw(t, "change"), word.Draw(t, "from"), word.Draw(t, "to"), word.Draw(t, "digest")}
+		return Update{
+			word.Draw(t, "image"), word.Draw(t, "change"), word.Draw(t, "from"), word.Draw(t, "to"), word.Draw(t, "digest"),
+			word.Draw(t, "severity"), word.Draw(t, "fixes"),
+		}
 	})
 	newer := rapid.Custom(func(t *rapid.T) NotAllowed {
 		return NotAllowed{word.Draw(t, "image"), word.Draw(t, "tag"), word.Draw(t, "rule"), word.Draw(t, "key")}

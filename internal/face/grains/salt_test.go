@@ -120,7 +120,9 @@ func requireSays(t require.TestingT, g Grain, own map[string]value) {
 	for _, u := range g.Updates {
 		pairs := map[string]any{}
 		for i, v := range u.values() {
-			pairs[updateFields[i]] = map[string]any{"str": v}
+			if !isLeftOut(updateFields[i], v) {
+				pairs[updateFields[i]] = map[string]any{"str": v}
+			}
 		}
 		updates = append(updates, pairs)
 	}

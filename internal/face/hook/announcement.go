@@ -44,6 +44,9 @@ type Image struct {
 	PickedUp    bool     `json:"pickedUp"`
 	Failed      []Failed `json:"failed"` // releases that did not come up on this node
 	Error       string   `json:"error"`
+	// Severity and Fixes are what the catalog says of the change to Offered.
+	Severity string   `json:"severity,omitempty"`
+	Fixes    []string `json:"fixes,omitempty"`
 }
 
 // Named is a digest with its best name.
@@ -102,6 +105,9 @@ func imageOf(i status.ImageStatus, state status.State) Image {
 			out.Failed = append(out.Failed, Failed{Tag: r.Tag, Reason: outside.Line(r.Reason, maxText)})
 		}
 	}
+	if i.Brings != nil {
+		out.Severity, out.Fixes = string(i.Brings.Severity), i.Brings.Fixes
+	}
 	if state == status.StateFailed { // an unreachable registry is another state
 		out.Error = outside.Line(i.Error, maxText)
 	}
@@ -123,7 +129,8 @@ func (a Announcement) same(b Announcement) bool {
 
 func (i Image) same(j Image) bool {
 	return i.key() == j.key() && i.Running == j.Running && i.Offered == j.Offered && i.Change == j.Change &&
-		i.Staged == j.Staged && (i.Error == "") == (j.Error == "") &&
+		i.Staged == j.Staged && i.Severity == j.Severity && slices.Equal(i.Fixes, j.Fixes) &&
+		(i.Error == "") == (j.Error == "") &&
 		slices.EqualFunc(i.Failed, j.Failed, Failed.same)
 }
 
@@ -163,6 +170,9 @@ type Item struct {
 	Digest      string `json:"digest,omitempty"`   // of To
 	PickedUp    bool   `json:"pickedUp,omitempty"` // kubelet picked it up without an approval
 	Reason      string `json:"reason,omitempty"`
+	// Severity and Fixes are what the catalog says of an offer: low, moderate, important or critical.
+	Severity string   `json:"severity,omitempty"`
+	Fixes    []string `json:"fixes,omitempty"`
 }
 
 // Empty reports whether nothing has changed.
@@ -219,6 +229,7 @@ func (a Announcement) since(before Announcement) Change {
 func (c *Change) add(now, then Image) {
 	offer := now.item()
 	offer.Change, offer.From, offer.To, offer.Digest = now.Change, now.Running.Tag, now.Offered.Tag, now.Offered.Digest
+	offer.Severity, offer.Fixes = now.Severity, now.Fixes
 	if now.Offered.Digest != "" {
 		isNew := now.Offered.Digest != then.Offered.Digest
 		switch {

@@ -304,6 +304,9 @@ func (i Item) text() string {
 	if i.Change != "" {
 		parts = append(parts, "("+i.Change+")")
 	}
+	if i.Severity != "" {
+		parts = append(parts, i.Severity)
+	}
 	if i.PodManifest != "" {
 		parts = append(parts, "in", i.PodManifest)
 	}

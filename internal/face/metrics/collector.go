@@ -14,6 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -41,6 +42,12 @@ var descriptions = []struct {
 		"Containers with an available update, by its size: convert, rebuild, revision, patch, minor or major; " +
 			"remove counts pod manifests.",
 		[]string{"change"},
+	},
+	{
+		"offered_severity",
+		"Containers with an available update of a severity: low, moderate, important or critical, as the publisher of " +
+			"the release catalog says it; absent without a catalog.",
+		[]string{"severity"},
 	},
 	{"waiting_for_approval", "Pod manifests that only wait for a person's approval, in any state.", nil},
 	{"staged_bytes", "Compressed size of the staged updates; shared layers count each time.", nil},
@@ -268,12 +275,16 @@ func age(now, then float64) float64 { return max(0, now-then) }
 
 // offers counts offers by container, and bytes by image.
 func (c *collector) offers(s status.Status, gauge setGauge) {
-	offers, staged, bytes := map[string]float64{}, map[string]bool{}, int64(0)
+	offers, severities := map[string]float64{}, map[catalog.Severity]float64{}
+	staged, bytes := map[string]bool{}, int64(0)
 	for _, i := range s.Images {
 		if i.Offered == nil {
 			continue
 		}
 		offers[i.Change]++
+		if i.Brings != nil {
+			severities[i.Brings.Severity]++
+		}
 		if d := i.Offered.Digest.String(); i.Staged && !staged[d] {
 			staged[d] = true
 			bytes += i.Size
@@ -286,6 +297,11 @@ func (c *collector) offers(s status.Status, gauge setGauge) {
 	}
 	for _, change := range changes() {
 		gauge("offers", offers[change], change)
+	}
+	for _, severity := range catalog.Severities() {
+		if s.Catalog != nil {
+			gauge("offered_severity", severities[severity], string(severity))
+		}
 	}
 	gauge("staged_bytes", float64(bytes))
 	waiting := 0

@@ -38,10 +38,7 @@ func WriteOutcomes(w io.Writer, out []Outcome, none string, zone *time.Location)
 	for _, o := range out {
 		if o.Result != status.ResultNothing {
 			line := fmt.Sprintf("%s\t%s\t%s", o.PodManifest, cmp.Or(o.Change, "-"), o.Result)
-			reason := o.Reason
-			if o.Result == status.ResultWouldApply {
-				reason = strings.Join(slices.DeleteFunc([]string{reason, editsLine(o.Edits)}, isEmpty), "; ")
-			}
+			reason := o.reason()
 			if reason != "" {
 				line += "\t" + terminal.OneLine(terminal.InZone(reason, zone))
 			}
@@ -62,6 +59,18 @@ func WriteOutcomes(w io.Writer, out []Outcome, none string, zone *time.Location)
 		}
 	}
 	return nil
+}
+
+// reason is also what a dry run would change and bring.
+func (o Outcome) reason() string {
+	if o.Result != status.ResultWouldApply {
+		return o.Reason
+	}
+	brings := ""
+	if o.Brings != nil {
+		brings = bringsText(*o.Brings)
+	}
+	return strings.Join(slices.DeleteFunc([]string{o.Reason, brings, editsLine(o.Edits)}, isEmpty), "; ")
 }
 
 func isEmpty(text string) bool { return text == "" }

@@ -14,6 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/face/terminal"
 )
 
@@ -61,6 +62,7 @@ type ImageView struct {
 	To        string           `json:"to"`
 	Digest    string           `json:"digest"`
 	Change    string           `json:"change"`
+	Brings    *format.Brought  `json:"brings,omitempty"` // absent: the catalog says nothing of it
 	Staged    bool             `json:"staged"`
 	Refused   []policy.Refusal `json:"refused"`
 	Notes     []string         `json:"notes"`
@@ -109,6 +111,7 @@ func imageViewOf(repository string, i plan.ImagePlan) ImageView {
 	return ImageView{
 		Image: repository, Host: i.Offer.Host, Mirror: i.Offer.Mirror,
 		From: i.From, To: i.Target.Name(), Digest: i.Target.Digest.String(), Change: i.Change, Staged: i.Staged,
+		Brings:  i.Brings.OrNil(),
 		Refused: append([]policy.Refusal{}, i.Offer.Refused...),
 		Notes:   append([]string{}, i.Offer.Notes...), Error: text(i.Offer.Err), ErrorKind: status.ErrorKindOf(i.Offer.Err),
 	}
@@ -215,6 +218,9 @@ func (i ImageView) write(w io.Writer) {
 		what += ", from " + hostName(i.Host, i.Mirror)
 	}
 	fmt.Fprintf(w, "  %s\t%s\n", i.Image, what)
+	if i.Brings != nil {
+		fmt.Fprintf(w, "  \tbrings %s\n", bringsText(*i.Brings))
+	}
 	for _, r := range i.Refused {
 		fmt.Fprintf(w, "  \t%s\trefused by %s: %s\n", terminal.OneLine(r.Tag), r.Rule, terminal.OneLine(r.Reason))
 	}

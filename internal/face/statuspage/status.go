@@ -16,6 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/face/terminal"
 )
 
@@ -40,6 +41,7 @@ func Status(to *terminal.Page, s status.Status, away bool, aside ...string) erro
 	p := &page{to, s, away, aside}
 	p.head()
 	p.images()
+	p.brings()
 	p.errors()
 	p.unstaged()
 	p.down()
@@ -219,6 +221,30 @@ func (p *page) images() {
 // fileOf is the pod manifest of an image; one beside them is of the configuration.
 func fileOf(i status.ImageStatus) string { return cmp.Or(i.PodManifest, "(configuration)") }
 
+// brings is what the publisher says of the offers.
+func (p *page) brings() {
+	begin := p.Section("The updates bring, as the release catalog says:")
+	for _, i := range p.s.Images {
+		if i.Brings == nil {
+			continue
+		}
+		begin()
+		p.Item("  "+fileOf(i)+" "+imageName(i)+": ", bringsText(*i.Brings))
+		for _, n := range i.Brings.Notes {
+			p.Item("    "+n.Tag+": ", n.Note)
+		}
+	}
+}
+
+// bringsText returns severity and fixes; of what the catalog does not list, there may be more.
+func bringsText(b format.Brought) string {
+	text := cmp.Or(b.Summary(), "no severity or fix is named")
+	if b.Partial {
+		text += "; or more, as it does not list all releases"
+	}
+	return text
+}
+
 // stacked has what runs and what is offered one below the other.
 func (p *page) stacked(rows [][]string) {
 	for _, row := range rows {
@@ -296,6 +322,9 @@ func History(p *terminal.Page, entries []status.HistoryEntry) error {
 			p.Item("    release  ", cmp.Or(e.From, "?")+" -> "+e.To)
 		case e.Change != "":
 			p.Item("    change   ", e.Change)
+		}
+		if e.Severity != "" || len(e.Fixes) > 0 {
+			p.Item("    brought  ", format.Brought{Severity: e.Severity, Fixes: e.Fixes}.Summary())
 		}
 		p.Item("    by       ", e.By.String())
 		if e.Reason != "" {

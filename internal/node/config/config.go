@@ -185,6 +185,11 @@ func (w *walker) fitTogether() {
 		w.unfit("grains.velum", "%s: has no effect, because grains.enabled is false (%s)",
 			w.written("grains.enabled").LineComment)
 	}
+	if c := w.settings.Catalog; w.settings.Apply.MinSeverity != "" && (c.Repository == "" || c.Signatures != "require") {
+		w.unfit("apply.minSeverity", "%s: only a verified release catalog says it: want a catalog.repository (%q, %s), and "+
+			"catalog.signatures: require (%s)", c.Repository, w.written("catalog.repository").LineComment,
+			w.written("catalog.signatures").LineComment)
+	}
 	w.fitLock()
 	kubelets := w.written("podManifests")
 	for _, key := range []string{"templates", "stateDir", "runtimeDir"} {

@@ -165,7 +165,7 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 		SignatureKeys: []string{"/root/keys", "/root/more"},
 		Catalog: Catalog{
 			Repository: "registry.example.com/catalog", Channel: "stage", Unlisted: "refuse", Expired: "warn", AllowLower: true,
-			Signatures: "warn", Keys: []string{"/root/k"}, RequiredKeys: 2,
+			Signatures: "require", Keys: []string{"/root/k"}, RequiredKeys: 2,
 		},
 		CRI: CRI{Socket: "/root/cri.sock"}, Grains: Grains{Path: "/root/g"},
 		Hooks: Hooks{SaltRefresh: true, SaltEvent: true, Exec: "/root/hook", Timeout: 10 * time.Minute, Webhooks: []Webhook{
@@ -176,7 +176,7 @@ func TestEveryKeyReachesItsSetting(t *testing.T) {
 			},
 		}},
 		Apply: Apply{
-			Mode: ApplyAuto, Order: []string{"haproxy.yaml", "velum-*.yaml"},
+			Mode: ApplyAuto, MinSeverity: "important", Order: []string{"haproxy.yaml", "velum-*.yaml"},
 			Freeze: time.Date(2026, time.December, 24, 0, 0, 0, 0, time.Local),
 			Lock: Lock{
 				URL: "https://lock.example.com/base", Group: "masters", ID: "zincati", Pods: "all", CA: "/root/lock/ca", Cert: "/root/lock/cert",

@@ -16,6 +16,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/kubic-project/image-update-agent/internal/base/window"
+	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/node/platform"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -204,6 +205,7 @@ var kinds = map[string]kind{
 	"zone":        parsed(window.LoadZone),
 	"image":       parsed(image),
 	"podlist":     parsed(podList),
+	"severity":    parsed(catalog.ParseSeverity),
 	"max":         func(string, []string) (any, error) { return tags.Tag{}, nil }, // parsed with the scheme of its entry
 	"path":        checked(pathBelowRoot),
 	"searchpath":  checked(path),

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/base/window"
+	"github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
 // Settings are the whole valid configuration. Every path is absolute and includes the root. packaging/config.yaml
@@ -200,6 +201,8 @@ type Apply struct {
 	Mode string `yaml:"mode" is:"oneof manual auto" default:"manual"`
 	// Windows are the times at which ApplyAuto may begin.
 	Windows window.Schedule `yaml:"windows" most:"64"`
+	// MinSeverity is the least severity that ApplyAuto applies; empty: any, also none.
+	MinSeverity catalog.Severity `yaml:"minSeverity" is:"severity?" default:""`
 	// Freeze is when applies are allowed again; zero: now.
 	Freeze time.Time `yaml:"freeze" is:"time?" default:""`
 	// Order are names of pod manifests, or patterns of path.Match: pod manifests that match the first one come first,
