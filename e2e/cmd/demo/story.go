@@ -74,6 +74,7 @@ func (d *demo) rebuild() {
 	d.step("A library is fixed: the same 4.0.0-rev1 is rebuilt, only the long tag is new")
 	d.publish("4.0.0-rev1-build1.2", 2)
 	d.agent("check")
+	d.agent("changes", "velum")
 	d.showGrain("the grain, for the admin's UI")
 	d.say("nothing was restarted:")
 	d.answer()
@@ -135,7 +136,10 @@ func (d *demo) powerCut() {
 }
 
 func (d *demo) publish(long string, seed uint64) {
-	digest := d.node.Registry.Publish("demo/velum", long, node.Image{Layers: []node.Layer{{Seed: seed, Size: 8 << 20}}})
+	packages := fmt.Sprintf("P:musl\nV:1.2.5-r0\no:musl\n\nP:libssl3\nV:3.1.4-r%d\no:openssl\n\n", seed)
+	digest := d.node.Registry.Publish("demo/velum", long, node.Image{Layers: []node.Layer{
+		{Seed: seed, Size: 8 << 20}, {File: "lib/apk/db/installed", Text: packages},
+	}})
 	d.say("published %s (%s)", long, digest)
 }
 
