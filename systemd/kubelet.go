@@ -28,8 +28,9 @@ const (
 	kubeletSettles = time.Minute
 	// busTimeout limits an answer of the service manager.
 	busTimeout = 2 * time.Second
-	// bootTimeout limits it during the boot.
+	// bootTimeout limits it during the boot, and bootTime is how long a boot may take.
 	bootTimeout = 10 * time.Second
+	bootTime    = 5 * time.Minute
 )
 
 // Kubelet is kubelet's unit. A node without the unit, or without a bus, runs kubelet by
@@ -205,7 +206,11 @@ const maxCommand = 256 << 10
 
 // ReadCommand asks the manager at a D-Bus address what a unit starts. root is the prefix of the files of its node.
 func ReadCommand(ctx context.Context, address, root, unit string) platform.Command {
-	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+	patience := busTimeout
+	if up, err := uptime(0); err == nil && up < bootTime {
+		patience = bootTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	s, err := askCommand(ctx, address, root, unit)
 	if err != nil {
