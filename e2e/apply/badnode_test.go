@@ -166,6 +166,7 @@ func TestBadConfiguration(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
 	before := story.Look(t, n, "etc/image-update-agent")
+	verbs := [][]string{{"run"}, {"run", "--once"}, {"status"}, {"plan"}, {"check"}, {"apply"}, {"config", "check"}}
 	for _, bad := range []struct{ text, said string }{
 		{"# ours\nintervall: 1h\n", `config.yaml:2: unknown key "intervall", did you mean "interval"?`},
 		{"containerd:\n  sockets: /x\n", `config.yaml:2: unknown key "containerd.sockets", did you mean "containerd.socket"?`},
@@ -175,7 +176,7 @@ func TestBadConfiguration(t *testing.T) {
 		{"interval: [\n", "config.yaml:1: "},
 	} {
 		n.WriteFile(story.ConfigFile, bad.text)
-		for _, args := range [][]string{{"run"}, {"run", "--once"}, {"status"}, {"plan"}, {"check"}, {"apply"}, {"config", "check"}} {
+		for _, args := range verbs {
 			r := n.Agent(args...)
 			assert.Equal(t, 2, r.Code, "%v: %s", args, r.Stderr)
 			said := r.Stderr
@@ -184,6 +185,7 @@ func TestBadConfiguration(t *testing.T) {
 			}
 			assert.Contains(t, said, bad.said, "%v", args)
 		}
+		verbs = [][]string{{"config", "check"}} // they all read it in the same way
 	}
 	r := n.Agent("doctor")
 	assert.Equal(t, 1, r.Code)
