@@ -24,6 +24,7 @@ export const leftOut = {
     "failures[].kind": "for programs", "failures[].cause": "is a sentence where it is known",
     "history[].cause": "is a sentence where it is known", "failures[].image": "failures.container says it",
     "images[].holds": "of a pod manifest they stand at the pod",
+    "images[].refused[].byHand": "chooses the words of the rule failed", "images[].notAllowed[].byHand": "chooses the words of the rule failed",
     "standingHolds[].by.via": "for audits: image-update-agent history", "history[].by.via": "for audits: image-update-agent history",
     "standingHolds[].by.uid": "where the user has no name", "history[].by.uid": "where the user has no name",
     releases: "for programs: each is a release of its image",
