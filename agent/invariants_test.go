@@ -69,6 +69,9 @@ func (h *history) comesToRest(p plan.Plan, s status.Status) {
 			if step.Do == plan.StepRollBack && s.Lock.State == fleet.LockWaiting {
 				return // a person's rollback of a healthy pod waits for the lock
 			}
+			if step.Lost {
+				continue // a new rollback target: the next cycle fetches it, or the next poll if the registry lacks it
+			}
 			require.Contains(h.t, []plan.Verb{plan.StepPin, plan.StepPrune, plan.StepVerify}, step.Do, "a second cycle would %s: %s", step, s.Reason)
 		}
 		s, err = h.agent.Cycle(h.t.Context(), source.PollNone)
