@@ -51,6 +51,15 @@ func TestNotes(t *testing.T) {
 	assert.Contains(t, out, "listed already; noted otherwise already")
 	assert.Contains(t, s.does("add", "stage", "HOST/velum:"+builds[0], "--severity", "low"), "listed already; noted: low")
 
+	// Nodes of prod skip a build: its fixes and its severity are those of the promoted one.
+	s.does("init", "edge", "--unsigned")
+	s.does("promote", "stage", "edge", "velum:"+builds[0])
+	s.does("promote", "stage", "edge", "velum")
+	assert.Contains(t, s.does("inspect", "edge", "velum"), "critical; fixes bsc#1, bsc#2, CVE-2026-1234\n")
+	out, _, code = s.run("promote", "stage", "edge", "velum")
+	assert.Equal(t, exitNothing, code)
+	assert.NotContains(t, out, "noted otherwise")
+
 	s.does("withdraw", "prod", "velum:"+builds[1], "--reason", "bsc#3")
 	out = s.does("note", "prod", "velum:"+builds[1], "--fixes", "", "--severity", "")
 	assert.Contains(t, out, "~ HOST/velum:"+builds[1]+"  noted: nothing any more\n")

@@ -17,12 +17,12 @@ import (
 
 // Limits of an advisory.
 const (
-	// MaxFixes is how many fixes an advisory names at most.
+	// MaxFixes is how many fixes a person names at most. A promotion has also those of the builds that it skips: maxBrought.
 	MaxFixes = 64
 	maxFix   = 64 // bytes
 	// maxAdvisories bounds the advisories of a page, in bytes: the newest releases keep theirs.
 	maxAdvisories = 128 << 10
-	// maxBrought is how many fixes, and how many notes, Between names at most.
+	// maxBrought is how many fixes an advisory has, and how many fixes and notes Between names at most.
 	maxBrought = 256
 )
 
@@ -95,6 +95,22 @@ func (a *Advisory) With(added *Advisory) *Advisory {
 	return &out
 }
 
+// Skipping returns the advisory of a release that is promoted over other builds: it has their fixes, too, and the highest
+// severity. The note is its own.
+func (a *Advisory) Skipping(b Brought) *Advisory {
+	if b.Severity == "" && len(b.Fixes) == 0 {
+		return a
+	}
+	var own Advisory
+	if a != nil {
+		own = *a
+	}
+	all := Brought{Severity: b.Severity}
+	all.add(Build{Advisory: &own})
+	all.add(Build{Advisory: &Advisory{Fixes: b.Fixes}})
+	return &Advisory{Note: own.Note, Fixes: all.Fixes, Severity: all.Severity}
+}
+
 // String returns the advisory for people, as "important, fixes CVE-2026-1234: a note"; "" if it says nothing.
 func (a *Advisory) String() string {
 	if a == nil {
@@ -134,8 +150,8 @@ func (a *Advisory) check() error {
 	case !slices.Contains(severities(), a.Severity):
 		_, err := ParseSeverity(string(a.Severity))
 		return err
-	case len(a.Fixes) > MaxFixes:
-		return newError(KindTooLarge, "more than %d fixes", MaxFixes)
+	case len(a.Fixes) > maxBrought:
+		return newError(KindTooLarge, "more than %d fixes", maxBrought)
 	case a.Op != "" && !IsOpTag(a.Op):
 		return newError(KindFormat, "op %.40q: not the tag of an op", a.Op)
 	}

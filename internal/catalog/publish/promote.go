@@ -15,6 +15,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // Selection says which releases of a channel are promoted.
@@ -51,6 +52,7 @@ func Promote(from *View, o Promotion) Verb {
 		}
 		for n := range s.changes {
 			s.changes[n].Release.Rollout = o.Rollout
+			s.changes[n].Release.Advisory = s.advisory(s.changes[n])
 		}
 		if o.Keep {
 			s.keepRollouts()
@@ -59,6 +61,22 @@ func Promote(from *View, o Promotion) Verb {
 		d.Outcomes = append(d.Outcomes, s.skipped...)
 		return d, err
 	}
+}
+
+// advisory returns what a promoted release is good for in the other channel, whose nodes skip the builds between the
+// release below and this one.
+func (s *selecting) advisory(c catalog.Change) *catalog.Advisory {
+	is, err := tags.Parse(c.Release.Tag)
+	if err != nil {
+		return c.Release.Advisory
+	}
+	for _, r := range s.target[c.Image].Releases { // the newest first
+		if below, err := tags.Parse(r.Tag); err == nil && tags.InLine(below, is) && tags.Compare(below, is) < 0 {
+			brought := catalog.Between(builds(s.pages[c.Image]), r.Digest, c.Release.Digest, tags.Scheme{})
+			return c.Release.Advisory.Skipping(brought)
+		}
+	}
+	return c.Release.Advisory
 }
 
 // areThere checks that images are still in their registries, each once.
