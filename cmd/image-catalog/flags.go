@@ -199,8 +199,8 @@ func trusted(word string) (channel, file string) {
 	return channel, file
 }
 
-// checkScope refuses several keys that count for each of several channels: one of them is not a key of each, and what it
-// has signed elsewhere would be called signed.
+// checkScope refuses several keys that count for each of several channels: one of them is not a key of each, and what
+// it has signed elsewhere would be called signed.
 func (a *app) checkScope(channels []string) error {
 	unscoped := slices.DeleteFunc(slices.Clone(a.flags.trust), func(word string) bool {
 		channel, _ := trusted(word)

@@ -17,7 +17,7 @@ import (
 
 // Limits of an advisory.
 const (
-	// MaxFixes is how many fixes a person names at most. A promotion has also those of the builds that it skips: maxBrought.
+	// MaxFixes is how many fixes a person names at most. A promotion also has those of the builds that it skips.
 	MaxFixes = 64
 	maxFix   = 64 // bytes
 	// maxAdvisories bounds the advisories of a page, in bytes: the newest releases keep theirs.
@@ -95,8 +95,8 @@ func (a *Advisory) With(added *Advisory) *Advisory {
 	return &out
 }
 
-// Skipping returns the advisory of a release that is promoted over other builds: it has their fixes, too, and the highest
-// severity. The note is its own.
+// Skipping returns the advisory of a release that is promoted over other builds: it has their fixes, too, and the
+// highest severity. The note is its own.
 func (a *Advisory) Skipping(b Brought) *Advisory {
 	if b.Severity == "" && len(b.Fixes) == 0 {
 		return a
