@@ -159,21 +159,34 @@ func WithdrawnFrom(channel string, page catalog.Page, r catalog.Release) string 
 	return fmt.Sprintf("withdrawn from %s%s: %s", channel, as, is.Withdrawn.Reason)
 }
 
-// offerAgain adds the other withdrawn tags of the digests that are offered again, because nodes compare digests.
+// offerAgain adds the other withdrawn tags of the digests that are offered again.
 func (a *asking) offerAgain() {
-	known := map[string]bool{}
-	for _, c := range a.changes {
+	all := WithSameDigest(a.changes, a.state.Pages)
+	for _, other := range all[len(a.changes):] {
+		if other.Release.Withdrawn != nil {
+			other.Release.Withdrawn = nil
+			a.changes = append(a.changes, other)
+		}
+	}
+}
+
+// WithSameDigest returns changes, and behind them the releases that pages list for their digests under other tags:
+// nodes compare digests.
+func WithSameDigest(changes []catalog.Change, pages map[string]catalog.Page) []catalog.Change {
+	out, known := slices.Clone(changes), map[string]bool{}
+	for _, c := range changes {
 		known[c.Member()] = true
 	}
-	for _, c := range slices.Clone(a.changes) {
-		for _, r := range a.state.Pages[c.Image].Releases {
+	for _, c := range changes {
+		for _, r := range pages[c.Image].Releases {
 			other := catalog.Change{Image: c.Image, Release: r}
-			if r.Digest == c.Release.Digest && r.Withdrawn != nil && !known[other.Member()] {
-				other.Release.Withdrawn, known[other.Member()] = nil, true
-				a.changes = append(a.changes, other)
+			if r.Digest == c.Release.Digest && !known[other.Member()] {
+				known[other.Member()] = true
+				out = append(out, other)
 			}
 		}
 	}
+	return out
 }
 
 // gatherSets gathers the members of the sets: those that changes name or are, and for an add those that the channel

@@ -272,10 +272,7 @@ func (v *View) checkBehind(ctx context.Context, tags []string) error {
 
 // ops returns the tags of the ops that the channel has or can have, also of those that a freeze keeps out.
 func (v *View) ops() map[string]bool {
-	has := map[string]bool{}
-	for _, op := range v.merged {
-		has[op] = true
-	}
+	has := setOf(v.merged)
 	for _, op := range v.Pending {
 		has[op.Tag] = true
 	}

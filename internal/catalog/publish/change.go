@@ -325,10 +325,7 @@ func (c *change) awaitListed(ctx context.Context, own []catalog.Op) error {
 		if err != nil {
 			return err
 		}
-		listed := map[string]bool{}
-		for _, tag := range tags {
-			listed[tag] = true
-		}
+		listed := setOf(tags)
 		missing := slices.IndexFunc(own, func(op catalog.Op) bool { return !listed[op.Tag] })
 		switch {
 		case missing < 0, c.has(ctx, own):

@@ -92,10 +92,7 @@ func (p *Publisher) draft(ctx context.Context, v *View, own ...catalog.Op) (draf
 
 // listed returns those of the ops that the registry lists: one that was pruned needs no place in the list of ops.
 func (v *View) listed(merged []string) []string {
-	listed := map[string]bool{}
-	for _, tag := range v.tags {
-		listed[tag] = true
-	}
+	listed := setOf(v.tags)
 	return slices.DeleteFunc(slices.Clone(merged), func(op string) bool { return !listed[op] })
 }
 

@@ -64,10 +64,7 @@ func (p *Publisher) Prune(ctx context.Context, channel string, o Pruning) (Prune
 	if err != nil {
 		return Pruned{}, err
 	}
-	listed := map[string]bool{}
-	for _, tag := range tags {
-		listed[tag] = true
-	}
+	listed := setOf(tags)
 	var mu sync.Mutex
 	out.Deleted = []string{}
 	err = each(ctx, p.jobs, old, func(ctx context.Context, _ int, tag string) error {

@@ -59,6 +59,15 @@ type reader struct {
 // step reports the next step.
 func (r *reader) step(format string, args ...any) { r.progress(fmt.Sprintf(format, args...)) }
 
+// setOf returns words, to be looked up.
+func setOf(words []string) map[string]bool {
+	out := map[string]bool{}
+	for _, word := range words {
+		out[word] = true
+	}
+	return out
+}
+
 // each calls do for all items, several at a time, until one fails.
 func each[T any](ctx context.Context, at int, items []T, do func(ctx context.Context, n int, item T) error) error {
 	g, ctx := errgroup.WithContext(ctx)

@@ -80,7 +80,7 @@ func Note(words []string, what Noted) Verb {
 		if err != nil {
 			return Draft{}, err
 		}
-		selected = withSameDigest(selected, pages)
+		selected = ops.WithSameDigest(selected, pages)
 		for n, c := range selected {
 			selected[n].Release = catalog.Release{
 				Tag: c.Release.Tag, Digest: c.Release.Digest, Advisory: what.Of(c.Release.Advisory),
@@ -291,7 +291,7 @@ func Withdraw(w Withdrawal) Verb {
 		if err != nil {
 			return Draft{}, err
 		}
-		selected = withSameDigest(selected, pages)
+		selected = ops.WithSameDigest(selected, pages)
 		instead, err := v.instead(pages, selected, w.Instead)
 		if err != nil {
 			return Draft{}, err
@@ -357,24 +357,6 @@ func (v *View) withdrawnSet(ctx context.Context, name string) ([]catalog.Change,
 		whole.members[member] = &catalog.Release{Tag: tag, Digest: d}
 	}
 	return whole.changes(), nil
-}
-
-// withSameDigest adds the other tags that pages list for the digests of releases.
-func withSameDigest(selected []catalog.Change, pages map[string]catalog.Page) []catalog.Change {
-	out, known := slices.Clone(selected), map[string]bool{}
-	for _, c := range selected {
-		known[c.Member()] = true
-	}
-	for _, c := range selected {
-		for _, r := range pages[c.Image].Releases {
-			other := catalog.Change{Image: c.Image, Release: r}
-			if r.Digest == c.Release.Digest && !known[other.Member()] {
-				known[other.Member()] = true
-				out = append(out, other)
-			}
-		}
-	}
-	return out
 }
 
 // instead returns the replacements by image. Each is offered, and stays so.

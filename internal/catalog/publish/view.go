@@ -261,10 +261,7 @@ func (v *View) images() []string {
 
 // onlyOf returns ops with the changes of these images only.
 func onlyOf(all []catalog.Op, images []string) []catalog.Op {
-	wanted := map[string]bool{}
-	for _, image := range images {
-		wanted[image] = true
-	}
+	wanted := setOf(images)
 	out := slices.Clone(all)
 	for n := range out {
 		out[n].Changes = slices.DeleteFunc(slices.Clone(out[n].Changes), func(c catalog.Change) bool {
