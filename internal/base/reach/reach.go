@@ -65,7 +65,8 @@ func Of(address netip.Addr) Reach {
 // parses, such as 2130706433, 127.1, 0x7f.1.
 var noDNSName = lazyregexp.New(`(?i)(^|\.)([0-9]+|0x[0-9a-f]*|localhost)\.?$`)
 
-// IsDNSName reports whether a host is a name of the DNS. A proxy that resolves another one could parse it as an address.
+// IsDNSName reports whether a host is a name of the DNS. A proxy that resolves another one could parse it as an
+// address.
 func IsDNSName(host string) bool { return !noDNSName().MatchString(host) }
 
 // Address returns the address before a port; the zero one, which is trusted least, if there is none.
