@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/face/statuspage"
 	"github.com/kubic-project/image-update-agent/internal/face/terminal"
 	"github.com/kubic-project/image-update-agent/internal/node/contents"
@@ -67,4 +68,37 @@ func TestChangesForPeople(t *testing.T) {
 		head+"  No package changes; 1 package in both.\n"+tail+"\n"+
 		head+"  The images have neither a package database nor Go programs.\n"+tail+"\n"+
 		head+"  error: 1.0-rev1-build2: var/lib/rpm/Packages: not a regular file\n"+tail, out.String())
+}
+
+// Beside an offer stands what its publisher says of it, in the status, the plan and a dry run.
+func TestWhatAnUpdateBringsForPeople(t *testing.T) {
+	t.Parallel()
+	brings := &catalog.Brought{
+		Severity: catalog.SeverityImportant, Fixes: []string{"CVE-2026-1234", "bsc#1"}, Partial: true,
+		Notes: []catalog.NoteOfTag{{Tag: "1.0-rev1-build2", Note: "a slow query"}},
+	}
+	const want = "important; fixes CVE-2026-1234, bsc#1; or more, as it does not list all releases"
+	s := status.Status{State: status.StateStaged, Images: []status.ImageStatus{{
+		Image: "r.io/velum", Container: "velum", PodManifest: "velum.yaml", Change: "rebuild", Staged: true,
+		Offered: &status.Named{Tag: "1.0-rev1-build2"}, Brings: brings,
+	}}}
+	var out bytes.Buffer
+	require.NoError(t, statuspage.Status(terminal.NewPage(&out, time.Now()), s, false))
+	assert.Contains(t, out.String(), "\nThe updates bring, as the release catalog says:\n  velum.yaml velum: "+want+
+		"\n    1.0-rev1-build2: a slow query\n")
+
+	out.Reset()
+	v := statuspage.PlanView{Images: []statuspage.ImageView{{Image: "r.io/velum", Change: "rebuild", Brings: brings}}}
+	require.NoError(t, v.Write(&out, time.UTC))
+	assert.Contains(t, out.String(), "brings "+want)
+
+	out.Reset()
+	dry := []statuspage.Outcome{{Outcome: status.Outcome{PodManifest: "velum.yaml", Result: status.ResultWouldApply, Brings: brings}}}
+	require.NoError(t, statuspage.WriteOutcomes(&out, dry, "", time.UTC))
+	assert.Contains(t, out.String(), want)
+
+	out.Reset()
+	past := []status.HistoryEntry{{Container: "velum", Severity: catalog.SeverityLow, Fixes: []string{"bsc#2"}}}
+	require.NoError(t, statuspage.History(terminal.NewPage(&out, time.Now()), past))
+	assert.Contains(t, out.String(), "brought  low; fixes bsc#2\n")
 }
