@@ -163,7 +163,8 @@ func (i Image) layers(answer string) ([]v1.Layer, error) {
 			return nil, err
 		}
 		var next packed
-		next, err = pack(cmp.Or(l.File, fmt.Sprintf("data/%d", l.Seed)), max(l.Size, int64(len(l.Text))), l.level(), l.Content())
+		path, size := cmp.Or(l.File, fmt.Sprintf("data/%d", l.Seed)), max(l.Size, int64(len(l.Text)))
+		next, err = pack(path, size, l.level(), l.Content())
 		layers = append(layers, layer{next, media})
 	}
 	return layers, err
