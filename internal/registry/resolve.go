@@ -10,12 +10,16 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/registry/ocimanifest"
 	"github.com/kubic-project/image-update-agent/internal/registry/transport"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -132,4 +136,141 @@ func verify(want digest.Digest, content []byte) error {
 		return fmt.Errorf("content has digest %s, not %s", got, want)
 	}
 	return nil
+}
+
+// acceptManifests are the kinds of manifest from which containerd runs images, in its order. A registry with OCI
+// manifests answers 404 to a request that does not list their types.
+var acceptManifests = strings.Join([]string{
+	images.MediaTypeDockerSchema2Manifest,
+	images.MediaTypeDockerSchema2ManifestList,
+	ocispec.MediaTypeImageManifest,
+	ocispec.MediaTypeImageIndex,
+}, ", ")
+
+// parseManifest parses a body of the kind in its Content-Type.
+func parseManifest(contentType string, body []byte) (ocimanifest.Document, error) {
+	kind, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return ocimanifest.Document{}, fmt.Errorf("manifest: content-type %q: %w", outside.Text(contentType), err)
+	}
+	if !images.IsManifestType(kind) && !images.IsIndexType(kind) {
+		return ocimanifest.Document{}, fmt.Errorf("manifest: content-type %q: not an image", outside.Text(kind))
+	}
+	return ocimanifest.Parse(kind, body)
+}
+
+// manifest is a manifest or index from a host.
+type manifest struct {
+	desc     ocispec.Descriptor
+	body     []byte // nil after a HEAD request
+	insecure bool
+}
+
+// manifest fetches a manifest from one host. Without a given digest, it must have the digest that the host sends, if
+// any.
+func (e endpoint) manifest(ctx context.Context, name string, d digest.Digest) (manifest, error) {
+	a, err := e.get(ctx, e.url("manifests", name), acceptManifests, maxManifest)
+	if err != nil {
+		return manifest{}, err
+	}
+	return e.read(a, d)
+}
+
+// read returns the manifest of an answer, which must have the digest; empty: the one that the host sends.
+func (e endpoint) read(a transport.Answer, d digest.Digest) (manifest, error) {
+	if d == "" {
+		d = digest.Digest(a.Header.Get(digestHeader))
+	}
+	if d == "" {
+		d = digest.FromBytes(a.Body)
+	} else if err := verify(d, a.Body); err != nil {
+		return manifest{}, e.failed(err)
+	}
+	doc, err := parseManifest(a.Header.Get("Content-Type"), a.Body)
+	if err != nil {
+		return manifest{}, e.failed(err)
+	}
+	desc := ocispec.Descriptor{MediaType: doc.MediaType, Digest: d, Size: int64(len(a.Body))}
+	return manifest{desc, a.Body, a.Insecure}, nil
+}
+
+// Describe fetches the build of a digest for the node's platform: the manifest (in an index the matching one) and the
+// image config, in two or three requests.
+func (r *Registry) Describe(ctx context.Context, repository string, d digest.Digest) (release.Build, error) {
+	if err := d.Validate(); err != nil {
+		return release.Build{}, fmt.Errorf("registry: %s: digest %q: %w", repository, outside.Text(d.String()), err)
+	}
+	return each(ctx, r, repository, mayPull, func(e endpoint) (release.Build, error) {
+		return e.describe(ctx, d, r.platform)
+	})
+}
+
+func (e endpoint) describe(ctx context.Context, d digest.Digest, on platforms.MatchComparer) (release.Build, error) {
+	from := ocimanifest.Content{
+		Document: func(desc ocispec.Descriptor) (ocimanifest.Document, error) { return e.document(ctx, desc) },
+		Config: func(desc ocispec.Descriptor) ([]byte, error) {
+			a, err := e.sized(ctx, "blobs", desc, "*/*", ocimanifest.MaxConfig)
+			if err == nil {
+				e.documents.keep(e.repository, desc.Digest, a.Body)
+			}
+			return a.Body, err
+		},
+	}
+	build, err := from.Describe(ocispec.Descriptor{Digest: d, Size: -1}, on)
+	var noAnswer *release.SourceError
+	var other ocimanifest.NotImage
+	switch {
+	case errors.Is(err, ocimanifest.ErrPlatform):
+		return release.Build{}, fmt.Errorf("registry: %s@%s: %w", e.repository, d, release.ErrPlatform)
+	case errors.As(err, &other):
+		f := e.failed(other.Of(release.ErrNotImage))
+		f.Answered = true // the digest has verified it: no host has anything else
+		return release.Build{}, f
+	case err != nil && !errors.As(err, &noAnswer):
+		return release.Build{}, e.failed(err)
+	}
+	return release.Build(build), err
+}
+
+// document fetches a manifest or index by digest. A child of an index has the kind that the index names, whatever the
+// host sends, as in containerd. It sends no request for one that ResolveTo has read and Resolve has located.
+func (e endpoint) document(ctx context.Context, desc ocispec.Descriptor) (ocimanifest.Document, error) {
+	if kind, body := e.documents.read(e.repository, desc.Digest); body != nil {
+		if doc, err := parseManifest(kind, body); err == nil {
+			return doc, nil
+		}
+	}
+	a, err := e.sized(ctx, "manifests", desc, acceptManifests, maxManifest)
+	if err != nil {
+		return ocimanifest.Document{}, answered(err)
+	}
+	var doc ocimanifest.Document
+	if desc.Size < 0 {
+		doc, err = parseManifest(a.Header.Get("Content-Type"), a.Body)
+	} else {
+		doc, err = ocimanifest.Parse(desc.MediaType, a.Body)
+	}
+	if err == nil {
+		e.documents.keep(e.repository, desc.Digest, a.Body)
+	}
+	return doc, err
+}
+
+// sized fetches the content of a descriptor and verifies it.
+func (e endpoint) sized(
+	ctx context.Context, kind string, desc ocispec.Descriptor, accept string, limit int64,
+) (transport.Answer, error) {
+	a, err := e.get(ctx, e.url(kind, desc.Digest.String()), accept, limit)
+	if err != nil {
+		return transport.Answer{}, err
+	}
+	return a, verifySized(desc, a.Body)
+}
+
+// verifySized compares content with its descriptor. A negative size is unknown.
+func verifySized(desc ocispec.Descriptor, content []byte) error {
+	if desc.Size >= 0 && desc.Size != int64(len(content)) {
+		return fmt.Errorf("%s: %d bytes, not %d", desc.Digest, len(content), desc.Size)
+	}
+	return verify(desc.Digest, content)
 }

@@ -3,10 +3,14 @@
 package transport
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -16,6 +20,7 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes/docker/auth"
 	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
 
+	"github.com/kubic-project/image-update-agent/internal/base/keylock"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
@@ -202,3 +207,236 @@ func refusedByServer(err error) bool {
 	status, ok := errors.AsType[remoteerrors.ErrUnexpectedStatus](err)
 	return ok && status.StatusCode >= 400 && status.StatusCode < 500 && status.StatusCode != http.StatusTooManyRequests
 }
+
+// Authorize applies the agent's rules for redirects and tokens to the hosts of a namespace.
+func (c *Client) Authorize(all []docker.RegistryHost) {
+	named := map[string]bool{}
+	for _, host := range all {
+		named[keyOf(host)] = true
+	}
+	for i := range all {
+		c.authorize(&all[i], named)
+	}
+}
+
+func keyOf(host docker.RegistryHost) string {
+	return hostKey(&url.URL{Scheme: host.Scheme, Host: host.Host})
+}
+
+// authorize sets the client and authorizer of a host. named are the hosts in the namespace's hosts.toml.
+func (c *Client) authorize(host *docker.RegistryHost, named map[string]bool) {
+	asked := &askedHost{name: keyOf(*host), named: named}
+	if server := c.options.TokenServers[host.Host]; server != "" {
+		asked.named = maps.Clone(named)
+		asked.named[hostKey(&url.URL{Scheme: "https", Host: server})] = true
+	}
+	home := &url.URL{Scheme: host.Scheme, Host: host.Host}
+	may := mayShow(home, c.options.TokenServers)
+	header := canonical(host.Header)
+	host.Header = header
+	next := host.Client.Transport
+	tokens := following(&tokenTransport{
+		next: next, plain: host.Scheme == "http", may: may, own: header,
+	}, header, asked, nil)
+	led := newForeignTokens(func(scheme string) *http.Client {
+		return following(&tokenTransport{
+			next: next, plain: scheme == "http", may: may, own: header,
+		}, header, asked, nil)
+	})
+	host.Client = following(next, header, asked, led)
+	fresh := func(l hosts.Login) docker.Authorizer {
+		return docker.NewDockerAuthorizer(docker.WithAuthClient(tokens), docker.WithAuthHeader(header),
+			docker.WithAuthCreds(func(string) (string, string, error) { return l.User, l.Secret, nil }))
+	}
+	host.Authorizer = &authorizer{
+		home: home, login: c.options.Credentials, may: may, log: c.options.Log, fresh: fresh, led: led,
+	}
+}
+
+// canonical converts header names to Go's canonical form; containerd leaves them as in hosts.toml, where a second
+// "user-agent" would be sent in addition to the agent's, and an "authorization" would be overlooked.
+func canonical(header http.Header) http.Header {
+	if header == nil {
+		return nil
+	}
+	named := http.Header{}
+	for name, values := range header {
+		for _, value := range values {
+			named.Add(name, value)
+		}
+	}
+	return named
+}
+
+// tokenServers are the known token servers of registries on other hosts, which may receive their logins.
+var tokenServers = map[string]string{
+	"registry-1.docker.io": "auth.docker.io",
+	"registry.suse.com":    "scc.suse.com",
+	"registry.gitlab.com":  "gitlab.com",
+}
+
+// mayShow returns whether logins for the host home may be sent to a realm: it is the host itself, or its token server,
+// and uses TLS.
+func mayShow(home *url.URL, servers map[string]string) func(*url.URL) bool {
+	own := cmp.Or(servers[home.Host], tokenServers[strings.ToLower(home.Host)])
+	return func(realm *url.URL) bool {
+		if realm.Scheme != "https" || realm.User != nil || realm.Host == "" {
+			return false
+		}
+		return SameOrigin(home, realm) || own != "" && SameOrigin(&url.URL{Scheme: "https", Host: own}, realm)
+	}
+}
+
+// tokenTransport sends requests to token servers: never over plain http unless the host itself uses it, without secrets
+// for a foreign one, and with limits for answers and time.
+type tokenTransport struct {
+	next  http.RoundTripper
+	plain bool // the host itself uses plain http, and has no credentials
+	may   func(*url.URL) bool
+	own   http.Header // the host's headers of hosts.toml, which may be secret as well
+}
+
+func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Scheme != "https" && !t.plain {
+		return nil, errors.Join(errPlainRealm, closeBody(req))
+	}
+	ctx, cancel := context.WithTimeout(forToken(req.Context()), askTimeout)
+	defer cancel()
+	req = req.Clone(ctx)
+	if !t.may(req.URL) {
+		// A POST has the password in its body, which a redirect with 307 or 308 sends again.
+		if req.Method == http.MethodPost {
+			return nil, errors.Join(errForeignHost, closeBody(req))
+		}
+		withoutSecrets(req.Header, t.own)
+	}
+	resp, err := t.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	data, err := readBody(resp, maxToken)
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(data))
+	return resp, nil
+}
+
+// withoutSecrets removes from a header what another host must not see: possible secrets, the host's headers of
+// hosts.toml, and the Referer, because redirects are signed in their query.
+func withoutSecrets(header, own http.Header) {
+	for _, name := range []string{"Authorization", "Cookie", "Referer"} {
+		header.Del(name)
+	}
+	for name := range own {
+		delete(header, name)
+		header.Del(name)
+	}
+}
+
+// foreignTokens are the anonymous tokens of the hosts that one host redirects to: lscr.io, for example, redirects to
+// ghcr.io, which requires a token, and issues it to every client. A token is requested without a login and without
+// headers of hosts.toml, and is sent only to the host that required it, for its repository.
+//
+// It is requested after the redirect has ended in a 401, and never during one, which holds a connection.
+type foreignTokens struct {
+	client func(scheme string) *http.Client // returns the client for token servers of hosts with this scheme
+	asking *keylock.Locks                   // one token request at a time
+
+	mu     sync.Mutex
+	tokens map[foreignToken]string // the header Authorization
+}
+
+// foreignToken is the purpose of a token.
+type foreignToken struct{ origin, scopes string }
+
+// maxForeignTokens limits the tokens left by redirects to ever new hosts.
+const maxForeignTokens = 256
+
+func newForeignTokens(client func(scheme string) *http.Client) *foreignTokens {
+	return &foreignTokens{client: client, asking: keylock.New(1), tokens: map[foreignToken]string{}}
+}
+
+func keyOfToken(ctx context.Context, u *url.URL) foreignToken {
+	return foreignToken{originOf(u), strings.Join(docker.GetTokenScopes(ctx, nil), " ")}
+}
+
+// authorize adds to the hop of a redirect the earlier token of its host, if any.
+func (f *foreignTokens) authorize(req *http.Request) {
+	if token := f.get(keyOfToken(req.Context(), req.URL)); token != "" {
+		req.Header.Set("Authorization", token)
+	}
+}
+
+func (f *foreignTokens) get(key foreignToken) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.tokens[key]
+}
+
+func (f *foreignTokens) put(key foreignToken, token string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.tokens) >= maxForeignTokens {
+		f.tokens = map[foreignToken]string{}
+	}
+	f.tokens[key] = token
+}
+
+// renew gets a token after a 401 of a host. Another question may have got one since.
+func (f *foreignTokens) renew(ctx context.Context, refused *http.Response) error {
+	if !wantsToken(refused) {
+		return foreignError(refused, "wants a login")
+	}
+	key := keyOfToken(ctx, refused.Request.URL)
+	if err := f.asking.Lock(ctx, key.origin); err != nil {
+		return &tokenError{refused.Request.URL.Host, err}
+	}
+	defer f.asking.Unlock(key.origin)
+	if known := f.get(key); known != "" && known != refused.Request.Header.Get("Authorization") {
+		return nil
+	}
+	token, err := f.ask(ctx, refused)
+	if err != nil {
+		return err
+	}
+	f.put(key, token)
+	return nil
+}
+
+// ask requests a token as containerd does for a host without a login.
+func (f *foreignTokens) ask(ctx context.Context, refused *http.Response) (string, error) {
+	asks := docker.NewDockerAuthorizer(docker.WithAuthClient(f.client(refused.Request.URL.Scheme)))
+	if err := asks.AddResponses(ctx, []*http.Response{refused}); err != nil {
+		return "", foreignError(refused, plain(err).Error())
+	}
+	carrier := &http.Request{URL: refused.Request.URL, Header: http.Header{}}
+	if err := asks.Authorize(ctx, carrier); err != nil {
+		return "", &tokenError{refused.Request.URL.Host, plain(err)}
+	}
+	return carrier.Header.Get("Authorization"), nil
+}
+
+func wantsToken(refused *http.Response) bool {
+	for _, c := range auth.ParseAuthHeader(refused.Header) {
+		if c.Scheme == auth.BearerAuth {
+			return true
+		}
+	}
+	return false
+}
+
+// foreignError names the target of the redirect.
+func foreignError(refused *http.Response, why string) error {
+	return fmt.Errorf("%w: %s %s", errForeign, outside.Line(refused.Request.URL.Host, maxHostName), outside.Text(why))
+}
+
+// tokenError is the error of a token request. It says nothing about the requested object.
+type tokenError struct {
+	host string
+	err  error
+}
+
+func (e *tokenError) Error() string { return outside.Line(e.host, maxHostName) + ": " + e.err.Error() }
+
+func (e *tokenError) Unwrap() error { return e.err }

@@ -5,7 +5,9 @@ package transport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/registry/distspec"
 )
 
 // When a host that does not answer is left alone, and for how long. Three failures are not an accident; a minute is
@@ -205,4 +208,155 @@ func (p *pace) forget() {
 			delete(p.hosts, host)
 		}
 	}
+}
+
+// Pace returns the waits that hosts asked for and the rest of the budget. It does not include hosts that do not answer:
+// after a restart, three more requests detect them.
+func (c *Client) Pace() record.Pace { return c.pace.kept() }
+
+// Resume restores a saved state. Later waits and requests stay.
+func (c *Client) Resume(kept record.Pace) { c.pace.resume(kept) }
+
+// TryAgain serves a person's request: each host in back-off because it did not answer, or asked to wait, may be asked
+// once. The next such answer starts the wait again.
+func (c *Client) TryAgain() { c.pace.tryAgain() }
+
+func (p *pace) tryAgain() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.hosts {
+		s.open, s.wait = time.Time{}, record.Wait{}
+	}
+}
+
+func (p *pace) kept() record.Pace {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	var kept record.Pace
+	for host, s := range p.hosts {
+		if !isWait(s.wait, now) {
+			continue
+		}
+		if kept.Waits == nil {
+			kept.Waits = map[string]record.Wait{}
+		}
+		kept.Waits[host] = record.Wait{Until: s.wait.Until.UTC(), Status: s.wait.Status}
+	}
+	if p.budget != nil {
+		kept.Budget = left(p.budget, now)
+	}
+	return kept
+}
+
+func (p *pace) resume(kept record.Pace) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	for host, w := range kept.Waits {
+		if isWait(w, now) {
+			p.wait(host, w, now)
+		}
+	}
+	if p.budget == nil || kept.Budget.PerHour <= 0 {
+		return
+	}
+	if was := restored(p.budget.Burst(), kept.Budget, now); was.TokensAt(now) < p.budget.TokensAt(now) {
+		p.budget = was
+	}
+}
+
+// newBudget returns a full budget, which refills evenly.
+func newBudget(perHour int) *rate.Limiter {
+	return rate.NewLimiter(rate.Limit(float64(perHour)/time.Hour.Seconds()), perHour)
+}
+
+// left returns the budget for saving. It has whole requests, so the refilled part of one goes into the time: At is when
+// exactly that many were left. It is zero for a full budget, so that the record of an idle node does not change.
+func left(budget *rate.Limiter, now time.Time) record.Budget {
+	tokens := budget.TokensAt(now)
+	if tokens >= float64(budget.Burst()) {
+		return record.Budget{}
+	}
+	whole := math.Floor(tokens + 1e-6) // a nanosecond more or less is not a request
+	return record.Budget{
+		PerHour: budget.Burst(), Remaining: int(whole),
+		At: now.Add(-refill(budget, max(0, tokens-whole))).UTC(),
+	}
+}
+
+// restored returns a saved budget; a clock that was set back refills nothing.
+func restored(perHour int, kept record.Budget, now time.Time) *rate.Limiter {
+	at := kept.At
+	if at.After(now) {
+		at = now
+	}
+	budget := newBudget(perHour)
+	budget.AllowN(at, perHour-max(0, min(kept.Remaining, perHour)))
+	return budget
+}
+
+// refill returns the time to refill a number of requests.
+func refill(budget *rate.Limiter, requests float64) time.Duration {
+	return time.Duration(math.Round(requests / float64(budget.Limit()) * float64(time.Second)))
+}
+
+// Held is the error for a request that was not sent, or for the answer that starts a wait.
+type Held struct {
+	// Host is the host[:port] that waits or failed; empty if the budget is spent, and no host is asked.
+	Host   string
+	Led    bool      // Host is not the asked host
+	Status int       // of the host's answer; 0 if there was none
+	Until  time.Time // zero: unknown
+	Unsent bool
+	Silent bool // the host's last failure was Silent
+	Inward bool // the host's last failure was ErrInward
+	text   string
+	err    error // the host's last failure; nil: none, or an answer
+}
+
+// Unwrap returns the failure for which the host is not asked: a certificate that was not verified for one image is the
+// reason for all images after it.
+func (h *Held) Unwrap() error { return h.err }
+
+// Error has the end of the wait, and the reason.
+func (h *Held) Error() string { return h.text }
+
+// waiting returns the error for a host that asked to wait.
+func waiting(to route, s *hostState) *Held {
+	return &Held{
+		Host: to.host, Led: to.isLed(), Status: s.wait.Status, Until: s.wait.Until.UTC(), Unsent: true,
+		text: fmt.Sprintf("asked to wait until %s (%d)", roundUp(s.wait.Until).Format(time.RFC3339), s.wait.Status),
+	}
+}
+
+// failing returns the error for a host with too many consecutive failures.
+func failing(to route, s *hostState) *Held {
+	return &Held{
+		Host: to.host, Led: to.isLed(), Status: s.status, Unsent: true, Silent: s.silent, Inward: s.inward, err: s.err,
+		text: fmt.Sprintf("not asked until %s: %s", roundUp(s.open).Format(time.RFC3339), s.cause),
+	}
+}
+
+// overBudget returns the error for a question without budget.
+func overBudget(budget *rate.Limiter, now time.Time) *Held {
+	again := roundUp(now.Add(refill(budget, 1-budget.TokensAt(now))))
+	return &Held{
+		Unsent: true, Until: again,
+		text: fmt.Sprintf("budget of %d requests an hour is used up until %s", budget.Burst(), again.Format(time.RFC3339)),
+	}
+}
+
+// roundUp returns a time for people, never before the exact time.
+func roundUp(t time.Time) time.Time {
+	t = t.UTC()
+	if second := t.Truncate(time.Second); !second.Equal(t) {
+		return second.Add(time.Second)
+	}
+	return t
+}
+
+// RetryAt parses Retry-After. It is zero if there is none, or if it is invalid.
+func RetryAt(h http.Header, now time.Time) time.Time {
+	return distspec.RetryAfter(h.Get("Retry-After"), now, maxRetryAfter)
 }
