@@ -267,7 +267,7 @@ func (a *Agent) outcome(r *Request, o *status.Outcome, all results) {
 }
 
 // dryRun returns the outcomes that an apply would begin with, and changes nothing. Pods that it would restart are the
-// first, in its order, with the result status.ResultWouldApply. Only a real apply asks for the lock of the fleet, the
+// first, in its order, with the result status.ResultWouldApply. Only a real apply asks for the fleet lock, the
 // health of the control plane and the digests of the tags.
 func (a *Agent) dryRun(ctx context.Context, req ApplyRequest) ([]status.Outcome, error) {
 	record := &a.records.Record

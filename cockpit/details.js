@@ -48,7 +48,7 @@ function Plan(page) {
 // What an apply would do to a pod, and what keeps it from that.
 const PodPlan = ({ pod }) => h("div", { class: "finding" },
     h("strong", null, pod.podManifest), " ", pod.change && h(Label, null, model.changeName(pod.change)),
-    pod.change && h("span", { class: "small" }, " ", pod.ready ? _("waits for approval") : _("not ready yet")),
+    pod.change && h("span", { class: "small" }, " ", model.standing(pod)),
     h("ul", null, pod.images.filter(image => image.change).map(image => h("li", { key: image.image }, format(_("$0: $1 → $2"), model.lastPart(image.image), image.from || "–", image.to), h("div", { class: "small digest" }, image.digest)))),
     h(Edits, { edits: pod.edits }),
     pod.holds.map(hold => h("p", { class: "trouble", key: hold.name + hold.reason }, h(Icon, { kind: "warning" }), " ", h(Why, model.holdReason(hold)), " ", h("span", { class: "small" }, model.remedy(hold)))),

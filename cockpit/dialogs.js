@@ -3,7 +3,7 @@
 // @ts-check
 
 import { h, Fragment, Alert, Button, Dialog, Field, Label, Spinner } from "./ui.js";
-import { _, format, zoneName } from "./i18n.js";
+import { _, format, ngettext, zoneName } from "./i18n.js";
 import { Result } from "./result.js";
 import { Brings } from "./pods.js";
 import { Edits, Story } from "./work.js";
@@ -22,13 +22,14 @@ function Ask({ page, children, ...rest }) {
     const { dialog, status, close, ask } = page;
     const moved = dialog.problem?.moved || model.isMoved(status, dialog);
     const { kind, files, retry } = dialog;
+    const top = element => element?.parentElement.scrollTo(0, 0); // what is new is not below the edge
     return h(Dialog, { ...rest, busy: Boolean(dialog.doing), again: moved, onAgain: () => ask({ kind, files, retry }), onClose: close },
-        children,
-        dialog.doing > 0 && h(Story, page),
         h("div", { id: "dialog-problem", role: "alert" },
             moved
                 ? h(Alert, { kind: "warning", title: _("The offer has changed since this dialog was opened") }, _("Nothing was applied. Read again what would be applied now."))
-                : dialog.problem && h(Result, { result: dialog.problem })));
+                : dialog.problem && h("div", { key: dialog.problem.id, ref: element => top(element?.parentElement) }, h(Result, { result: dialog.problem }))),
+        dialog.doing > 0 && h("div", { key: "doing", ref: top }, h(Story, page)),
+        children);
 }
 
 const Moves = ({ pods, of }) =>
@@ -47,9 +48,12 @@ const ControlPlane = ({ files }) => files.some(model.isControlPlane) &&
 function Apply(page) {
     const { pods, files, title, dialog, act } = page;
     const { retry, expect } = dialog;
+    if (!pods.some(pod => retry ? pod.can.retry : pod.can.apply)) // another tab, or another person, was faster
+        return h(Ask, { page, title: _("There is nothing to apply any more"), action: _("Apply"), unread: _("There is nothing to apply any more") },
+            h("p", null, _("The updates were applied or withdrawn meanwhile.")));
     return h(Ask, {
         page, title: format(retry ? _("Try $0 again?") : _("Apply updates of $0?"), title), action: retry ? _("Try again") : _("Apply"),
-        onDo: () => act({ what: "apply", files, done: format(_("$0 runs the update and is healthy"), title) }, daemon => daemon.apply(files, Boolean(retry), expect)),
+        onDo: () => act({ what: "apply", files, done: format(ngettext("$0 runs the update and is healthy", "$0 run the updates and are healthy", files.length), title) }, daemon => daemon.apply(files, Boolean(retry), expect)),
     },
     retry && pods.some(pod => pod.retries.length > 0) && h("p", null, _("This release was denied on this node. It is allowed again and applied.")),
     h(Moves, { pods, of: retry && pods.some(pod => pod.retries.length > 0) ? "retries" : "moves" }),
@@ -81,7 +85,7 @@ function Rollback(page) {
     const { pods, files, title, act } = page;
     return h(Ask, {
         page, title: format(_("Roll back $0?"), title), action: _("Roll back"), danger: true,
-        onDo: () => act({ what: "rollback", files, done: format(_("$0 runs the previous release again"), title) }, daemon => daemon.rollback(files)),
+        onDo: () => act({ what: "rollback", files, done: format(ngettext("$0 runs the previous release again", "$0 run their previous release again", files.length), title) }, daemon => daemon.rollback(files)),
     },
     pods.every(pod => pod.returns.length > 0) ? h(Moves, { pods, of: "returns" }) : h("p", null, _("Each container returns to its last known good release.")),
     h("p", null, _("The pod restarts and is away for some seconds. The release that runs now is denied on this node, until you try it again or a newer release comes. Data is not changed.")),
@@ -122,7 +126,7 @@ function Resume(page) {
 
 function ReleaseLock(page) {
     return h(Ask, {
-        page, title: _("Release the lock of the fleet?"), action: _("Release the lock"), danger: true,
+        page, title: _("Release the fleet lock?"), action: _("Release the lock"), danger: true,
         onDo: () => page.act({ what: "lock", done: _("The lock was given back") }, daemon => daemon.releaseLock()),
     },
     h("p", null, _("Other nodes may then restart their pods, although a pod of this node is not healthy. Do this only when the cluster can spare both.")));

@@ -24,7 +24,7 @@ let page = {
     search: "", onlyUpdates: false, open: new Set(), // of the pods
     doing: [], result: null, said: { n: 0, text: "" }, // what the person does, and what came of it
 };
-let daemon, lastId = 0, invoker = null, timer = 0;
+let daemon, lastId = 0, invoker = null, home = null, timer = 0;
 
 function set(change) {
     const before = page;
@@ -92,9 +92,26 @@ function close() {
     if (!page.dialog)
         return;
     set({ dialog: null });
-    const pod = invoker?.pod && document.querySelector(`[data-pod="${CSS.escape(invoker.pod)}"] [tabindex]`);
-    [invoker?.element, pod, document.querySelector("h1")].find(element => element?.isConnected && element !== document.body)?.focus();
+    home = invoker;
+    goHome();
     invoker = null;
+}
+
+const podElement = file => file && document.querySelector(`[data-pod="${CSS.escape(file)}"] [tabindex]`);
+
+// The button may go later, with the status that says what the act has done: then the focus is on nothing. It goes home once
+// more, unless the person has gone elsewhere.
+function goHome() {
+    if (!document.activeElement || document.activeElement === document.body)
+        [home?.element, podElement(home?.pod), document.querySelector("h1")].find(element => element?.isConnected && element !== document.body)?.focus({ preventScroll: true });
+}
+
+/** Shows a pod that a reason names, also one that the search has left out. */
+function show(file) {
+    set({ tab: "overview", search: "", onlyUpdates: false, open: new Set([...page.open, file]) });
+    const pod = podElement(file);
+    pod?.scrollIntoView({ block: "center" });
+    pod?.focus({ preventScroll: true });
 }
 
 function select(tab) {
@@ -109,8 +126,10 @@ function locate() {
 }
 
 function draw() {
-    const actions = { set, act, select, ask, close, inside, dismiss: () => set({ result: null }), jump: path => cockpit.jump(path) };
+    const actions = { set, act, select, ask, close, inside, show, dismiss: () => set({ result: null }), jump: path => cockpit.jump(path) };
     render(h(Boundary, null, h(Page, { ...page, ...actions, now: new Date() })), document.getElementById("app"));
+    if (home && !page.dialog)
+        goHome();
     showMark(model.mark(page));
     clearTimeout(timer);
     timer = cockpit.hidden ? 0 : setTimeout(draw, page.work?.deadline ? shownWork : shownAge);
@@ -135,5 +154,7 @@ cockpit.transport.wait(() => {
     look();
     cockpit.addEventListener("locationchanged", locate);
     cockpit.addEventListener("visibilitychange", draw);
+    for (const event of ["pointerdown", "keydown"])
+        document.addEventListener(event, () => { home = null; }, true);
     locate();
 });

@@ -35,9 +35,13 @@ export function headline(s, page) {
     if (page.busy && ["current", "unchecked", "stale"].includes(s.state))
         return { title: _("Checking for updates"), icon: "busy" };
     if (mustNotRun(s).length > 0 && s.state !== "applying")
-        return { title: _("A release runs that must not run any more"), icon: "danger" };
+        return { title: _("A withdrawn or denied release is running"), icon: "danger" };
     if (s.state === "unchecked" && s.nextCheck)
         return { title: format(_("Not checked yet: the first check is at $0"), clock(new Date(s.nextCheck), page)), icon: "info" };
+    if (s.state === "failed") {
+        const all = reasons(s), [{ text } = { text: "" }] = all;
+        return text ? { ...state, title: text.replace(/\.$/, "") + (all.length > 1 ? " " + format(_("(and $0 more)"), all.length - 1) : ""), reason: text } : state;
+    }
     if (s.state !== "current")
         return state;
     if (!s.lastCheck)
@@ -55,7 +59,10 @@ const mustNotRun = s => (s?.reasons ?? []).filter(r => ["withdrawn", "denied"].i
 // The kinds of reasons that another part of the page shows: pods, registries, progress or the headline.
 const shownElsewhere = ["approval", "hold", "source", "not-asked", "not-allowed", "looks-newer", "rebuilds-only", "none", "applying"];
 
-/** The reasons of the state, as {text, cause}: cause is the daemon's own text where it says more. */
+/**
+ * The reasons of the state, as {text, cause, file}: cause is the daemon's own text where it says more; file is the pod
+ * manifest on this page.
+ */
 export const reasons = s => (s.reasons ?? []).filter(r => !shownElsewhere.includes(r.kind)).map(r => {
     const of = r.podManifest || lastPart(r.image ?? "");
     const texts = {
@@ -68,15 +75,15 @@ export const reasons = s => (s.reasons ?? []).filter(r => !shownElsewhere.includ
         "not-checked": () => [format(_("$0 runs, but nobody can tell whether it works."), of), r.text],
         "tag-gone": () => [format(_("$0: the registry no longer has the tag $1."), of, r.tag), r.text],
         "tag-not-found": () => [format(_("$0: the registry does not have $1:$2."), of, r.image, r.tag), r.text],
-        lock: () => [format(_("The lock of the fleet is kept, because $0 did not come up."), of)],
-        unlock: () => [_("The lock of the fleet cannot be given back."), r.text],
+        lock: () => [format(_("The fleet lock is kept, because $0 did not come up."), of)],
+        unlock: () => [_("The fleet lock cannot be given back."), r.text],
         catalog: () => [format(_("The release catalog $0 cannot be used."), r.image), r.text],
         "local-registry": () => [format(_("containerd no longer asks the local registry for $0."), r.host), r.text],
         "no-tag-list": () => [format(_("$0 serves no list of tags, so higher tags are not seen."), r.host)],
         await: () => [format(_("$0: the release $1 exists but cannot be offered yet."), of, r.tag), r.text],
     };
     const [text, cause = ""] = texts[r.kind]?.() ?? [r.text];
-    return { text, cause: cause === text ? "" : cause };
+    return { text, cause: cause === text ? "" : cause, file: (s.podManifests ?? []).some(pod => pod.podManifest === r.podManifest) ? r.podManifest : "" };
 });
 
 /** The next thing that a person can do; empty: nothing. */
@@ -189,6 +196,13 @@ export const lastPart = repository => repository.slice(repository.lastIndexOf("/
 
 const isPersons = hold => hold.by === "person";
 
+/** How an update of a pod stands in a plan: a hold is before an approval. */
+export function standing(pod) {
+    if (pod.holds.some(hold => !hold.onlyAuto))
+        return _("held");
+    return pod.ready ? _("waits for approval") : _("not ready yet");
+}
+
 /** Why a hold delays updates, as {text, cause}: cause is the daemon's own text where it says more. */
 export const holdReason = hold => ({ text: translated(hold.summary || hold.reason), cause: hold.summary ? hold.details : "" });
 
@@ -243,13 +257,13 @@ export function stepText(step) {
 /** What ends a hold, as the daemon says it: each part in the language of the session, whole or up to its ": ". */
 export function remedy(hold) {
     if (isPersons(hold))
-        return _("It ends by Resume."); // which the page has a button for
+        return _("Resume ends it."); // which the page has a button for
     return (hold.remedy ?? "").split("; ").map(translated).join("; ");
 }
 
 /**
- * The pod manifests with their images: those with an update first, then those with trouble, else in the order of the
- * status; last the images that only the configuration names. can says which actions make sense; moves, returns and
+ * The pod manifests with their images: those that failed first, then those with an update, then those with other trouble,
+ * else in the order of the status; last the images that only the configuration names. can says which actions make sense; moves, returns and
  * retries are what Apply, Roll back and Try again change.
  */
 export function pods(s) {
@@ -291,8 +305,10 @@ function withActions(s, pod, standing) {
     };
     const isTrouble = failed || pod.error || pod.rolledBack || held.length > 0 ||
         pod.images.some(i => i.down || i.denied || i.withdrawn || i.error && !["source", "not-asked"].includes(i.errorKind));
+    const isFailed = failed || Boolean(pod.error) || pod.images.some(i => i.down && !i.down.starting || i.denied || i.withdrawn);
     const isOffered = can.apply || pod.images.some(i => i.offered);
-    return { ...pod, moves, returns, retries, held, holds: pod.holds ?? [], can, isOffered, isTrouble, rank: isOffered ? 0 : isTrouble ? 1 : isFile ? 2 : 3 };
+    const rank = [isFailed, isOffered, isTrouble, isFile].findIndex(Boolean);
+    return { ...pod, moves, returns, retries, held, holds: pod.holds ?? [], can, isOffered, isTrouble, rank: rank < 0 ? 4 : rank };
 }
 
 /** The pods that a person wants to see: by a part of a name, and only those with updates. */
@@ -340,7 +356,7 @@ export const isEnded = hold => hold.by.kind === "person";
 
 export const isEverythingHeld = s => standingHolds(s).some(hold => hold.repository === "*" && isEnded(hold));
 
-/** What the node does with the lock of the fleet; empty: nothing. */
+/** What the node does with the fleet lock; empty: nothing. */
 export function lockText(lock) {
     if (lock.kept)
         return _("kept, because a pod did not come up: no other node goes on");
@@ -367,10 +383,10 @@ export const applicable = s => pods(s).filter(pod => pod.can.apply && pod.held.l
 const hostOf = source => source.host || source.repository.split("/")[0];
 
 const causes = () => ({
-    timeout: _("It does not answer in time."), dns: _("Its name does not resolve."), refused: _("It refuses the connection."),
-    tls: _("Its certificate is not valid."), auth: _("It refuses the login."), "not found": _("It does not have the repository."),
-    "rate limited": _("It answers that there were too many requests."), "server error": _("It answers with a server error."),
-    "no registry": _("It answers with a page for people, as a login page."), unasked: _("It was not asked again, because it did not answer before."),
+    timeout: _("No answer in time."), dns: _("The name does not resolve."), refused: _("The connection is refused."),
+    tls: _("The certificate is not valid."), auth: _("The login is refused."), "not found": _("The repository does not exist there."),
+    "rate limited": _("There were too many requests."), "server error": _("The answer is a server error."),
+    "no registry": _("The answer is a page for people, such as a login page."), unasked: _("Not asked again, because there was no answer before."),
 });
 
 /**
@@ -416,7 +432,7 @@ export const isControlPlane = file => /^(etcd|kube-(apiserver|controller-manager
 /** The steps of a restart, and where it is: {step, steps, text}; null: the phase is none of a restart. */
 export function story(work, hasLock) {
     const texts = {
-        changing: _("Writing the pod manifest"), returning: _("Returning to the previous release"), locking: _("Waiting for the lock of the fleet"),
+        changing: _("Writing the pod manifest"), returning: _("Returning to the previous release"), locking: _("Waiting for the fleet lock"),
         waiting: _("Waiting until its containers run"), verifying: _("Verifying that it stays healthy"),
     };
     const steps = [work.phase === "returning" ? "returning" : "changing", ...hasLock || work.phase === "locking" ? ["locking"] : [], "waiting", "verifying"];
@@ -430,6 +446,20 @@ export const results = () => ({
     "picked up": { text: _("picked up"), color: "blue" }, failed: { text: _("failed"), color: "red" }, held: { text: _("held"), color: "orange" },
     canceled: { text: _("not begun"), color: "grey" }, continues: { text: _("goes on"), color: "blue" },
 });
+
+const order = ["failed", "rolled back", "held", "canceled", "continues", "picked up", "applied"];
+
+/** The outcomes of several pods, the worst first. */
+export const worstFirst = outcomes => [...outcomes].sort((a, b) => order.indexOf(a.result) - order.indexOf(b.result));
+
+// "9 applied, 1 failed: etcd.yaml": how many pods had each result, with their names where an apply went wrong.
+function counted(outcomes) {
+    const kinds = [...new Set([...order].reverse().filter(result => outcomes.some(o => o.result === result)))];
+    return kinds.map(result => {
+        const files = outcomes.filter(o => o.result === result).map(o => o.podManifest);
+        return files.length + " " + (results()[result]?.text ?? result) + (result === "applied" ? "" : ": " + files.slice(0, 3).join(", ") + (files.length > 3 ? " …" : ""));
+    }).join(", ");
+}
 
 /**
  * What a method has answered: {kind, title, text, outcomes}. A check that found a registry away is no success.
@@ -457,8 +487,7 @@ const ended = () => ({ title: _("The daemon ended before it answered"), text: _(
  */
 export function problem(error, what) {
     const outcomes = error.outcomes ?? [], text = outcomes.length > 0 ? "" : error.message ?? "";
-    const done = outcomes.filter(o => ["applied", "rolled back"].includes(o.result)).length;
-    const partly = outcomes.length > 1 ? format(_("$0 of $1 pods were done"), done, outcomes.length) : "";
+    const partly = outcomes.length > 1 ? counted(outcomes) : "";
     const of = (kind, title, more) => ({ kind, title, text, outcomes, ...more });
     switch ((error.name ?? "").split(".").pop()) {
     case "InteractiveAuthorizationRequired":

@@ -98,7 +98,7 @@ export function Lock(page) {
     if (!lock)
         return null;
     const isBad = lock.kept || Boolean(lock.error) || Boolean(lock.warning);
-    return h(Fold, { id: "lock", title: _("Lock of the fleet"), text: model.lockText(lock), open: isBad },
+    return h(Fold, { id: "lock", title: _("Fleet lock"), text: model.lockText(lock), open: isBad },
         lock.warning && h(Alert, { kind: "danger", title: _("Two nodes have the lock") }, lock.warning),
         lock.error && h(Alert, { kind: "warning", title: model.lockError(lock) }, lock.error, lock.kind && ` (${lock.kind})`),
         h(Terms, null,

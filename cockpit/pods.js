@@ -36,7 +36,7 @@ const Filter = ({ search, onlyUpdates, set }) => h(Fragment, null,
 function Pod(page) {
     const { pod, columns, isMany, open, result, work, set } = page, file = pod.podManifest;
     const title = file || _("Images that only the configuration names");
-    const isQuiet = isMany && pod.rank > 1, isOpen = !isQuiet || open.has(file);
+    const isQuiet = isMany && pod.rank > 2, isOpen = !isQuiet || open.has(file);
     const toggle = () => set({ open: new Set(isOpen ? [...open].filter(one => one !== file) : [...open, file]) });
     const isBusy = work?.podManifest === file || file && page.doing.some(one => ["apply", "rollback"].includes(one.what) && one.files.includes(file));
     return h("tbody", { class: "pf-v6-c-table__tbody pod", "data-pod": file },
@@ -45,7 +45,7 @@ function Pod(page) {
                 h("div", { class: "head" },
                     h("span", { tabIndex: -1 }, isBusy && h(Fragment, null, h(Spinner), " "), h("strong", { title: pod.pod }, title),
                         pod.pod && pod.pod !== file.replace(/\.[^.]*$/, "") && h("span", { class: "small" }, " ", pod.pod),
-                        pod.holds.map(hold => h(Label, { color: "orange", key: hold.name + hold.reason }, hold.name)),
+                        pod.holds.length > 0 && h(Label, { color: "orange" }, pod.held.length > 0 ? _("held") : _("not automatically")), // why is below
                         pod.change && pod.images.every(i => !i.change) && h(Label, { color: changeColors[pod.change] }, model.changeName(pod.change))),
                     h("span", { class: "buttons" },
                         isQuiet && h(Button, { small: true, kind: "link", "data-do": "fold", "aria-expanded": isOpen ? "true" : "false", onClick: toggle },

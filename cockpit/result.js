@@ -8,7 +8,7 @@ import * as model from "./model.js";
 export const Result = ({ result, ...rest }) =>
     h(Alert, { kind: result.kind, title: result.title, ...rest },
         result.text,
-        result.outcomes.length > 0 && h("ul", { class: "outcomes" }, result.outcomes.map(outcome => {
+        result.outcomes.length > 0 && h("ul", { class: "outcomes" }, model.worstFirst(result.outcomes).map(outcome => {
             const { text, color } = model.results()[outcome.result] ?? { text: outcome.result };
             return h("li", { key: outcome.podManifest, "data-result": outcome.result },
                 h("strong", null, outcome.podManifest), " ", h(Label, { color }, text), outcome.reason && h("div", { class: "small" }, outcome.reason));

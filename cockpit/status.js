@@ -48,7 +48,9 @@ export function Status(page) {
         }, format(ngettext("Apply $0 update…", "Apply $0 updates…", count), count)),
     },
     result && isOfNode(result) && h(Result, { result, id: "result", onClose: page.dismiss }),
-    model.reasons(s).map(reason => h("p", { class: "reason", key: reason.text + reason.cause }, h(Why, reason))),
+    model.reasons(s).filter(reason => reason.text !== head.reason || reason.cause || reason.file).map(reason => h("p", { class: "reason", key: reason.text + reason.cause },
+        reason.text === head.reason ? h("span", { class: "small" }, reason.cause) : h(Why, reason), " ",
+        reason.file && h(Button, { kind: "link", small: true, "data-do": "show", onClick: () => page.show(reason.file) }, format(_("Show $0"), reason.file)))),
     advice && h("p", { id: "advice" }, h("strong", null, _("What to do:")), " ", advice),
     s.dropped?.map(one => h("p", { class: "error", key: one.entry }, format(_("The agent could not write $0: $1"), one.entry, one.reason))),
     h(Terms, null,
@@ -82,7 +84,7 @@ function StandingHold(page) {
     const all = hold.repository === "*", isEnded = model.isEnded(hold);
     return h(Row, { "data-hold": hold.repository },
         h(Cell, { label: columns[0] }, all ? _("All images") : hold.repository),
-        h(Cell, { label: columns[1] }, h("div", null, h(Why, model.holdReason(hold)), !isEnded && h("div", { class: "small" }, hold.name))),
+        h(Cell, { label: columns[1] }, h("div", null, h(Why, model.holdReason(hold)))),
         h(Cell, { label: columns[2] }, hold.until ? h(Time, { at: hold.until, now, zone: true }) : model.remedy({ by: hold.by.kind, remedy: hold.remedy })),
         h(Cell, { label: columns[3] }, h("div", null, model.actor(hold.by), hold.since && h(Fragment, null, " ", h(Time, { at: hold.since, now })))),
         h(Cell, { label: columns[4] }, isEnded ? h(Button, {

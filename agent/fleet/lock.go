@@ -216,11 +216,11 @@ type LockStatus struct {
 	Pods   string    `json:"pods"`  // "control-plane" or "all"
 	State  LockState `json:"state"`
 	// Since: of State; absent while it is free.
-	Since time.Time `json:"since,omitzero" metric:"lock_since_timestamp_seconds" help:"Since when the lock of the fleet is in its state; absent while it is free."`
+	Since time.Time `json:"since,omitzero" metric:"lock_since_timestamp_seconds" help:"Since when the fleet lock is in its state; absent while it is free."`
 	// PodManifests are those that need it.
 	PodManifests []string `json:"podManifests"`
 	// Kept: it is held because one of them did not come up, so that the fleet stops.
-	Kept bool `json:"kept" metric:"lock_kept" help:"1 if the node keeps the lock of the fleet because a pod did not become healthy, so that the fleet stops."`
+	Kept bool `json:"kept" metric:"lock_kept" help:"1 if the node keeps the fleet lock because a pod did not become healthy, so that the fleet stops."`
 	// Error is why it was not granted, or not released; Kind is the word for it of a lock server or an API server.
 	Error string `json:"error"`
 	Kind  string `json:"kind"`

@@ -139,8 +139,8 @@ func holdsOfAll() []HoldKind { //nolint:funlen // a table
 			always("check what blocks the rest of the set: image-update-agent status"),
 		},
 		{
-			HoldLock, leads("It waits for the lock of the fleet."),
-			"another node has the lock of the fleet (`apply.lock`), or the lock does not answer; each apply " +
+			HoldLock, leads("It waits for the fleet lock."),
+			"another node has the fleet lock (`apply.lock`), or the lock does not answer; each apply " +
 				"by hand asks again", false,
 			always("wait for the holder; if it is gone for good, release its lock as lock show says; " +
 				"to see the holder: image-update-agent lock show"),
@@ -187,7 +187,7 @@ func holdsOfAuto() []HoldKind {
 		{
 			HoldRollout, rollout,
 			"the rollout of the release has not reached this node yet", true,
-			always("wait for this node's time; or apply now: image-update-agent apply"),
+			always("wait for this node's turn; or apply now: image-update-agent apply"),
 		},
 		{
 			HoldSeverity, leads("The update is not severe enough to be applied automatically."),

@@ -318,7 +318,7 @@ func channelOf(s settings, from origin, log *slog.Logger) (*channel.Channel, err
 	}), nil
 }
 
-// lock is the lock of the fleet as a policy.
+// lock is the fleet lock as a policy.
 func (s settings) lock() fleet.Lock {
 	l := s.Apply.Lock
 	id, _ := s.lockID()
@@ -354,7 +354,7 @@ func (s settings) lease() (*kubelease.Client, error) {
 	})
 }
 
-// joinFleet has an agent ask the control plane, and take the lock of the fleet, where it is to.
+// joinFleet has an agent ask the control plane, and take the fleet lock, where it is to.
 func (s settings) joinFleet(a *agent.Agent, log *slog.Logger) error {
 	if s.Apply.Quorum == config.QuorumRequire {
 		a.Quorum = quorum.Control{Root: s.root, Kubeconfigs: s.platform.Kubeconfigs}

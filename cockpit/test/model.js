@@ -43,7 +43,7 @@ const cases = () => [
     ["so is what is denied", head({ state: "held", reasons: [{ kind: "denied" }] }), "danger"],
     ["what only waits is not", head({ state: "stale", reasons: [{ kind: "source" }, { kind: "approval" }] }), "warning"],
     ["its reason is shown", model.reasons(status({ reasons: [{ kind: "denied", podManifest: "velum.yaml", tag: "4", text: "t" }] })),
-        [{ text: "velum.yaml: 4 runs, although it is denied on this node.", cause: "t" }]],
+        [{ text: "velum.yaml: 4 runs, although it is denied on this node.", cause: "t", file: "velum.yaml" }]],
     ["a denied release that runs is named at its container", ["dashboard", "other"].map(container => first({
         reasons: [{ kind: "denied", podManifest: "velum.yaml", container, digest: "sha256:aaaa", text: "t" }],
     }).images[0].denied ?? ""), ["t", ""]],
@@ -52,7 +52,9 @@ const cases = () => [
     ["what pods and registries show is no reason above them", model.reasons(status({ reasons: ["hold", "source", "approval", "none"].map(kind => ({ kind, text: "t" })) })), []],
     ["what nobody could check is no failure", [model.reasons(status({ reasons: [{ kind: "not-checked", podManifest: "velum.yaml", text: "t" }] }))[0].text, model.failure({ kind: "not-checked", text: "t" }).cause],
         ["velum.yaml runs, but nobody can tell whether it works.", "t"]],
-    ["an unknown reason is shown as the daemon says it", model.reasons(status({ reasons: [{ kind: "new", text: "t" }] })), [{ text: "t", cause: "" }]],
+    ["an unknown reason is shown as the daemon says it", model.reasons(status({ reasons: [{ kind: "new", text: "t" }] })), [{ text: "t", cause: "", file: "" }]],
+    ["what failed is the headline, as in the command line", ["rolled-back", "unlock"].map(kind => model.headline(status({ state: "failed", reasons: [{ kind, podManifest: "velum.yaml" }, { kind: "unlock" }].slice(0, kind === "unlock" ? 1 : 2) }),
+        { up: true, busy: false, now }).title), ["velum.yaml was rolled back (and 1 more)", "The fleet lock cannot be given back"]],
     ["each state says what to do, but one that waits by itself", ["applying", "failed", "held", "stale", "staged", "unchecked", "current"]
         .map(state => model.advice(status({ state }), { up: true }) !== ""), [true, true, true, true, true, false, false]],
     ["one hold says what ends it", model.advice(status({ state: "held", podManifests: [pod({ holds: [{ name: "disk", reason: "", remedy: "free some" }] })] }), { up: true }), "free some"],
@@ -120,12 +122,15 @@ const cases = () => [
         { repository: "b", host: "m", failures: 1, cause: "unasked", lastSuccess: "2026-11-20T09:00:00Z", retryAt: "2026-11-20T13:00:00Z" },
         { repository: "c", host: "n", failures: 0 },
     ] })).map(one => [one.host, one.last, one.retry, [...one.texts], [...one.files]]),
-        [["m", "2026-11-20T09:00:00Z", "2026-11-20T13:00:00Z", ["It refuses the connection."], ["velum.yaml"]]]],
+        [["m", "2026-11-20T09:00:00Z", "2026-11-20T13:00:00Z", ["The connection is refused."], ["velum.yaml"]]]],
     ["a host that was never reached is that of its repository", model.outages(status({ sources: [{ repository: "r.example/a", host: "", failures: 1 }] }))[0].host, "r.example"],
-    ["updates stand first, then trouble, then the rest", model.pods(status({
+    ["what failed stands first, then updates, then the rest", model.pods(status({
         podManifests: ["a", "b", "c"].map(name => pod({ podManifest: name, error: name === "b" ? "e" : "" })),
         images: [image({ podManifest: "a" }), image({ podManifest: "b" }), image({ podManifest: "c", ...offer })],
-    })).map(p => p.podManifest), ["c", "b", "a"]],
+    })).map(p => p.podManifest), ["b", "c", "a"]],
+    ["a held pod of the plan waits for its hold", [[], [{ name: "window", onlyAuto: true }], [{ name: "quorum" }]].map(holds => model.standing({ ready: true, holds })), ["waits for approval", "waits for approval", "held"]],
+    ["an apply that another tab was faster with has nothing left", first({}).can.apply, false],
+    ["the worst outcome stands first", model.worstFirst(["applied", "held", "failed"].map(result => ({ result }))).map(o => o.result), ["failed", "held", "applied"]],
     ["pods are found by container, and by their updates", [["dash", false], ["x", false], ["", true]].map(([search, onlyUpdates]) =>
         model.found(model.pods(status()), { search, onlyUpdates }).length), [1, 0, 0]],
     ["a restart is a story of three steps, and of four with a lock", [false, true].map(hasLock => { const at = model.story({ phase: "waiting" }, hasLock); return [at.step, at.steps]; }), [[2, 3], [3, 4]]],
@@ -156,7 +161,7 @@ const cases = () => [
         const outcomes = [{ podManifest: "a", result: "applied" }, { podManifest: "b", result: "failed", reason: "r" }];
         const result = model.problem({ name: "x.Failed", message: "a: applied; b: failed: r", outcomes });
         return [result.title, result.text, model.sentence(result)];
-    })(), ["1 of 2 pods were done", "", "1 of 2 pods were done. a: applied. b: failed: r"]],
+    })(), ["1 applied, 1 failed: b", "", "1 applied, 1 failed: b. a: applied. b: failed: r"]],
     ["a screen reader hears the reason, too", model.sentence(model.problem({ name: "x.Failed", message: "m" })), "It failed. m"],
 ];
 

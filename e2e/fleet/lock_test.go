@@ -23,7 +23,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
 
-// lockOfANode is a lock of the fleet of a real node, named node1, and of another one.
+// lockOfANode is a fleet lock of a real node, named node1, and of another one.
 type lockOfANode struct {
 	settings   string // of apply.lock
 	kubeconfig string // the node's /etc/kubernetes/admin.conf; empty: none
@@ -132,7 +132,7 @@ func applyUnderLock(t *testing.T, l lockOfANode) {
 	assert.Regexp(t, "Lock: +"+refused, n.Agent("lock", "show").Stdout)
 	waits, _, _ := story.SaltRun(t, "/bin/sh", command, program)
 	assert.True(t, waits.Result)
-	assert.Regexp(t, `^waits for the lock of the fleet \(4\): .*`+l.held, waits.Comment)
+	assert.Regexp(t, `^waits for the fleet lock \(4\): .*`+l.held, waits.Comment)
 	story.Answers(t, port, "4.0.0-rev1-build1.1")
 
 	restart := func(with string) {

@@ -176,7 +176,7 @@ func pageHolds(t *testing.T, s *cockpitNode, page *browser.Tab) {
 	page.Await("#result", "velum.yaml is held")
 	page.Await(story.PageState, "held")
 	page.Await(pagePod, "not before the demo")
-	page.Await(pagePod, "It ends by Resume")
+	page.Await(pagePod, "Resume ends it")
 	assert.Equal(t, "true", page.Attribute(pagePod+" [data-do=apply]", "aria-disabled"))
 	page.Picture("held")
 	page.Click(pagePod + " [data-do=resume]")
@@ -223,7 +223,7 @@ func pageFails(t *testing.T, s *cockpitNode, page *browser.Tab, port int) {
 	page.Await("#dialog-problem", "It failed")
 	page.Await("#dialog-problem", "velum.yaml")
 	page.Click("dialog [data-do=dismiss]")
-	page.Await(story.PageState, "Something failed")
+	page.Await(story.PageState, "velum.yaml was rolled back")
 	page.Await(pagePod, "Rolled back to 4.0.0-rev2-build2.1")
 	page.Picture("failed")
 	story.Answers(t, port, "4.0.0-rev2-build2.1")
@@ -244,7 +244,7 @@ func pageAsksDoctor(t *testing.T, page *browser.Tab) {
 	page.Await("#doctor", "configuration")
 	page.Picture("details")
 	page.Click("#tab-overview")
-	page.Await(story.PageState, "Something failed")
+	page.Await(story.PageState, "velum.yaml was rolled back")
 }
 
 // pageIcon is what the page shows beside the state: "ok" is green.

@@ -208,7 +208,7 @@ func states() map[string]func(*status.Status) {
 			}
 			s.Pulls = []status.Progress{{Reference: "registry.example/a/image1", Phase: status.PhaseDownloading, Done: 1 << 20, Total: 8 << 20}}
 		},
-		"Something failed": func(s *status.Status) {
+		"pod0.yaml was rolled back": func(s *status.Status) {
 			s.State = status.StateFailed
 			s.Reasons = []status.Reason{{Kind: status.KindRolledBack, PodManifest: "pod0.yaml", Text: "pod0.yaml: 4.0.0-rev1-build1.2 was rolled back: it crashed"}}
 			s.Images[0].Offered, s.Images[0].Change, s.Images[0].Staged = nil, "", false

@@ -249,7 +249,7 @@ func TestSaltGoesPastHeld(t *testing.T) {
 	assert.Equal(t, 1, code)
 }
 
-// TestSaltWaitsForTheLock checks that a node that waits for the fleet's lock is not a failure, and that the comment
+// TestSaltWaitsForTheLock checks that a node that waits for the fleet lock is not a failure, and that the comment
 // names the holder. Other holds are failures.
 func TestSaltWaitsForTheLock(t *testing.T) {
 	t.Parallel()
@@ -272,7 +272,7 @@ func TestSaltWaitsForTheLock(t *testing.T) {
 	assert.Equal(t, story.SaltResult{Result: true, Changed: true, Comment: "done (0): "}, result, "it was waited for")
 	for _, shell := range []string{"/bin/sh", "/bin/bash"} {
 		result, code, _ := story.SaltRun(t, shell, command, story.Program(t, held(status.HoldLock)))
-		assert.Equal(t, story.SaltResult{Result: true, Comment: "waits for the lock of the fleet (4): etcd.yaml rebuild held held: lock: holder 'b';velum.yaml nothing"}, result)
+		assert.Equal(t, story.SaltResult{Result: true, Comment: "waits for the fleet lock (4): etcd.yaml rebuild held held: lock: holder 'b';velum.yaml nothing"}, result)
 		assert.Zero(t, code)
 		result, code, _ = story.SaltRun(t, shell, command, story.Program(t, held(status.HoldQuorum)))
 		assert.Equal(t, story.SaltResult{Comment: "held (4): etcd.yaml rebuild held held: lock: holder 'b';velum.yaml nothing"}, result)

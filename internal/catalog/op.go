@@ -220,7 +220,7 @@ func (o Op) check() error {
 	}
 	for name, t := range map[string]time.Time{"expires": o.Expires, "until": o.Until} {
 		if !t.IsZero() && !t.Equal(outside.Time(t)) {
-			return newError(KindFormat, "%s: not a time of the years 1 to 9998", name)
+			return newError(KindFormat, "%s: year must be between 1 and 9998", name)
 		}
 	}
 	for name, text := range map[string]string{"by": o.By, "run": o.Run, "reason": o.Reason} {

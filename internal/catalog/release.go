@@ -237,7 +237,7 @@ func (r Release) check() error {
 	case r.Digest.Validate() != nil || r.Digest.Algorithm() != digest.SHA256:
 		return newError(KindFormat, "%s: digest %q: want sha256", r.Tag, r.Digest)
 	case !r.Created.Equal(outside.Time(r.Created)) && !r.Created.IsZero():
-		return newError(KindFormat, "%s: created: not a time of the years 1 to 9998", r.Tag)
+		return newError(KindFormat, "%s: created: year must be between 1 and 9998", r.Tag)
 	case outside.Line(r.Set, maxSet) != r.Set:
 		return newError(KindFormat, "%s: set %.20q: want at most %d printable bytes", r.Tag, r.Set, maxSet)
 	case len(r.Critical) > maxUnknown || len(r.Unknown) > maxUnknown:
@@ -324,7 +324,7 @@ func (r Release) checkMarks() error {
 	case w.Reason == "" || outside.Line(w.Reason, maxReason) != w.Reason:
 		return newError(KindFormat, "%s: withdrawn: want a reason of at most %d printable bytes", r.Tag, maxReason)
 	case !w.At.Equal(outside.Time(w.At)):
-		return newError(KindFormat, "%s: withdrawn: not a time of the years 1 to 9998", r.Tag)
+		return newError(KindFormat, "%s: withdrawn: year must be between 1 and 9998", r.Tag)
 	case w.To != "" && !isTag(w.To):
 		return newError(KindFormat, "%s: withdrawn: to %q: not a tag", r.Tag, w.To)
 	}

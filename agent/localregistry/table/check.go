@@ -32,7 +32,7 @@ func (t Table) Check() error {
 			return fmt.Errorf("entry %d: %w", i, err)
 		}
 		if i > 0 && compare(t.Entries[i-1], e) >= 0 {
-			return fmt.Errorf("entry %d: not sorted, or a duplicate", i)
+			return fmt.Errorf("entry %d: out of order or duplicate", i)
 		}
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LockedError says that another process has a lock.
+// LockedError reports that another process has the lock.
 type LockedError struct {
 	Path string
 	PID  int  // the process that the file names; 0: none

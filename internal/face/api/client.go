@@ -115,12 +115,12 @@ func (c *Client) ForgetCatalog(ctx context.Context, onProgress func(status.Progr
 	return c.poll(ctx, "/v1/catalog/forget", onProgress)
 }
 
-// ReleaseLock has the daemon give the lock of the fleet back. It returns what Check does.
+// ReleaseLock has the daemon give the fleet lock back. It returns what Check does.
 func (c *Client) ReleaseLock(ctx context.Context, onProgress func(status.Progress)) (*status.Status, error) {
 	return c.poll(ctx, "/v1/lock/release", onProgress)
 }
 
-// TryLock has the daemon take the lock of the fleet and give it back at once. It returns what Check does.
+// TryLock has the daemon take the fleet lock and give it back at once. It returns what Check does.
 func (c *Client) TryLock(ctx context.Context, onProgress func(status.Progress)) (*status.Status, error) {
 	return c.poll(ctx, "/v1/lock/try", onProgress)
 }

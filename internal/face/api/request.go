@@ -222,8 +222,8 @@ func kindOf(err error) string {
 	}
 }
 
-// Error is an error that the daemon has answered with. It is plan.ErrUnknownImage and
-// release.ErrHeld (also of KindMoved) by its kind.
+// Error is an error with which the daemon has answered. By its kind, errors.Is finds plan.ErrUnknownImage in it, or
+// release.ErrHeld (also for KindMoved).
 type Error struct {
 	Kind  string // a newer daemon may have others
 	Text  string // for people

@@ -20,7 +20,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/face/api"
 )
 
-// checkLock looks at the lock of the fleet: this node's id, and whether the server gives the lock and takes it back.
+// checkLock looks at the fleet lock: this node's id, and whether the server gives the lock and takes it back.
 func (n Node) checkLock(ctx context.Context, daemon *status.Status) []Finding {
 	switch lock := n.Apply.Lock; {
 	case lock.Lease != "":

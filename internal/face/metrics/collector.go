@@ -93,11 +93,11 @@ var descriptions = []struct {
 	},
 	{
 		"lock_state",
-		"1 for the state of the lock of the fleet (free, waiting, held, releasing or refused), else 0; absent without a " +
+		"1 for the state of the fleet lock (free, waiting, held, releasing or refused), else 0; absent without a " +
 			"lock.",
 		[]string{"state"},
 	},
-	{"lock_release_failed", "1 if the node cannot release the lock of the fleet, so that the fleet stops.", nil},
+	{"lock_release_failed", "1 if the node cannot release the fleet lock, so that the fleet stops.", nil},
 	{
 		"registry_requests_total",
 		"Requests sent to registries and token servers, by kind: metadata, token or pull.",

@@ -43,7 +43,7 @@ func (p *page) stateReason() (text string, whole bool) {
 	case len(held) > 1:
 		return "updates are available but blocked by " + terminal.Plural(len(held), "hold") + ", see below", false
 	case s.HasReason(status.KindSource):
-		return fmt.Sprintf("the registry did not answer for %s, so its offers are old, see below; running "+
+		return fmt.Sprintf("the registry did not answer for %s, so its offers may be out of date (see below); running "+
 			"pods are not affected",
 			terminal.Plural(count(s, status.KindSource), "repository")), false
 	default:

@@ -92,7 +92,7 @@ func Catalog(p *terminal.Page, c CatalogView) error {
 		p.Rows(rows)
 	}
 	if len(c.Images) == 0 {
-		p.Line("\nThe catalog lists no image of this node.")
+		p.Line("\nThe catalog lists none of this node's images.")
 	}
 	return p.Flush()
 }

@@ -334,7 +334,7 @@ func History(p *terminal.Page, entries []status.HistoryEntry) error {
 	return p.Flush()
 }
 
-// Lock writes the lock of the fleet as `lock show` does.
+// Lock writes the fleet lock as `lock show` does.
 func Lock(to *terminal.Page, l fleet.LockStatus) error {
 	p := &page{Page: to}
 	p.Item(labelled("Lock:"), p.lockLine(l))

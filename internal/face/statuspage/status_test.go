@@ -454,7 +454,7 @@ func TestOneOutageIsShownOnce(t *testing.T) {
 	assert.Contains(t, text, "30 failures in a row; last answer 29h ago")
 	assert.Contains(t, text, terminal.Clock(*before(-time.Minute), noon.Location())+" (in 1m)")
 	assert.Contains(t, text, "upstream r: 401\n    for      r/app07\n")
-	assert.Contains(t, text, "30 repositories, so its offers are old")
+	assert.Contains(t, text, "30 repositories, so its offers may be out of date")
 	assert.Contains(t, text, "Waiting:     for approval: b.yaml (rebuild)\n", "what waits is said in every state")
 	assert.Contains(t, text, "image-update-agent apply b.yaml")
 }

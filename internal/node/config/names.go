@@ -136,7 +136,7 @@ func image(text string) (release.Reference, error) {
 	case strings.Contains(text, "@"):
 		err = errors.New("want repository:tag: a digest cannot be followed")
 	case ref.Tag == "":
-		err = errors.New("want repository:tag: no tag")
+		err = errors.New("no tag: want repository:tag")
 	}
 	return ref, err
 }

@@ -159,7 +159,7 @@ func retired(path, value string) (gone, instead string) {
 	case "apply.lock.etcd":
 		return path, "want apply.lock.lease: docs/fleets.md has a Role for nodes without a kubeconfig"
 	case "apply.kured":
-		return path, "give kured the alert ImageUpdateApplying: docs/fleets.md#reboots"
+		return path, "have kured watch the alert ImageUpdateApplying: see docs/fleets.md#reboots"
 	case "hooks.webhooks.format":
 		if value == "teams" || value == "matrix" {
 			return path + ": " + value, "want hooks.exec with a program that sends it: docs/hooks.md"

@@ -192,7 +192,7 @@ func (v *Verifier) verify(
 		}
 		s.seen[signed] = true
 		if err := signed.Validate(); err != nil || signed.Algorithm() != digest.SHA256 {
-			return Verdict{}, fmt.Errorf("digest %q: not of sha256", signed)
+			return Verdict{}, fmt.Errorf("digest %q is not SHA-256", signed)
 		}
 		s.found = Verdict{Signed: signed}
 		if s.over(ctx, signed) {

@@ -396,7 +396,7 @@ func TestUnsigned(t *testing.T) {
 	}, s.asked)
 	for _, d := range []digest.Digest{"", "sha256:00", digest.SHA512.FromString("x"), "md5:d41d8cd98f00b204e9800998ecf8427e", "../.."} {
 		_, err := with(t, "p256").Verify(t.Context(), s, s.Repository, d, "")
-		require.ErrorContains(t, err, "not of sha256")
+		require.ErrorContains(t, err, "is not SHA-256")
 	}
 }
 

@@ -8,7 +8,7 @@
 # something changed and why, and the exit code whether it worked. A test run (test=True) runs nothing.
 #
 # image_update:past_held  true: a held node does not fail.
-# image_update:lock_wait  how many seconds a node waits for the lock of its fleet (docs/fleets.md). If another node still
+# image_update:lock_wait  how many seconds a node waits for the fleet lock (docs/fleets.md). If another node still
 #                         has the lock then, the state succeeds, and its comment names the holder.
 # image_update:expect     the approved digests: a mapping of images to a digest or a list of digests. A node with
 #                         another offer applies nothing (exit code 4); a node that already runs them has nothing to do.
@@ -53,7 +53,7 @@ image-update-agent apply:
           126 | 127) end='not to be run: is image-update-agent installed here?' ;;
           *) end='ended by something else' ;;
           esac
-          if [ "$waits" = yes ]; then end='waits for the lock of the fleet' good=yes; fi
+          if [ "$waits" = yes ]; then end='waits for the fleet lock' good=yes; fi
           # A line of each pod, and the lines of stderr.
           told=$(printf '%s\n' "$said" | sed -n \
               -e 's/^    "podManifest": "\(.*\)",*$/\1/;t keep' -e 's/^    "change": "\(.*\)",*$/\1/;t keep' \

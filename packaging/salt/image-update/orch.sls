@@ -10,7 +10,7 @@
 # image_update:past_held    continue after a held node.
 # image_update:expect       the approved digests; see apply.sls. A node of these groups that does not run one of these
 #                           images fails: choose groups that run them.
-# image_update:lock_wait    how many seconds each node waits for the lock of its fleet; see apply.sls.
+# image_update:lock_wait    how many seconds each node waits for the fleet lock; see apply.sls.
 #
 # Before each node, the event image-update/node has the current node, its position and the total:
 #   salt-run state.event 'image-update/*' pretty=True

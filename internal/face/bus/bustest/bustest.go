@@ -170,7 +170,7 @@ func (b Bus) signal(tb testing.TB, s os.Signal) {
 	}
 }
 
-// Startable makes a name that the bus starts a command for.
+// Startable adds a name to the bus. When a client calls the name, the bus starts the command.
 func (b Bus) Startable(tb testing.TB, name, command string) {
 	tb.Helper()
 	text := fmt.Sprintf("[D-BUS Service]\nName=%s\nExec=%s\n", name, command)
