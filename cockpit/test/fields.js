@@ -19,6 +19,8 @@ export const leftOut = {
     updates: "each is the offer of its image", notAllowed: "each is a refusal of its image",
     "images[].errorKind": "decides whether the error stands at the image or at its host",
     "podManifests[].holds[].reason": "summary and details say it", "podManifests[].holds[].note": "the summary says it", "standingHolds[].reason": "the summary says it",
+    "images[].refused[].byHand": "chooses the sentence of the rule failed", "images[].notAllowed[].byHand": "is of the rule failed, which no setting allows",
+    "podManifests[].holds[].name": "the summary says it", "standingHolds[].name": "the summary says it",
     "podManifests[].errorKind": "is a sentence where it is known", "podManifests[].untouched[].reason": "text says it", "podManifests[].rolledBack.retries[].image": "finds the container",
     "sources[].cause": "is a sentence where it is known", "catalog.cause": "catalog.error says it",
     "failures[].kind": "for programs", "failures[].cause": "is a sentence where it is known",
@@ -50,7 +52,7 @@ export function textOf(node) {
     return [type, ...seen, textOf(props.children)].join(" ");
 }
 
-const actions = { set() {}, act() {}, select() {}, ask() {}, close() {}, inside() {}, dismiss() {}, jump() {} };
+const actions = { set() {}, act() {}, select() {}, ask() {}, close() {}, inside() {}, show() {}, dismiss() {}, jump() {} };
 
 /** The page of a status, as main.js has it after the first reading. */
 export const pageOf = (status, more) => ({
