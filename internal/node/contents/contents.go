@@ -4,10 +4,13 @@
 // directories of the image's layers as overlayfs has them, without a mount ([OpenLayers], which needs root), and has
 // another process without rights parse them ([Read]): whoever built the image has written them.
 //
-// The readers are of our own. anchore/go-rpmdb takes a path, returns no error for a truncated sqlite file but fewer
-// packages, and does not end on some Berkeley files. Its sqlite driver adds 6.3 MB to a program, and all of
-// anchore/syft, which stands on both, over 300 modules. What rpm, dpkg-query and apk list is the measure
+// The readers are of our own. anchore/go-rpmdb takes a path, returns fewer packages and no error for a truncated sqlite
+// file, and loops on an overflow page of another type. A program with it and its sqlite driver has 6.3 MB;
+// anchore/syft, which stands on both, has over 300 modules. What rpm, dpkg-query and apk list is the measure
 // (TestListsAreThoseOfThePackageManagers).
+//
+// Measured on two cores with containerd 2.4: two images of 180 and 195 MB with 264 and 396 packages, whose databases
+// have 30 and 33 MB, are compared in 0.3 s, with 85 MB in the reading process and 24 MB in the one that starts it.
 package contents
 
 import (
