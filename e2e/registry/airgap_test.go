@@ -195,7 +195,7 @@ func TestMirror(t *testing.T) {
 			n.Registry.Down()
 			pageHosts(t, n, mirror, hosts)
 			n.WriteFile("etc/image-update-agent/config.d/air-gap.yaml", doc.Block(t, "yaml", 1)+"\n")
-			require.Equal(t, "image-update-agent check", doc.Block(t, "sh", 2))
+			require.Equal(t, "image-update-agent check\nimage-update-agent apply", doc.Block(t, "sh", 2))
 			story.StartDaemonWith(t, n)
 			s := story.Check(t, n)
 			offered(t, n, s, rev2)
