@@ -14,7 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
-// Want is a change of a channel that somebody wants.
+// Want is a requested change of a channel.
 type Want struct {
 	Do      catalog.Action
 	Changes []catalog.Change

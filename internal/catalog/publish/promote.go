@@ -29,7 +29,7 @@ type Selection struct {
 	Soaked time.Duration
 }
 
-// Promotion is what a channel gets of another one.
+// Promotion is what one channel takes over from another.
 type Promotion struct {
 	Selection
 

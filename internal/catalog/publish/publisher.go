@@ -147,7 +147,7 @@ func (p *Publisher) keysOf(channel string) (keys, error) {
 	return k, nil
 }
 
-// Name is the repository that nodes know the catalog as.
+// Name is the repository by which nodes know the catalog.
 func (p *Publisher) Name() string { return p.name }
 
 // CheckChannel checks the name of a channel. Its error has KindInput.
