@@ -272,6 +272,11 @@ func (p *Publisher) read(ctx context.Context, tagOrDigest, channel string, k key
 	if k.areThere() && !isKnown {
 		signedBy, err = k.version(ctx, &p.reader, d)
 		isUnsigned := errors.Is(err, signature.ErrUnsigned)
+		if isUnsigned { // or prune has deleted it since it was read, and its signature
+			if _, errHead := p.registry.Head(ctx, p.repository, d.String()); errors.Is(errHead, release.ErrNotFound) {
+				return Version{}, fmt.Errorf("%s: %w", tagOrDigest, errHead)
+			}
+		}
 		switch {
 		case isUnsigned && p.unsigned:
 		case isUnsigned, errors.Is(err, signature.ErrWrong):
