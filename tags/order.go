@@ -280,8 +280,8 @@ func WhyNot(from, to Tag) string {
 }
 
 // IsFloatingFor reports whether an image that follows the pre-release from must not move to the tag to, because to
-// floats in a list of tags: 7.2-rc3 names one build, and 7.2 beside 7.2.0 names others later. A list without 7.2.0 has 7.2 as
-// the release.
+// floats in a list of tags: 7.2-rc3 names one build, and 7.2 beside 7.2.0 names others later. A list without 7.2.0 has
+// 7.2 as the release.
 func IsFloatingFor(from, to Tag, list []Tag) bool {
 	return from.pre.is() && !to.pre.is() && slices.ContainsFunc(list, func(t Tag) bool { return t.IsUnder(to) })
 }

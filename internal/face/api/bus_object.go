@@ -277,8 +277,8 @@ func withdrawnOf(s status.Status) []withdrawn {
 //	dbus:"name,long"  a text that is bounded by maxText
 //	dbus:",inline"    the fields of a struct beside the others
 //
-// A named digest gives its tag as name and its digest as nameDigest, a list of structs an aa{sv}, a list of texts an as. What is nil is empty;
-// a number is then left out.
+// A named digest gives its tag as name and its digest as nameDigest, a list of structs an aa{sv}, a list of texts an
+// as. What is nil is empty; a number is then left out.
 func encode(of any) record {
 	out := record{}
 	encodeInto(out, reflect.ValueOf(of))
@@ -335,7 +335,7 @@ func encodeValue(v reflect.Value, limit int) (dbus.Variant, bool) {
 		}
 		return encodeValue(v.Elem(), limit)
 	case reflect.Slice:
-		if texts, is := v.Interface().([]string); is {
+		if texts, is := reflect.TypeAssert[[]string](v); is {
 			list := []string{}
 			for _, t := range texts[:min(len(texts), maxListed)] {
 				list = append(list, outside.Line(t, limit))

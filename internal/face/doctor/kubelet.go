@@ -36,7 +36,7 @@ func (n Node) checkKubelet(ctx context.Context) []Finding {
 	}
 	for _, problem := range problems {
 		out = append(out, warn(check, "cannot read all of its configuration: "+problem.Error(),
-			"repair the file, or set podManifests and disk.highMark in the configuration of the agent"))
+			"repair what it names; until then the agent uses podManifests and disk.highMark as its own configuration has them"))
 	}
 	if place := n.KubeletConfig.EventedPLEG(); place != "" {
 		out = append(out, advise(check, place+": feature gate EventedPLEG: from its second rebuild within minutes on, "+

@@ -338,7 +338,7 @@ func TestCheckKubelet(t *testing.T) {
 	require.Len(t, all, 2)
 	found(t, all[1], Warn, "kubelet.service", "systemctl status kubelet")
 	s.KubeletConfig = config.ReadKubelet(s.Platform, nil)
-	found(t, s.checkKubelet(t.Context())[0], Warn, "flags of kubelet.service are not known", "set podManifests")
+	found(t, s.checkKubelet(t.Context())[0], Warn, "flags of kubelet.service are not known", "as its own configuration has them")
 	s.Unread = errors.New("cannot tell which directory kubelet reads")
 	found(t, s.checkKubelet(t.Context())[0], Fail, "cannot tell", "until then the agent applies nothing")
 }
