@@ -47,7 +47,7 @@ func TestThePatternsOfThePageOfTags(t *testing.T) {
 	load(t, Sources{Root: tree(t, map[string]string{adminFile: string(block[1])})})
 
 	rows := regexp.MustCompile("(?m)^\\| ([^|]*) \\| `((?:pattern|versions): .*)` \\|$").FindAllStringSubmatch(string(page), -1)
-	require.Len(t, rows, 8)
+	require.Len(t, rows, 6)
 	for _, row := range rows {
 		settings := strings.ReplaceAll(row[2], `\|`, "|")
 		c := load(t, Sources{Root: tree(t, map[string]string{adminFile: "repositories: [{match: a/b, tags: {" + settings + "}}]\n"})})
