@@ -318,6 +318,7 @@ func testPrunedInUse(t *testing.T, r *podsRig) {
 	release, config, image := r.staged("inuse/velum")
 	sandbox, pod := r.sandbox("inuse-node1", "file")
 	id := r.start(sandbox, pod, "velum", image, 0)
+	r.collect() // what the tests before have left
 	before := r.snapshots("overlayfs", snapshots.KindCommitted)
 	require.NoError(t, r.store.Pins(t.Context(), nil))
 	require.NoError(t, r.store.Prune(t.Context(), r.stagedRecords(release)))

@@ -153,7 +153,7 @@ func rsync(t *testing.T, block string, external, internal *node.Registry, stick 
 func TestRsyncedMirror(t *testing.T) {
 	t.Parallel()
 	doc := story.AirGap(t, "## A mirror by rsync")
-	out, in, _ := strings.Cut(doc.Block(t, "sh", 0), "\n")
+	out, in := doc.Block(t, "sh", 0), doc.Block(t, "sh", 1)
 	n := node.Start(t, node.Options{Containerd: node.Containerd2})
 	external, internal, stick := n.StartRegistryWith(node.RegistryOptions{Program: node.Distribution26}), story.GuideMirror(t, n), t.TempDir()
 	carry := func(options ...string) {
