@@ -48,7 +48,7 @@ const ControlPlane = ({ files }) => files.some(model.isControlPlane) &&
 function Apply(page) {
     const { pods, files, title, dialog, act } = page;
     const { retry, expect } = dialog;
-    if (!pods.some(pod => retry ? pod.can.retry : pod.can.apply)) // another tab, or another person, was faster
+    if (!dialog.doing && !dialog.problem && !pods.some(pod => retry ? pod.can.retry : pod.can.apply)) // another tab, or another person, was faster
         return h(Ask, { page, title: _("There is nothing to apply any more"), action: _("Apply"), unread: _("There is nothing to apply any more") },
             h("p", null, _("The updates were applied or withdrawn meanwhile.")));
     return h(Ask, {

@@ -333,9 +333,9 @@ const expected = (pod, retry) => retry && pod.retries.length > 0
     ? pod.rolledBack.retries.filter(t => pod.images.some(i => i.image === t.image)).map(t => ({ image: t.image, digest: t.digest }))
     : pod.images.filter(i => i.offered).map(i => ({ image: i.image, digest: i.offered.digest }));
 
-/** Whether another update is offered now than an open dialog shows. */
+/** Whether another update is offered now than an open dialog shows. A failed apply changes the offer itself, and its dialog says why. */
 export function isMoved(s, dialog) {
-    if (dialog.kind !== "apply" || dialog.doing || s.state === "applying")
+    if (dialog.kind !== "apply" || dialog.doing || dialog.problem || s.state === "applying")
         return false;
     const { kind, retry, files } = dialog;
     return JSON.stringify(opened(s, { kind, retry, files }).expect) !== JSON.stringify(dialog.expect);

@@ -97,6 +97,7 @@ const cases = () => [
     ["an offer that moves under an open dialog is noticed", ["sha256:bbbb", "sha256:cccc"].map(digest => model.isMoved(
         status({ images: [image({ ...offer, offered: { tag: "t", digest } })] }), model.opened(status({ images: [image(offer)] }), { kind: "apply", files: ["velum.yaml"] }))), [false, true]],
     ["not while its own apply goes on", model.isMoved(status({ state: "applying" }), { ...model.opened(status({ images: [image(offer)] }), { kind: "apply", files: ["velum.yaml"] }), doing: 1 }), false],
+    ["nor after its own apply has failed", model.isMoved(status({ images: [image()] }), { ...model.opened(status({ images: [image(offer)] }), { kind: "apply", files: ["velum.yaml"] }), problem: {} }), false],
     ["an open dialog keeps its files and digests while a status comes", (() => {
         const dialog = model.opened(status({ images: [image(offer)] }), { kind: "apply", files: ["velum.yaml"] });
         const later = model.opened(status({ images: [], podManifests: [] }), dialog);

@@ -220,10 +220,10 @@ func pageFails(t *testing.T, s *cockpitNode, page *browser.Tab, port int) {
 	page.Await(pagePod, "4.0.0-rev2-build2.2")
 	page.Click(pagePod + " [data-do=apply]")
 	page.Click("dialog [type=submit]")
+	page.Await(story.PageState, "velum.yaml was rolled back") // the offer has changed by then
 	page.Await("#dialog-problem", "It failed")
 	page.Await("#dialog-problem", "velum.yaml")
 	page.Click("dialog [data-do=dismiss]")
-	page.Await(story.PageState, "velum.yaml was rolled back")
 	page.Await(pagePod, "Rolled back to 4.0.0-rev2-build2.1")
 	page.Picture("failed")
 	story.Answers(t, port, "4.0.0-rev2-build2.1")
