@@ -206,7 +206,7 @@ func TestOldMirrorConvertsOCI(t *testing.T) {
 	out, err := story.Skopeo(t, n, dir, copying)
 	require.Error(t, err)
 	require.Contains(t, out, "manifest invalid")
-	require.Contains(t, string(story.AirGap(t, "## A mirror by rsync")), "newer, which accepts OCI images")
+	require.Contains(t, string(story.AirGap(t, "## A mirror by rsync")), "refuses OCI images (`manifest invalid`)")
 	out, err = story.Skopeo(t, n, dir, strings.ReplaceAll(copying, " --preserve-digests", ""))
 	require.NoError(t, err, out)
 	n.Registry.Down()
