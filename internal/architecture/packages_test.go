@@ -78,3 +78,29 @@ func TestEveryGoFileNamesItsLicence(t *testing.T) {
 		}
 	}
 }
+
+// What `go build` leaves beside its sources is easily added to git, and stays in its history.
+func TestNoProgramIsAmongTheSources(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && slices.Contains([]string{".git", "vendor", "dist", ".build", "bin"}, entry.Name()):
+			return fs.SkipDir
+		case !entry.Type().IsRegular() || path.Ext(name) == ".test":
+			return nil
+		case slices.Contains([]string{"image-update-agent", "image-update-agent-local-registry", "image-catalog"}, entry.Name()):
+			return nil // .gitignore keeps these out
+		}
+		file, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		head := make([]byte, 4)
+		n, _ := file.Read(head)
+		assert.NotEqual(t, "\x7fELF", string(head[:n]), name)
+		return nil
+	}))
+}
