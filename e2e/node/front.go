@@ -9,7 +9,9 @@ import (
 	"net/http/httputil"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -125,7 +127,8 @@ func (r *Registry) newFront() *http.Server {
 			q.Start = time.Now()
 			slow := &slowWriter{ResponseWriter: w, ctx: request.Context(), line: &r.line}
 			counted := &countedWriter{ResponseWriter: slow}
-			defer func() { r.record(q, counted) }() // ReverseProxy panics if a client closes the connection
+			counted.record = sync.OnceFunc(func() { r.record(q, counted) })
+			defer counted.record() // ReverseProxy panics if a client closes the connection
 			r.lock.Lock()
 			intercept := r.intercept
 			r.lock.Unlock()
@@ -143,11 +146,13 @@ func (r *Registry) record(q Request, w *countedWriter) {
 	r.requests = append(r.requests, q)
 }
 
-// countedWriter records the status and counts the body's bytes.
+// countedWriter records the status and counts the body's bytes. It records the request before it writes the last of
+// them, since the client may have those before the handler returns.
 type countedWriter struct {
 	http.ResponseWriter
 	status int
 	bytes  int64
+	record func()
 }
 
 // WriteHeader records the status.
@@ -160,6 +165,11 @@ func (w *countedWriter) WriteHeader(status int) {
 func (w *countedWriter) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
+	}
+	if end := w.bytes + int64(len(p)); w.Header().Get("Content-Length") == strconv.FormatInt(end, 10) {
+		w.bytes = end
+		w.record()
+		return w.ResponseWriter.Write(p)
 	}
 	n, err := w.ResponseWriter.Write(p)
 	w.bytes += int64(n)
