@@ -3,10 +3,8 @@
 package registry
 
 import (
-	"bytes"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -14,38 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
-	"github.com/kubic-project/image-update-agent/tags"
 )
-
-// A page returns tags, without duplicates, in order; the same page again is a circle.
-func FuzzTagPage(f *testing.F) {
-	for _, seed := range []string{
-		`{"name":"app","tags":["1.0","1.0-rev1","latest"]}`, `{"tags":null}`, `{}`, `[]`, `{"tags":["a","a","../x",""]}`, `{"tags":[1]}`,
-		`{"TAGS":["a"]}`, `{"tags":["` + "\\u0000" + `"]}`, `{"tags":["a"]}{`,
-	} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, page []byte) {
-		list := tagList{seen: map[string]bool{}}
-		if list.read(bytes.NewReader(page), false) != nil {
-			return
-		}
-		assert.Equal(t, len(page), list.bytes)
-		assert.Len(t, list.seen, len(list.tags))
-		for _, tag := range list.tags {
-			assert.NotEqual(t, tags.ClassInvalid, tags.Classify(tag), tag)
-			assert.True(t, list.seen[tag])
-		}
-		sorted := slices.Sorted(slices.Values(list.tags))
-		assert.Len(t, slices.Compact(sorted), len(list.tags), "each once")
-		once := slices.Clone(list.tags)
-		err := list.read(bytes.NewReader(page), false)
-		assert.Equal(t, once, list.tags)
-		if len(once) > 0 && list.invalid == 0 {
-			require.ErrorContains(t, err, "repeats")
-		}
-	})
-}
 
 // For any challenge of a registry, a login and a secret header of hosts.toml reach only the registry and its token
 // server, with TLS.

@@ -157,11 +157,11 @@ func TestLimitsOfSizeAndCount(t *testing.T) {
 		{"pages", maxPages, func(t *testing.T, f *fake, n int) ask {
 			f.answer(tagPages(n, func(page int) string { return tagsOf(page, page+1) }))
 			return f.list(t, n)
-		}, "more than 200 pages"},
+		}, "too large: over 200 pages"},
 		{"pages without tags", maxPages, func(t *testing.T, f *fake, n int) ask {
 			f.answer(tagPages(n, func(int) string { return `{"tags":null}` }))
 			return f.list(t, 0)
-		}, "more than 200 pages"},
+		}, "too large: over 200 pages"},
 		{"tags", maxTags, func(t *testing.T, f *fake, n int) ask {
 			const each = 10 * pageSize
 			f.answer(tagPages((n+each-1)/each, func(page int) string { return tagsOf(page*each, min((page+1)*each, n)) }))

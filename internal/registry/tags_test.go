@@ -210,7 +210,7 @@ func TestPagesThatAreRefused(t *testing.T) {
 		}), "page repeats", 2},
 		{"endless", func(w http.ResponseWriter, req *http.Request) {
 			pages(1<<30, relative)(w, req)
-		}, "more than 200 pages", 200},
+		}, "too large: over 200 pages", 200},
 		{"no JSON", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`no JSON`)) }, "invalid character", 1},
 		{"torn", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")

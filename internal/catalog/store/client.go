@@ -210,7 +210,7 @@ const (
 	maxManifest = catalog.MaxManifest
 	maxBlob     = 8 << 20  // a page, a list of ops, the config of an image
 	maxTagPage  = 32 << 20 // Google's registries send all tags at once, with megabytes of manifests
-	maxTagList  = 64 << 20 // bytes of the names of all pages
+	maxTagList  = 64 << 20 // bytes of all pages
 	maxTags     = 500_000  // a catalog has three for each version, until it is pruned
 	maxPages    = 1000
 	pageSize    = 1000

@@ -119,7 +119,7 @@ func TestTagListsAsRegistriesSendThem(t *testing.T) {
 		"without the prefix":     {map[string]answer{first: next("/v2/b/tags/list?last=1&n=1000"), second: page(`"2"`)}, []string{"1", "2"}, ""},
 		"of another host":        {map[string]answer{first: next("http://inside:5000/v2/a/b/tags/list?last=1&n=1000"), second: page(`"2"`)}, []string{"1", "2"}, ""},
 		"page 2 is not there":    {map[string]answer{first: next("/v2/a/b/tags/list?last=1&n=1000")}, nil, "incomplete list: page 2: 404"},
-		"page 2 is the first":    {map[string]answer{first: next("/v2/a/b/tags/list?n=1000")}, nil, "page 2 repeats one before"},
+		"page 2 is the first":    {map[string]answer{first: next("/v2/a/b/tags/list?n=1000")}, nil, "page 1 repeats"},
 		"page 2 is refused":      {map[string]answer{first: next("/v2/a/b/tags/list?last=1&n=1000"), second: status(http.StatusForbidden)}, nil, "403"},
 		"leads elsewhere":        {map[string]answer{first: next("http://elsewhere/x")}, nil, "leads to another host"},
 		"size refused":           {map[string]answer{first: status(http.StatusBadRequest), list: page(`"1"`)}, []string{"1"}, ""},

@@ -3,9 +3,12 @@
 package distspec
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/internal/registry/ocimanifest"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 func TestReadTagPage(t *testing.T) {
@@ -33,7 +37,7 @@ func TestReadTagPage(t *testing.T) {
 		`{"child":["amd64"],"manifest":{"sha256:00":{"imageSizeBytes":"32","layerId":"","mediaType":"application/vnd.docker.distribution.manifest.v2+json","tag":["v1.2.0"],"timeCreatedMs":"0","timeUploadedMs":"1"}},"name":"kube-apiserver","tags":["v1.2.0","v1.3.0"]}`: {"v1.2.0", "v1.3.0"},
 	}
 	for page, want := range pages {
-		got, err := ReadTagPage(strings.NewReader(page), 10)
+		got, err := readTagPage(strings.NewReader(page), 10)
 		require.NoError(t, err, page)
 		assert.Equal(t, want, got, page)
 	}
@@ -54,11 +58,11 @@ func TestInvalidTagPages(t *testing.T) {
 		`{"x":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + `,"tags":[]}`: "in one another",
 	}
 	for page, want := range pages {
-		got, err := ReadTagPage(strings.NewReader(page), 10)
+		got, err := readTagPage(strings.NewReader(page), 10)
 		require.ErrorContains(t, err, want, page)
 		assert.Nil(t, got, page)
 	}
-	_, err := ReadTagPage(strings.NewReader(`{"tags":["","",""]}`), 2)
+	_, err := readTagPage(strings.NewReader(`{"tags":["","",""]}`), 2)
 	require.ErrorIs(t, err, ocimanifest.ErrTooMany)
 }
 
@@ -74,12 +78,12 @@ func TestLargeTagPage(t *testing.T) {
 		_, _ = io.WriteString(write, `},"name":"k","tags":["v1.0.0"]}`)
 		_ = write.Close()
 	}()
-	got, err := ReadTagPage(read, 10)
+	got, err := readTagPage(read, 10)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"v1.0.0"}, got)
 }
 
-// ReadTagPage accepts exactly the lists that encoding/json accepts.
+// readTagPage accepts exactly the lists that encoding/json accepts.
 func FuzzTagPage(f *testing.F) {
 	for _, seed := range []string{
 		`{"tags":["1.0",null]}`, `{"name":"a","tags":null}`, `{"manifest":{"x":[1,{"y":"z\"}"}]},"tags":["1"]}`, `{"tags":["\ud800"]}`, `{"tags":["1"]`,
@@ -87,7 +91,7 @@ func FuzzTagPage(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, page string) {
-		got, err := ReadTagPage(strings.NewReader(page), 1000)
+		got, err := readTagPage(strings.NewReader(page), 1000)
 		var want struct {
 			Tags []string `json:"tags"`
 		}
@@ -101,6 +105,36 @@ func FuzzTagPage(f *testing.F) {
 			if len(name) <= maxName {
 				assert.Equal(t, name, got[n])
 			}
+		}
+	})
+}
+
+// A page returns tags, without duplicates, in order; the same page again is a circle.
+func FuzzTagList(f *testing.F) {
+	for _, seed := range []string{
+		`{"name":"app","tags":["1.0","1.0-rev1","latest"]}`, `{"tags":null}`, `{}`, `[]`, `{"tags":["a","a","../x",""]}`, `{"tags":[1]}`,
+		`{"TAGS":["a"]}`, `{"tags":["` + "\\u0000" + `"]}`, `{"tags":["a"]}{`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, page []byte) {
+		list := TagList{lister: Lister{MaxTags: 1000, MaxBytes: 1 << 20}, seen: map[string]bool{}}
+		if list.read(http.Header{"Link": {"</more>"}}, bytes.NewReader(page)) != nil {
+			return
+		}
+		assert.Equal(t, len(page), list.bytes)
+		assert.Len(t, list.seen, len(list.Tags))
+		for _, tag := range list.Tags {
+			assert.NotEqual(t, tags.ClassInvalid, tags.Classify(tag), tag)
+			assert.True(t, list.seen[tag])
+		}
+		sorted := slices.Sorted(slices.Values(list.Tags))
+		assert.Len(t, slices.Compact(sorted), len(list.Tags), "each once")
+		once := slices.Clone(list.Tags)
+		err := list.read(http.Header{"Link": {"</more>"}}, bytes.NewReader(page))
+		assert.Equal(t, once, list.Tags)
+		if len(once) > 0 && list.Invalid == 0 {
+			require.ErrorContains(t, err, "repeats")
 		}
 	})
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package distspec parses answers of registries by the distribution specification and as registries really send them:
-// tag lists page by page, the Link to the next page, Retry-After. It is pure: it sends nothing, and limits what it
-// reads.
+// tag lists page by page, the Link to the next page, Retry-After. It sends nothing itself, and limits what it reads.
 package distspec
 
 import (
@@ -10,11 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/internal/registry/ocimanifest"
@@ -31,10 +28,10 @@ const (
 // tooLong replaces a name that is longer than any tag.
 const tooLong = `"`
 
-// ReadTagPage reads one page of a tag list, and keeps only its names: Google's registries send megabytes of other data
+// readTagPage reads one page of a tag list, and keeps only its names: Google's registries send megabytes of other data
 // with them (`child`, `manifest`). It returns at most `most` names, which need not be tags; a name longer than a tag is
 // replaced by a quote. It reads the reader to its end; the reader limits the size.
-func ReadTagPage(from io.Reader, most int) ([]string, error) {
+func readTagPage(from io.Reader, most int) ([]string, error) {
 	ends := &firstError{Reader: from}
 	p := page{json.NewDecoder(ends)}
 	names, err := p.read(most)
@@ -167,31 +164,6 @@ var (
 	ErrForeignLink = errors.New("link: leads to another host")
 	ErrLink        = errors.New("link: no URL")
 )
-
-// TagPage returns the URL of a page of a list of tags with at most size tags: the first page, or the one after the tag
-// last.
-func TagPage(list *url.URL, size int, last string) *url.URL {
-	page, query := *list, list.Query()
-	query.Set("n", strconv.Itoa(size))
-	if last != "" {
-		query.Set("last", last)
-	}
-	page.RawQuery = query.Encode()
-	return &page
-}
-
-// MayRefuseSize reports whether a host with this answer may have refused the size of the page rather than the list:
-// distribution 3 answers 400, Quay 413, validators 422, and others fail on the first page (500, 501). Without a size
-// each uses its own.
-func MayRefuseSize(status, page int) bool {
-	switch status {
-	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
-		return true
-	case http.StatusInternalServerError, http.StatusNotImplemented:
-		return page == 1
-	}
-	return false
-}
 
 // NextPage returns the URL of the next page from the Link headers of a page; nil if there is none. page is the URL that
 // the client requested, not the target of a redirect.
