@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +23,7 @@ import (
 
 func (a *app) changesCommand() *cobra.Command {
 	return a.withOutput(&cobra.Command{
-		Use:   "changes POD...",
+		Use:   "changes [POD...]",
 		Short: "Show which packages an available update changes",
 		Long: `changes compares the packages of the running and the offered image of each container: RPM,
 dpkg and apk, and the modules of Go programs where an image has no package database. It
@@ -32,12 +33,12 @@ the offered image says of its origin.
 It reads the unpacked images that containerd has on this node, as root, and asks no
 registry. A separate process without rights parses them.
 
-A POD is a pod manifest, with or without its suffix, or an image, as for apply.
+A POD is a pod manifest, with or without its suffix, or an image, as for apply. Without one,
+it is all with an update.
 
-Exit status: 0 shown, 1 an image cannot be read, 2 unknown pod, 3 no update is staged.`,
+Exit status: 0 shown, 1 an image cannot be read, 2 unknown pod, 3 no update is offered.`,
 		Example: `  image-update-agent changes velum
   image-update-agent changes velum --output json | jq -r '.[].packages[].name'`,
-		Args:              someArgs("POD"),
 		ValidArgsFunction: a.completeImages,
 		RunE:              func(cmd *cobra.Command, pods []string) error { return a.changes(cmd.Context(), pods) },
 	})
@@ -48,13 +49,9 @@ func (a *app) changes(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	all := []statuspage.ImageChanges{}
-	for _, name := range names {
-		staged, err := stagedUpdates(s, name)
-		if err != nil {
-			return err
-		}
-		all = append(all, staged...)
+	all, err := offeredChanges(s, names)
+	if err != nil {
+		return err
 	}
 	store, err := a.imagesHere()
 	if err != nil {
@@ -68,7 +65,7 @@ func (a *app) changes(ctx context.Context, names []string) error {
 	}
 	err = a.show(all, func() error {
 		if len(all) == 0 {
-			fmt.Fprintln(a.out, "no update is staged")
+			fmt.Fprintln(a.out, "no update is offered")
 		}
 		return statuspage.Changes(a.page(), all)
 	})
@@ -83,26 +80,28 @@ func (a *app) changes(ctx context.Context, names []string) error {
 	return nil
 }
 
-// stagedUpdates returns the containers of a pod manifest or an image whose update can be looked into.
-func stagedUpdates(s status.Status, name string) (staged []statuspage.ImageChanges, err error) {
-	err = fmt.Errorf("%s: %w", name, plan.ErrUnknownImage)
+// offeredChanges returns the containers of pod manifests or images that are offered another image, each once.
+func offeredChanges(s status.Status, names []string) ([]statuspage.ImageChanges, error) {
+	out, unknown := []statuspage.ImageChanges{}, slices.Clone(names)
 	for _, i := range s.Images {
-		if !isNameOf(i.PodManifest, name) && !plan.IsRepository(i.Image, name) {
-			continue
-		}
-		err = nil
+		isNamed := func(name string) bool { return isNameOf(i.PodManifest, name) || plan.IsRepository(i.Image, name) }
+		unknown = slices.DeleteFunc(unknown, isNamed)
 		var running status.Named // zero: it is down, or not known
 		if i.Running != nil {
 			running = *i.Running
 		}
-		if i.Offered != nil && i.Staged && i.Offered.Digest != running.Digest {
-			staged = append(staged, statuspage.ImageChanges{
-				PodManifest: i.PodManifest, Container: i.Container, Image: i.Image, Change: i.Change,
-				From: running, To: *i.Offered, Labels: []statuspage.ImageLabel{},
-			})
+		if len(names) > 0 && !slices.ContainsFunc(names, isNamed) || i.Offered == nil || i.Offered.Digest == running.Digest {
+			continue
 		}
+		out = append(out, statuspage.ImageChanges{
+			PodManifest: i.PodManifest, Container: i.Container, Image: i.Image, Change: i.Change,
+			From: running, To: *i.Offered, Labels: []statuspage.ImageLabel{},
+		})
 	}
-	return staged, err
+	if len(unknown) > 0 {
+		return nil, fmt.Errorf("%s: %w", unknown[0], plan.ErrUnknownImage)
+	}
+	return out, nil
 }
 
 // imagesHere is containerd's store, to read from.
@@ -129,11 +128,33 @@ func compare(ctx context.Context, store *images.Store, i *statuspage.ImageChange
 	from, labels, errFrom := packagesOf(ctx, store, i.From)
 	to, offered, errTo := packagesOf(ctx, store, i.To)
 	i.Labels = statuspage.LabelsOf(labels, offered)
-	if err := errors.Join(errFrom, errTo); err != nil || from == nil && to == nil {
+	if err := errors.Join(errFrom, errTo); err != nil {
 		return err
+	}
+	return compareLists(i, from, to)
+}
+
+// compareLists compares what is of one kind: a package is not removed because its image no longer has a list.
+func compareLists(i *statuspage.ImageChanges, from, to []contents.Package) error {
+	if len(from)+len(to) == 0 {
+		return nil
+	}
+	if is, will := listOf(from), listOf(to); is != will {
+		return fmt.Errorf("the running image has %s, and the offered one %s: what changes is not known", is, will)
 	}
 	i.Packages, i.Same = contents.Compare(from, to)
 	return nil
+}
+
+// listOf says what packages are from.
+func listOf(packages []contents.Package) string {
+	switch {
+	case len(packages) == 0:
+		return "no list of packages"
+	case slices.ContainsFunc(packages, func(p contents.Package) bool { return p.Format != contents.Go }):
+		return "a package database"
+	}
+	return "only Go programs"
 }
 
 // packagesOf returns the packages of an image, nil if it has no list of them.

@@ -79,7 +79,7 @@ func Changes(p *terminal.Page, images []ImageChanges) error {
 		case i.Error != "":
 			p.Item("  error: ", i.Error)
 		case i.Packages == nil:
-			p.Item("  ", "The images have neither a package database nor Go programs.")
+			p.Item("  ", "The images have no package database that is known, nor Go programs in the usual directories.")
 		case len(i.Packages) == 0:
 			p.Item("  ", fmt.Sprintf("No package changes; %s in both.", terminal.Plural(i.Same, "package")))
 		default:

@@ -66,7 +66,7 @@ func TestChangesForPeople(t *testing.T) {
 		"  libopenssl3  3.1-1  3.1-2    openssl-3\n"+
 		"  2 changes, 180 the same.\n"+tail+"\n"+
 		head+"  No package changes; 1 package in both.\n"+tail+"\n"+
-		head+"  The images have neither a package database nor Go programs.\n"+tail+"\n"+
+		head+"  The images have no package database that is known, nor Go programs in the usual directories.\n"+tail+"\n"+
 		head+"  error: 1.0-rev1-build2: var/lib/rpm/Packages: not a regular file\n"+tail, out.String())
 }
 

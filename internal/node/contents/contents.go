@@ -73,14 +73,17 @@ func Compare(from, to []Package) (changes []Change, same int) {
 	}
 	changes = []Change{}
 	for k, v := range all {
-		c := Change{Changed, k.format, k.name, k.arch, joined(v.from), joined(v.to), v.source[len(v.source)-1]}
-		switch {
-		case c.From == c.To:
+		if v.from, v.to = each(v.from), each(v.to); slices.Equal(v.from, v.to) {
 			same++
 			continue
-		case c.From == "":
+		}
+		c := Change{
+			Changed, k.format, k.name, k.arch, strings.Join(v.from, ", "), strings.Join(v.to, ", "), v.source[len(v.source)-1],
+		}
+		switch {
+		case len(v.from) == 0:
 			c.Change = Added
-		case c.To == "":
+		case len(v.to) == 0:
 			c.Change = Removed
 		}
 		changes = append(changes, c)
@@ -91,7 +94,7 @@ func Compare(from, to []Package) (changes []Change, same int) {
 	return changes, same
 }
 
-func joined(versions []string) string {
+func each(versions []string) []string {
 	slices.Sort(versions)
-	return strings.Join(slices.Compact(versions), ", ")
+	return slices.Compact(versions)
 }

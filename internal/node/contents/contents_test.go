@@ -4,6 +4,7 @@ package contents
 
 import (
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -35,6 +36,12 @@ func TestMain(m *testing.M) {
 		wanted := regexp.MustCompile(`(?m)^(Uid|Gid|Groups|CapPrm|CapEff|NoNewPrivs):.*$`)
 		networks, _ := net.Interfaces()
 		err = fmt.Errorf("%s; %d networks", strings.Join(wanted.FindAllString(string(rights), -1), "; "), len(networks))
+	case "family":
+		child := exec.Command("/proc/self/exe", "wait")
+		child.ExtraFiles, child.Stdout = []*os.File{os.NewFile(3, "")}, os.Stdout
+		err = child.Start()
+	case "wait":
+		select {}
 	case "memory":
 		wasted := make([]byte, 2*maxMemory)
 		wasted[len(wasted)-1] = 1
@@ -49,8 +56,8 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// databases are files that real programs wrote, and the programs that list them.
-var databases = map[string]struct {
+// samples are files that real programs wrote, and the programs that list them.
+var samples = map[string]struct {
 	kind string
 	list []string // a command, whose last argument is the directory; none where the list was recorded elsewhere
 }{
@@ -63,7 +70,8 @@ var databases = map[string]struct {
 	"dpkg/status": {Dpkg, []string{
 		"dpkg-query", "-W", "-f", `${db:Status-Status} ${Package} ${Version} ${Architecture} ${source:Package}\n`, "--admindir",
 	}},
-	"apk/installed": {Apk, nil}, // of Alpine 3.18
+	// Of Alpine 3.18; its list is from apk 3.0.6, which Debian does not have: apk query --installed.
+	"apk/installed": {Apk, nil},
 }
 
 const rpmFormat = `%{NAME} %{EPOCHNUM}:%{VERSION}-%{RELEASE} %{ARCH} %{SOURCERPM}\n`
@@ -93,7 +101,7 @@ func lines(packages []Package) []string {
 // The reader lists what rpm, dpkg-query and apk list. `make neighbours` asks them anew.
 func TestListsAreThoseOfThePackageManagers(t *testing.T) {
 	t.Parallel()
-	for name, of := range databases {
+	for name, of := range samples {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
@@ -141,11 +149,11 @@ func ask(t *testing.T, command []string, dir string) []string {
 // A truncated database has an error, or all its packages: never some of them.
 func TestTruncatedDatabasesAreErrors(t *testing.T) {
 	t.Parallel()
-	for name, of := range databases {
+	for name, of := range samples {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := database(t, name)
-			read := map[string]func([]byte) ([]Package, error){RPM: readRPM, Dpkg: readDpkg, Apk: readApk}[of.kind]
+			read := map[string]func([]byte) ([]Package, error){RPM: readRPM, Dpkg: func(db []byte) ([]Package, error) { return readDpkg(db, false) }, Apk: readApk}[of.kind]
 			all, err := read(db)
 			require.NoError(t, err)
 			for n := 1; n < 200; n++ {
@@ -171,6 +179,12 @@ func TestBadDatabases(t *testing.T) {
 	require.NoError(t, os.Truncate(huge, maxDatabase+1))
 	many := filepath.Join(dir, "many")
 	require.NoError(t, os.WriteFile(many, []byte(strings.Repeat("P:a\nV:1\n\n", maxPackages+1)), 0o600))
+	elf, program := filepath.Join(dir, "elf"), make([]byte, 10_000)
+	whole, err := os.Open(os.Args[0])
+	require.NoError(t, err)
+	_, err = io.ReadFull(whole, program)
+	require.NoError(t, errors.Join(err, whole.Close()))
+	require.NoError(t, os.WriteFile(elf, program, 0o600))
 	empty := filepath.Join(dir, "empty")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	for _, c := range []struct{ kind, file, want string }{
@@ -179,6 +193,7 @@ func TestBadDatabases(t *testing.T) {
 		{RPM, empty, errUnknown.Error()},
 		{Apk, many, "more than 20000 packages"},
 		{Dpkg, "text.go", errTruncated.Error()},
+		{Go, elf, errTruncated.Error()},
 		{"snap", many, errUnknown.Error()},
 	} {
 		file, err := os.Open(c.file)
@@ -194,8 +209,27 @@ func TestBadDatabases(t *testing.T) {
 	}
 }
 
+// A distroless image has the file of each package as its maker wrote it.
+func TestFieldsOfPackages(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]string{
+		"Package:a\nversion:  1\narchitecture:all\n":                                       {"a 1 all a"},
+		"Package: a\nVersion: 1\nDescription: x\n Version: 2\n":                            {"a 1  a"},
+		"Package: a\nStatus: deinstall ok config-files\nVersion: 1\n":                      {},
+		"Package: a\nStatus: deinstall ok half-installed\nVersion: 1\nSource: b (1)\n":     {"a 1  b"},
+		"Package: a\nStatus: purge ok not-installed\n\n\nPackage: b\r\nVersion: 2\r\n\r\n": {"b 2  b"},
+	} {
+		got, err := readDpkg([]byte(text), true)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, lines(got), text)
+	}
+	got, err := readDpkg([]byte("Package: a\nVersion: 1\n"), false)
+	require.NoError(t, err)
+	assert.Empty(t, got, "dpkg-query lists it as not installed")
+}
+
 func FuzzRPM(f *testing.F) {
-	for name, of := range databases {
+	for name, of := range samples {
 		if of.kind == RPM {
 			f.Add(database(f, name))
 		}
@@ -258,6 +292,10 @@ func TestSeveralVersionsAreOneChange(t *testing.T) {
 	changes, same := Compare([]Package{p("2"), p("1")}, []Package{p("3"), p("2"), p("3")})
 	assert.Equal(t, []Change{{Change: Changed, Format: RPM, Name: "gpg-pubkey", From: "1, 2", To: "2, 3"}}, changes)
 	assert.Zero(t, same)
+
+	changes, same = Compare([]Package{p("1, 2"), {Name: "no version"}}, []Package{p("1"), p("2"), {Name: "no version", Version: "1"}})
+	assert.Equal(t, []string{Changed, Changed}, []string{changes[0].Change, changes[1].Change})
+	assert.Zero(t, same)
 }
 
 // The reading process has no right, also if root starts it, and ends at its limits.
@@ -283,6 +321,53 @@ func TestTheReaderHasNoRights(t *testing.T) {
 	}
 	require.EqualError(t, err, fmt.Sprintf("Uid: %d %[1]d %[1]d %[1]d; Gid: %[1]d %[1]d %[1]d %[1]d; Groups:  ; "+
 		"CapPrm: 0000000000000000; CapEff: 0000000000000000; NoNewPrivs: 1; 1 networks", nobody))
+}
+
+// Whatever the reading process starts ends with it.
+func TestTheReaderLeavesNothing(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root's reader has processes of its own")
+	}
+	alive, write, err := os.Pipe()
+	require.NoError(t, err)
+	_, err = Read(t.Context(), []File{{Go, "bin/x", write}}, "family")
+	require.NoError(t, err)
+	require.NoError(t, write.Close())
+	left, err := io.ReadAll(alive) // until no process has the other end
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	require.NoError(t, alive.Close())
+}
+
+// An answer that is too long, or has a text that cannot be shown whole, is no list.
+func TestAnswersOfTheReader(t *testing.T) {
+	t.Parallel()
+	const one = `{"format":"rpm","name":"a","version":"1"}` + "\n"
+	for title, c := range map[string]struct {
+		answer string
+		want   int
+		err    string
+	}{
+		"none":               {"", 0, ""},
+		"two":                {one + one, 2, ""},
+		"the most":           {strings.Repeat(one, maxPackages), maxPackages, ""},
+		"too many":           {strings.Repeat(one, maxPackages+1), 0, "more than 20000 packages"},
+		"cut":                {one + one[:9], 0, "unexpected EOF"},
+		"an escape sequence": {strings.Replace(one, "1", `\u001b[2J`, 1), 0, `package "a" "\x1b[2J": want at most 300 printable bytes`},
+		"a long name":        {strings.Replace(one, "a\"", strings.Repeat("a", 301)+"\"", 2), 0, "want at most 300 printable bytes"},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			packages, err := decode(strings.NewReader(c.answer))
+			if c.err != "" {
+				require.ErrorContains(t, err, c.err)
+			} else {
+				require.NoError(t, err)
+			}
+			assert.Len(t, packages, c.want)
+		})
+	}
 }
 
 // tree makes layers, the uppermost first: "name" or "name=content" is a file, "name/" a directory, "-name" a whiteout,
@@ -342,23 +427,34 @@ func TestLayersAreReadAsOverlayfsShowsThem(t *testing.T) {
 		want   []string // KIND=NAME=content
 		err    string
 	}{
-		"no database":                {layers{{"etc/passwd"}, {}}, nil, ""},
-		"of a lower layer":           {layers{{"etc/x"}, {status + "=1"}, {status + "=2"}}, []string{"dpkg=" + status + "=1"}, ""},
-		"a whiteout":                 {layers{{"-" + status}, {status}}, nil, ""},
-		"a whiteout of a directory":  {layers{{"-var/lib"}, {status}}, nil, ""},
-		"a file above a directory":   {layers{{"var/lib"}, {status}}, nil, ""},
-		"an opaque directory":        {layers{{"var/lib/", "var/lib/!"}, {status}}, nil, ""},
-		"a file in an opaque one":    {layers{{status + "=1", "var/!"}, {rpm}}, []string{"dpkg=" + status + "=1"}, ""},
-		"a file below an opaque one": {layers{{"var/x"}, {status + "=1", "var/!"}, {rpm}}, []string{"dpkg=" + status + "=1"}, ""},
-		"two formats":                {layers{{rpm + "=r"}, {status + "=d", apk + "=a"}}, []string{"apk=" + apk + "=a", "dpkg=" + status + "=d", "rpm=" + rpm + "=r"}, ""},
-		"two databases of rpm":       {layers{{rpm}, {"usr/lib/sysimage/rpm/rpmdb.sqlite"}}, nil, "which of them rpm reads is not known"},
-		"a log of sqlite":            {layers{{"var/lib/rpm/rpmdb.sqlite", "var/lib/rpm/rpmdb.sqlite-wal=x"}}, nil, "changes that only sqlite can read"},
-		"an empty log of sqlite":     {layers{{"var/lib/rpm/rpmdb.sqlite=x", "var/lib/rpm/rpmdb.sqlite-wal"}}, []string{"rpm=var/lib/rpm/rpmdb.sqlite=x"}, ""},
-		"a symlink":                  {layers{{rpm + ">/etc/shadow"}}, nil, rpm + ": not a regular file"},
-		"a pipe":                     {layers{{rpm + "|"}}, nil, rpm + ": not a regular file"},
-		"a directory":                {layers{{rpm + "/"}}, nil, rpm + ": not a regular file"},
-		"a symlink to a directory":   {layers{{"var/lib/rpm>/etc", "usr/lib/sysimage/rpm/Packages=1"}}, []string{"rpm=usr/lib/sysimage/rpm/Packages=1"}, ""},
-		"a symlink out of the layer": {layers{{"var>../../../../../var"}}, nil, ""},
+		"no database":                     {layers{{"etc/passwd"}, {}}, nil, ""},
+		"of a lower layer":                {layers{{"etc/x"}, {status + "=1"}, {status + "=2"}}, []string{"dpkg=" + status + "=1"}, ""},
+		"a whiteout":                      {layers{{"-" + status}, {status}}, nil, ""},
+		"a whiteout of a directory":       {layers{{"-var/lib"}, {status}}, nil, ""},
+		"a file above a directory":        {layers{{"var/lib"}, {status}}, nil, ""},
+		"an opaque directory":             {layers{{"var/lib/", "var/lib/!"}, {status}}, nil, ""},
+		"a file in an opaque one":         {layers{{status + "=1", "var/!"}, {rpm}}, []string{"dpkg=" + status + "=1"}, ""},
+		"a file below an opaque one":      {layers{{"var/x"}, {status + "=1", "var/!"}, {rpm}}, []string{"dpkg=" + status + "=1"}, ""},
+		"two formats":                     {layers{{rpm + "=r"}, {status + "=d", apk + "=a"}}, []string{"apk=" + apk + "=a", "dpkg=" + status + "=d", "rpm=" + rpm + "=r"}, ""},
+		"two databases of rpm":            {layers{{rpm}, {"usr/lib/sysimage/rpm/rpmdb.sqlite"}}, nil, "which of them rpm reads is not known"},
+		"a log of sqlite":                 {layers{{"var/lib/rpm/rpmdb.sqlite", "var/lib/rpm/rpmdb.sqlite-wal=x"}}, nil, "changes that only sqlite can read"},
+		"a journal of sqlite":             {layers{{"var/lib/rpm/rpmdb.sqlite", "var/lib/rpm/rpmdb.sqlite-journal=x"}}, nil, "changes that only sqlite can read"},
+		"updates of dpkg":                 {layers{{status, "var/lib/dpkg/updates/0001"}}, nil, "updates that only dpkg can read"},
+		"an unfinished update":            {layers{{status + "=1", "var/lib/dpkg/updates/tmp.i"}}, []string{"dpkg=" + status + "=1"}, ""},
+		"an empty log of sqlite":          {layers{{"var/lib/rpm/rpmdb.sqlite=x", "var/lib/rpm/rpmdb.sqlite-wal"}}, []string{"rpm=var/lib/rpm/rpmdb.sqlite=x"}, ""},
+		"a symlink":                       {layers{{rpm + ">/etc/shadow"}}, nil, rpm + ": not a regular file"},
+		"a pipe":                          {layers{{rpm + "|"}}, nil, rpm + ": not a regular file"},
+		"a directory":                     {layers{{rpm + "/"}}, nil, rpm + ": not a regular file"},
+		"a symlink to a directory":        {layers{{"var/lib/rpm>/etc", "usr/lib/sysimage/rpm/Packages=1"}}, []string{"rpm=usr/lib/sysimage/rpm/Packages=1"}, ""},
+		"a symlink to the other place":    {layers{{"var/lib/rpm>../../usr/lib/sysimage/rpm", "usr/lib/sysimage/rpm/Packages=1"}}, []string{"rpm=usr/lib/sysimage/rpm/Packages=1"}, ""},
+		"a symlink to a place of its own": {layers{{"srv/rpm/Packages=2"}, {"var/lib/rpm>/opt/rpm", "opt>./nowhere/../srv"}}, []string{"rpm=srv/rpm/Packages=2"}, ""},
+		"a symlink out of the layer":      {layers{{"var>../../../../../tmp", "tmp/lib/rpm/Packages=1"}}, []string{"rpm=tmp/lib/rpm/Packages=1"}, ""},
+		"a symlink to itself":             {layers{{"var>../../../../../var"}}, nil, "var/lib/rpm: too many symlinks"},
+		"a long symlink":                  {layers{{"var>" + strings.Repeat("a/../", 50)}}, nil, "var/lib/rpm: too many symlinks"},
+		"two databases of apk":            {layers{{apk + "=1"}, {"usr/" + apk + "=2"}}, nil, "which of them apk reads is not known"},
+		"one database of apk":             {layers{{"lib>usr/lib", "usr/" + apk + "=1"}}, []string{"apk=usr/" + apk + "=1"}, ""},
+		"a program in two places":         {layers{{"bin>usr/bin", "usr/bin/x=\x7fELF"}}, []string{"go=usr/bin/x=\x7fELF"}, ""},
+		"a program of ko":                 {layers{{"ko-app/x=\x7fELF"}}, []string{"go=ko-app/x=\x7fELF"}, ""},
 		"distroless": {layers{
 			{status + ".d/base=2", status + ".d/base.md5sums", "-" + status + ".d/gone", "usr/bin/x=\x7fELF2", "usr/bin/y=#!"},
 			{status + ".d/base=1", status + ".d/gone", status + ".d/tz=1", "usr/bin/x=\x7fELF1", "usr/bin/z>x"},
@@ -398,6 +494,6 @@ func TestFilesAreCounted(t *testing.T) {
 	for _, f := range files {
 		require.NoError(t, f.Close())
 	}
-	_, err = tree(t, names[:maxFiles]).open("var/lib/dpkg/status.d/none")
+	_, _, err = tree(t, names[:maxFiles]).open("var/lib/dpkg/status.d/none")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }

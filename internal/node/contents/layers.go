@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layers are the directories of an image's layers, the uppermost first, as overlayfs has them. No symlink is followed:
-// it would mean another file here than inside the image.
+// Layers are the directories of an image's layers, the uppermost first, as overlayfs has them. A symlink is never
+// opened: it would mean another file here than inside the image (see resolve).
 type Layers []*os.Root
 
 // OpenLayers opens directories; Close closes them.
@@ -49,41 +49,43 @@ type File struct {
 	*os.File
 }
 
-// The directories in which rpm, dpkg and apk keep databases, and those of programs of images without any.
+// databases are the files in which rpm, dpkg and apk keep what is installed. An image has at most one of each format.
+var databases = []struct {
+	kind  string
+	names []string
+}{
+	{RPM, []string{
+		"usr/lib/sysimage/rpm/Packages", "usr/lib/sysimage/rpm/Packages.db", "usr/lib/sysimage/rpm/rpmdb.sqlite",
+		"var/lib/rpm/Packages", "var/lib/rpm/Packages.db", "var/lib/rpm/rpmdb.sqlite",
+		"usr/share/rpm/Packages", "usr/share/rpm/Packages.db", "usr/share/rpm/rpmdb.sqlite",
+	}},
+	{Dpkg, []string{"var/lib/dpkg/status"}},
+	{Apk, []string{"lib/apk/db/installed", "usr/lib/apk/db/installed"}},
+}
+
+// dpkgFiles has the packages of a distroless image, a file for each; programs are the usual directories of programs,
+// and that of ko.
 var (
-	rpmDirs   = []string{"usr/lib/sysimage/rpm", "var/lib/rpm", "usr/share/rpm"}
-	rpmFiles  = []string{"Packages", "Packages.db", "rpmdb.sqlite"}
-	apkFiles  = []string{"lib/apk/db/installed", "usr/lib/apk/db/installed"}
-	programs  = []string{".", "bin", "usr/bin", "usr/local/bin", "sbin", "usr/sbin", "app"}
-	dpkgFile  = "var/lib/dpkg/status"
-	dpkgFiles = dpkgFile + ".d" // of a distroless image, one package each
+	dpkgFiles = "var/lib/dpkg/status.d"
+	programs  = []string{".", "bin", "usr/bin", "usr/local/bin", "sbin", "usr/sbin", "app", "ko-app"}
 )
 
 // Find opens what says which packages an image has: the databases; if there is none or only the one of a distroless
 // image, also its programs. The caller closes the files, also after an error.
 func (l Layers) Find() (files []File, err error) {
-	for _, dir := range rpmDirs {
-		for _, name := range rpmFiles {
-			if files, err = l.add(files, RPM, path.Join(dir, name)); err != nil {
+	for _, of := range databases {
+		had := len(files)
+		for _, name := range of.names {
+			if files, err = l.add(files, of.kind, name); err != nil {
 				return files, err
 			}
 		}
-		if err := l.checkLog(dir + "/rpmdb.sqlite-wal"); err != nil {
-			return files, err
-		}
-	}
-	if len(files) > 1 {
-		return files, fmt.Errorf("%s and %s: which of them rpm reads is not known", files[0].Name, files[1].Name)
-	}
-	for kind, names := range map[string][]string{Apk: apkFiles, Dpkg: {dpkgFile}} {
-		for _, name := range names {
-			if files, err = l.add(files, kind, name); err != nil {
-				return files, err
-			}
+		if found := files[had:]; len(found) > 1 {
+			return files, fmt.Errorf("%s and %s: which of them %s reads is not known", found[0].Name, found[1].Name, of.kind)
 		}
 	}
 	if len(files) > 0 {
-		return files, nil
+		return files, l.checkLogs(files)
 	}
 	if files, err = l.addAll(files, Dpkg, dpkgFiles); err != nil {
 		return files, err
@@ -96,17 +98,24 @@ func (l Layers) Find() (files []File, err error) {
 	return files, nil
 }
 
-// add opens a file, if the image has it.
+// add opens a file, if the image has it, and it is not there already by another name.
 func (l Layers) add(files []File, kind, name string) ([]File, error) {
-	file, err := l.open(name)
+	file, name, err := l.open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return files, nil
 	}
 	if err != nil {
 		return files, err
 	}
-	if len(files) == maxFiles {
-		return files, errors.Join(tooMany(maxFiles, "files"), file.Close())
+	isWanted := !slices.ContainsFunc(files, func(f File) bool { return f.Name == name })
+	if isWanted && kind == Go {
+		isWanted, err = isELF(file)
+	}
+	if isWanted && len(files) == maxFiles {
+		err = tooMany(maxFiles, "files")
+	}
+	if err != nil || !isWanted {
+		return files, errors.Join(err, file.Close())
 	}
 	return append(files, File{kind, name, file}), nil
 }
@@ -118,64 +127,132 @@ func (l Layers) addAll(files []File, kind, dir string) ([]File, error) {
 		return files, err
 	}
 	for _, name := range names {
-		if strings.HasSuffix(name, ".md5sums") {
+		if kind == Dpkg && strings.HasSuffix(name, ".md5sums") {
 			continue
 		}
-		had := len(files)
 		if files, err = l.add(files, kind, path.Join(dir, name)); err != nil {
 			return files, err
-		}
-		if had < len(files) && kind == Go && !isELF(files[had]) {
-			_ = files[had].Close()
-			files = files[:had]
 		}
 	}
 	return files, nil
 }
 
-func isELF(r io.ReaderAt) bool {
+func isELF(f *os.File) (bool, error) {
 	magic := make([]byte, 4)
-	_, err := r.ReadAt(magic, 0)
-	return err == nil && string(magic) == "\x7fELF"
+	if _, err := f.ReadAt(magic, 0); err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	return string(magic) == "\x7fELF", nil
 }
 
-// checkLog returns an error if sqlite has not moved all changes from its log into the database.
-func (l Layers) checkLog(name string) error {
-	log, err := l.open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	if info, err := log.Stat(); err != nil || info.Size() > 0 {
-		return fmt.Errorf("%s: the database has changes that only sqlite can read", name)
+// checkLogs returns an error if sqlite has not moved all changes from its log into a database, or would take some back,
+// and if dpkg has not moved its updates into status.
+func (l Layers) checkLogs(files []File) error {
+	for _, f := range files {
+		updates, err := l.list(path.Join(path.Dir(f.Name), "updates"))
+		if err != nil {
+			return err
+		}
+		if f.Kind == Dpkg && slices.ContainsFunc(updates, isNumber) {
+			return fmt.Errorf("%s: the database has updates that only dpkg can read", f.Name)
+		}
+		for _, suffix := range []string{"-wal", "-journal"} {
+			log, name, err := l.open(f.Name + suffix)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			info, err := log.Stat()
+			if err = errors.Join(err, log.Close()); err != nil {
+				return err
+			}
+			if info.Size() > 0 {
+				return fmt.Errorf("%s: the database has changes that only sqlite can read", name)
+			}
+		}
 	}
 	return nil
 }
 
-// open opens a regular file of the uppermost layer that has it.
-func (l Layers) open(name string) (*os.File, error) {
+func isNumber(name string) bool { return strings.Trim(name, "0123456789") == "" }
+
+// open opens a regular file of the uppermost layer that has it, and returns its name without symlinks.
+func (l Layers) open(name string) (file *os.File, at string, err error) {
+	dir, err := l.resolve(path.Dir(name))
+	if err != nil {
+		return nil, "", err
+	}
+	at = path.Join(dir, path.Base(name))
+	info, root, err := l.look(at)
+	switch {
+	case err != nil:
+		return nil, "", err
+	case info == nil:
+		return nil, "", fs.ErrNotExist
+	case !info.Mode().IsRegular():
+		return nil, "", fmt.Errorf("%s: not a regular file", at)
+	}
+	file, err = root.OpenFile(at, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	return file, at, err
+}
+
+// resolve returns the directory that a name means inside the image, without symlinks: none of them leads out of it.
+func (l Layers) resolve(dir string) (string, error) {
+	var at []string
+	rest := strings.Split(dir, "/")
+	for step := 0; len(rest) > 0; step++ {
+		if step == maxSteps {
+			return "", fmt.Errorf("%s: too many symlinks", dir)
+		}
+		part := rest[0]
+		rest = rest[1:]
+		switch part {
+		case "", ".":
+			continue
+		case "..":
+			at = at[:max(0, len(at)-1)]
+			continue
+		}
+		name := strings.Join(append(at, part), "/")
+		info, root, err := l.look(name)
+		if err != nil {
+			return "", err
+		}
+		if info == nil || info.Mode().Type() != fs.ModeSymlink {
+			at = append(at, part)
+			continue
+		}
+		target, err := root.Readlink(name)
+		if err != nil {
+			return "", err
+		}
+		if path.IsAbs(target) {
+			at = nil
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return path.Join(".", strings.Join(at, "/")), nil
+}
+
+// look returns the file that overlayfs shows, and its layer; nil if there is none.
+func (l Layers) look(name string) (fs.FileInfo, *os.Root, error) {
 	for _, root := range l {
 		info, isLast, err := look(root, name)
-		switch {
-		case err != nil:
-			return nil, err
-		case info != nil && !info.Mode().IsRegular():
-			return nil, fmt.Errorf("%s: not a regular file", name)
-		case info != nil:
-			return root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-		case isLast:
-			return nil, fs.ErrNotExist
+		if err != nil || info != nil || isLast {
+			return info, root, err
 		}
 	}
-	return nil, fs.ErrNotExist
+	return nil, nil, nil
 }
 
 // list returns the names of the regular files in a directory of all layers.
 func (l Layers) list(dir string) (names []string, err error) {
 	seen := map[string]bool{}
+	if dir, err = l.resolve(dir); err != nil {
+		return nil, err
+	}
 	for _, root := range l {
 		info, isLast, err := look(root, dir)
 		if err != nil {

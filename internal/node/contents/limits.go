@@ -10,7 +10,9 @@ const (
 	maxFiles    = 512       // files of an image that are read: packages of a distroless image, Go programs
 	maxEntries  = 20_000    // of a directory, in all layers
 	maxPackages = 20_000
-	maxText     = 200      // bytes of a name or version
+	maxSteps    = 24       // to a directory, with those of symlinks
+	maxText     = 300      // bytes of a name or version
+	maxLine     = 4 << 10  // bytes of a line of a text that are kept
 	maxAnswer   = 16 << 20 // bytes
 	maxMessage  = 4 << 10  // bytes that the reading process says of an error
 

@@ -11,9 +11,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,7 +28,7 @@ const nobody = 2147483646
 
 // Read has another process parse the files: this program with the arguments, which must call Serve with the others
 // that it gets. If it has root's rights, the other one has none: another user, no capability, no network, no way to
-// get any of them, and a bound for memory and time.
+// get any of them, no process that outlives it, and a bound for memory and time. Nil: there is no list of packages.
 func Read(ctx context.Context, files []File, args ...string) ([]Package, error) {
 	if len(files) == 0 {
 		return nil, nil
@@ -38,14 +40,14 @@ func Read(ctx context.Context, files []File, args ...string) ([]Package, error) 
 	}
 	reader := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	reader.Args[0], reader.Env = os.Args[0], []string{"GOMAXPROCS=1", "GOMEMLIMIT=100MiB"}
-	reader.Dir = "/"
+	reader.Dir, reader.WaitDelay = "/", time.Second
 	for _, f := range files {
 		reader.ExtraFiles = append(reader.ExtraFiles, f.File)
 	}
 	reader.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() == 0 {
 		reader.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
-		reader.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC
+		reader.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC | syscall.CLONE_NEWPID
 	}
 	answer, message := bounded{most: maxAnswer}, bounded{most: maxMessage}
 	reader.Stdout, reader.Stderr = &answer, &message
@@ -56,17 +58,33 @@ func Read(ctx context.Context, files []File, args ...string) ([]Package, error) 
 		}
 		return nil, outside.Error(errors.New(said))
 	}
-	var packages []Package
-	if err := json.Unmarshal(answer.Bytes(), &packages); err != nil || len(packages) > maxPackages {
+	packages, err := decode(&answer)
+	if err != nil {
 		return nil, outside.Error(fmt.Errorf("reader of packages: answer not understood: %w", err))
 	}
-	for n := range packages {
-		p := &packages[n]
-		for _, text := range []*string{&p.Format, &p.Name, &p.Arch, &p.Version, &p.Source} {
-			*text = outside.Line(*text, maxText)
-		}
-	}
 	return packages, nil
+}
+
+// decode reads what Serve has written. No two packages become the same by what is done to their texts.
+func decode(answer io.Reader) ([]Package, error) {
+	var packages []Package
+	for in := json.NewDecoder(answer); ; {
+		var p Package
+		switch err := in.Decode(&p); {
+		case errors.Is(err, io.EOF):
+			return packages, nil
+		case err != nil:
+			return nil, err
+		case len(packages) == maxPackages:
+			return nil, tooMany(maxPackages, "packages")
+		}
+		for _, text := range []string{p.Format, p.Name, p.Arch, p.Version, p.Source} {
+			if outside.Line(text, maxText) != text {
+				return nil, fmt.Errorf("package %.80q %.80q: want at most %d printable bytes", p.Name, p.Version, maxText)
+			}
+		}
+		packages = append(packages, p)
+	}
 }
 
 // withoutNewRights runs a function whose processes get no rights from the files that they start. The thread ends with
@@ -103,7 +121,7 @@ func Serve(args []string, out io.Writer) error {
 	if err := confine(); err != nil {
 		return err
 	}
-	packages := []Package{}
+	answer, count := json.NewEncoder(out), 0
 	for n, arg := range args {
 		kind, name, _ := strings.Cut(arg, "=")
 		file := os.NewFile(uintptr(3+n), name)
@@ -112,11 +130,16 @@ func Serve(args []string, out io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if packages = append(packages, found...); len(packages) > maxPackages {
+		if count += len(found); count > maxPackages {
 			return tooMany(maxPackages, "packages")
 		}
+		for _, p := range found {
+			if err := answer.Encode(p); err != nil {
+				return err
+			}
+		}
 	}
-	return json.NewEncoder(out).Encode(packages)
+	return nil
 }
 
 // confine bounds what the process may use, before it reads anything.
@@ -134,7 +157,7 @@ func confine() error {
 // parse reads one file.
 func parse(kind, name string, file *os.File) ([]Package, error) {
 	if kind == Go {
-		return readGo(name, file), nil
+		return readGo(name, file)
 	}
 	info, err := file.Stat()
 	if err != nil {
@@ -151,7 +174,7 @@ func parse(kind, name string, file *os.File) ([]Package, error) {
 	case RPM:
 		return readRPM(db)
 	case Dpkg:
-		return readDpkg(db)
+		return readDpkg(db, path.Base(path.Dir(name)) == "status.d")
 	case Apk:
 		return readApk(db)
 	default:

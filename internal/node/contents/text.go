@@ -4,19 +4,24 @@ package contents
 
 import (
 	"bytes"
+	"cmp"
 	"debug/buildinfo"
+	"debug/elf"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"strings"
 )
 
 func tooMany(most int, what string) error { return fmt.Errorf("more than %d %s", most, what) }
 
-// readDpkg returns the installed packages of dpkg's status; a file of status.d has one package, which is installed.
-func readDpkg(db []byte) ([]Package, error) {
-	return paragraphs(db, ": ", func(field map[string]string) (Package, bool) {
+// readDpkg returns the installed packages of dpkg's status. A file of status.d has one package, which is installed
+// although it has no state.
+func readDpkg(db []byte, isOfDistroless bool) ([]Package, error) {
+	return paragraphs(db, strings.EqualFold, func(field map[string]string) (Package, bool) {
 		state := strings.Fields(field["Status"])
-		isInstalled := len(state) != 3 || state[2] != "not-installed" && state[2] != "config-files"
+		isInstalled := len(state) == 3 && state[2] != "not-installed" && state[2] != "config-files" ||
+			len(state) == 0 && isOfDistroless
 		source, _, _ := strings.Cut(field["Source"], " ")
 		if source == "" {
 			source = field["Package"]
@@ -27,7 +32,8 @@ func readDpkg(db []byte) ([]Package, error) {
 
 // readApk returns the packages of apk's installed.
 func readApk(db []byte) ([]Package, error) {
-	return paragraphs(db, ":", func(field map[string]string) (Package, bool) {
+	isSame := func(a, b string) bool { return a == b }
+	return paragraphs(db, isSame, func(field map[string]string) (Package, bool) {
 		return Package{Apk, field["P"], field["A"], field["V"], field["o"]}, true
 	}, "P", "A", "V", "o")
 }
@@ -35,7 +41,7 @@ func readApk(db []byte) ([]Package, error) {
 // paragraphs reads fields in paragraphs, which empty lines end. Like dpkg and apk, it takes a file whose last line has
 // no end for a truncated one.
 func paragraphs(
-	db []byte, colon string, packageOf func(map[string]string) (Package, bool), names ...string,
+	db []byte, isSame func(a, b string) bool, packageOf func(map[string]string) (Package, bool), names ...string,
 ) (packages []Package, err error) {
 	if len(db) > 0 && db[len(db)-1] != '\n' {
 		return nil, errTruncated
@@ -66,20 +72,24 @@ func paragraphs(
 			}
 			continue
 		}
+		key, value, _ := bytes.Cut(text[:min(len(text), maxLine)], []byte(":"))
 		for _, name := range names {
-			if value, is := bytes.CutPrefix(text, []byte(name+colon)); is {
-				field[name] = strings.TrimSpace(string(value[:min(len(value), maxText)]))
+			if isSame(name, string(key)) {
+				field[name] = strings.TrimSpace(string(value))
 			}
 		}
 	}
 	return packages, end()
 }
 
-// readGo returns the modules of a Go program; none if it is none.
-func readGo(name string, program io.ReaderAt) []Package {
+// readGo returns the modules of a Go program; none if another compiler made it.
+func readGo(name string, program io.ReaderAt) ([]Package, error) {
+	if _, err := elf.NewFile(program); err != nil {
+		return nil, fmt.Errorf("%w: %w", errTruncated, err)
+	}
 	info, err := buildinfo.Read(program)
 	if err != nil {
-		return nil // an ELF file of another compiler
+		return nil, nil //nolint:nilerr // it has none, as its file is whole
 	}
 	main := info.Main
 	for _, s := range info.Settings {
@@ -88,14 +98,13 @@ func readGo(name string, program io.ReaderAt) []Package {
 		}
 	}
 	packages := []Package{{Format: Go, Name: "go", Version: strings.TrimPrefix(info.GoVersion, "go"), Source: name}}
-	if main.Path != "" {
-		packages = append(packages, Package{Format: Go, Name: main.Path, Version: main.Version, Source: name})
-	}
-	for _, m := range info.Deps {
+	for n, m := range append([]*debug.Module{&main}, info.Deps...) {
 		if m.Replace != nil {
 			m.Version = m.Replace.Version
 		}
-		packages = append(packages, Package{Format: Go, Name: m.Path, Version: m.Version, Source: name})
+		if n > 0 || m.Path != "" {
+			packages = append(packages, Package{Go, m.Path, "", cmp.Or(m.Version, "(devel)"), name})
+		}
 	}
-	return packages
+	return packages, nil
 }
