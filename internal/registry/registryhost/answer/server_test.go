@@ -36,6 +36,11 @@ func asked(t *testing.T, s *Server, request string) (status string, header http.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = listener.Close() }()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = io.WriteString(conn, request) // before it is accepted: the server does not wait long
+	require.NoError(t, err)
 	served := make(chan error, 1)
 	go func() {
 		conn, err := listener.Accept()
@@ -45,11 +50,6 @@ func asked(t *testing.T, s *Server, request string) (status string, header http.
 		}
 		served <- err
 	}()
-	conn, err := net.Dial("tcp", listener.Addr().String())
-	require.NoError(t, err)
-	defer func() { _ = conn.Close() }()
-	_, err = io.WriteString(conn, request)
-	require.NoError(t, err)
 	_ = conn.(*net.TCPConn).CloseWrite() // the server may have closed the connection
 	raw, err := io.ReadAll(conn)
 	if !errors.Is(err, syscall.ECONNRESET) { // unread data resets the connection
