@@ -23,9 +23,12 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 )
 
 // told returns a verifier for a directory, and its log.
@@ -79,8 +82,12 @@ func TestKeysChangeWhileRunning(t *testing.T) {
 	// The same name, size and time of modification.
 	info, err := os.Stat(filepath.Join(dir, "a.pem"))
 	require.NoError(t, err)
-	write(t, filepath.Join(dir, "a.pem"), second.pem(t))
-	require.NoError(t, os.Chtimes(filepath.Join(dir, "a.pem"), info.ModTime(), info.ModTime()))
+	require.Eventually(t, func() bool { // the clock of the file system may stand still for some milliseconds
+		write(t, filepath.Join(dir, "a.pem"), second.pem(t))
+		assert.NoError(t, os.Chtimes(filepath.Join(dir, "a.pem"), info.ModTime(), info.ModTime()))
+		is, err := os.Stat(filepath.Join(dir, "a.pem"))
+		return assert.NoError(t, err) && nodefile.Stamp(is) != nodefile.Stamp(info)
+	}, time.Minute, time.Millisecond)
 	_, err = s.verify(t, v)
 	require.NoError(t, err)
 
