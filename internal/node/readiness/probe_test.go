@@ -138,9 +138,7 @@ func TestHTTPProbeReadsTenKilobytes(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	p := probeOf(t, s)
-	p.Timeout = 10 * time.Second
-	assert.Empty(t, ask(t, checker(t, readiness.Options{}), podOf(p)).Unready)
+	assert.Empty(t, ask(t, checker(t, readiness.Options{}), podOf(probeOf(t, s))).Unready)
 }
 
 // kubelet's default replaces an invalid time.
