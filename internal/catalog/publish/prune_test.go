@@ -57,7 +57,8 @@ func TestNoAddIsLostBesidePruners(t *testing.T) {
 	var deleted sync.Map
 	for range pruners {
 		pruning.Go(func() {
-			for !isDone.Load() {
+			for isLast := false; !isLast; {
+				isLast = isDone.Load()
 				gone, err := r.publisher(nil).Prune(t.Context(), "stage", publish.Pruning{Keep: 1})
 				assert.NoError(t, err)
 				for _, tag := range gone.Deleted {
