@@ -126,7 +126,7 @@ func (r *Registry) newFront() *http.Server {
 			q := parse(request)
 			q.Start = time.Now()
 			slow := &slowWriter{ResponseWriter: w, ctx: request.Context(), line: &r.line}
-			counted := &countedWriter{ResponseWriter: slow}
+			counted := &countedWriter{ResponseWriter: slow, head: request.Method == http.MethodHead}
 			counted.record = sync.OnceFunc(func() { r.record(q, counted) })
 			defer counted.record() // ReverseProxy panics if a client closes the connection
 			r.lock.Lock()
@@ -147,9 +147,11 @@ func (r *Registry) record(q Request, w *countedWriter) {
 }
 
 // countedWriter records the status and counts the body's bytes. It records the request before it writes the last of
-// them, since the client may have those before the handler returns.
+// the response, since the client may have that before the handler returns: ReverseProxy flushes a header without a
+// length at once.
 type countedWriter struct {
 	http.ResponseWriter
+	head   bool // a response without a body
 	status int
 	bytes  int64
 	record func()
@@ -158,6 +160,9 @@ type countedWriter struct {
 // WriteHeader records the status.
 func (w *countedWriter) WriteHeader(status int) {
 	w.status = status
+	if w.head {
+		w.record()
+	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
