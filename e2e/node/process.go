@@ -56,7 +56,7 @@ func (p *Process) Signal(s syscall.Signal) {
 	}
 }
 
-// Stop sends SIGTERM and waits for the end of the process.
+// Stop sends SIGTERM and waits for the end of the process, which may have ended by itself: its Exit says how.
 func (p *Process) Stop() keeper.Exit { p.node.tb.Helper(); return p.end(syscall.SIGTERM) }
 
 // Kill sends SIGKILL and waits for the end of the process.
@@ -64,7 +64,9 @@ func (p *Process) Kill() keeper.Exit { p.node.tb.Helper(); return p.end(syscall.
 
 func (p *Process) end(s syscall.Signal) keeper.Exit {
 	p.node.tb.Helper()
-	p.Signal(s)
+	if err := p.process.Signal(s); err != nil && !strings.Contains(err.Error(), syscall.ESRCH.Error()) {
+		p.node.tb.Fatalf("node: %s: %v", p.Name, err)
+	}
 	return p.Wait(Patience)
 }
 
