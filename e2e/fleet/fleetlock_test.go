@@ -54,6 +54,8 @@ func TestFleetLockOverEtcd(t *testing.T) {
 		if e.Kind != "failed_lock_semaphore_full" {
 			return err
 		}
+		require.Len(t, e.Answer.Holders, 1)
+		require.Equal(t, "a", e.Answer.Holders[0].ID)
 		return nil
 	})
 	_, err = a.Lock(t.Context())
