@@ -181,6 +181,7 @@ func (g *crowded) isKept(tag string) {
 	names := g.records(release.Repository)
 	assert.Equal(g.t, release.Digest, names[release.Repository+":"+tag], tag)
 	g.assertContent(release)
+	g.listed(g.pin(release).Name) // CRI learns of records by events, of the pin last
 	answer, err := g.status(release.Repository + ":" + tag)
 	require.NoError(g.t, err)
 	require.NotNil(g.t, answer.GetImage(), tag)

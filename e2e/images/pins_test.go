@@ -40,6 +40,7 @@ func testPullAfterStage(t *testing.T, r *imagesRig) {
 	long, err := r.client.ImageService().Get(t.Context(), release.Repository+":"+release.Long)
 	require.NoError(t, err)
 	assert.NotContains(t, long.Labels, "io.cri-containerd.pinned", "the reason for a record of our own")
+	r.listed(pin.Name)
 	answer, err := r.cri.Images.ImageStatus(t.Context(), &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: floating}})
 	require.NoError(t, err)
 	assert.Equal(t, r.Containerd.Version != node.Containerd16, answer.GetImage().GetPinned(), "pinned for kubelet")
@@ -118,6 +119,7 @@ func testPinsForeign(t *testing.T, r *imagesRig) {
 	} {
 		_, err := r.client.ImageService().Create(t.Context(), foreign)
 		require.NoError(t, err)
+		r.listed(foreign.Name) // CRI has made what it makes of a new record
 	}
 	require.NoError(t, r.store.Pins(t.Context(), nil))
 	for _, name := range []string{story.PinHost + "somebody/else:1", story.PinHost + "with/our-label:1", release.Repository + ":mine"} {

@@ -169,6 +169,8 @@ func testPruneLeaves(t *testing.T, r *imagesRig) {
 	mine := containerdimages.Image{Name: old.Repository + ":mine", Target: target.Target}
 	_, err = r.client.ImageService().Create(t.Context(), mine)
 	require.NoError(t, err)
+	// CRI has made what it makes of a new record.
+	r.listed(mine.Name)
 	next := r.publish("pruneleaves/velum", "4.0.0-rev1-build1.1", node.Image{}) // the long tag moved
 	r.stage(next)
 

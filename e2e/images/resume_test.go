@@ -265,8 +265,9 @@ func testStageSpoilt(t *testing.T, r *imagesRig) {
 
 // testStageTakenBack checks that the fetched bytes stay when the caller cancels the pull, and when the pull times out.
 func testStageTakenBack(t *testing.T, r *imagesRig) {
-	for name, broken := range map[string]func(release release.Release) error{
-		"cancelled": func(release release.Release) error {
+	for name, broken := range map[string]func(release.Release, *layerServer) error{
+		"cancelled": func(release release.Release, layer *layerServer) error {
+			layer.answers(layer.holds)
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- r.store.Stage(ctx, release, agentnode.StageOptions{}) }()
@@ -274,19 +275,19 @@ func testStageTakenBack(t *testing.T, r *imagesRig) {
 			cancel()
 			return <-ended
 		},
-		"timeout": func(release release.Release) error {
-			// How long the steps before the layer take depends on the machine.
+		"timeout": func(release release.Release, layer *layerServer) error {
+			// How long the steps before the layer, and its bytes, take depends on the machine.
 			for wait := 2 * time.Second; ; wait *= 2 {
+				layer.answers(layer.holds)
 				err := r.openWith(images.Options{Timeout: wait}).Stage(t.Context(), release, agentnode.StageOptions{})
-				if r.part() > 0 || wait > story.Ready {
+				if r.part() == story.BrokenAt || wait > story.Ready {
 					return err
 				}
 			}
 		},
 	} {
 		release, layer := r.bigRelease("takenback/" + name)
-		layer.answers(layer.holds)
-		err := broken(release)
+		err := broken(release, layer)
 		require.Error(t, err, name)
 		if name == "timeout" {
 			assert.Regexp(t, "timed out of [0-9ms]+, at [1-9][0-9]* of [1-9][0-9]* bytes", err.Error())
