@@ -362,8 +362,10 @@ func TestFailedReleaseIsNotAppliedToTheNextPod(t *testing.T) {
 		w.check()
 		before := w.Node.Starts("zelum.yaml", "velum")
 		w.bad(1, "9.9")
-		w.apply()
+		out, _ := w.apply()
 		assert.Equal(t, before, w.Node.Starts("zelum.yaml", "velum"), "the second pod is not stopped for what has just failed")
+		require.Len(t, out, 2)
+		assert.Contains(t, out[1].Reason, "9.9 did not become healthy within velum.yaml", "its answer names the first")
 		w.runs("zelum.yaml", "velum", first.Digest)
 	})
 }
