@@ -63,6 +63,11 @@ func TestWhoPublishesIsWhomTheRunningSystemNames(t *testing.T) {
 	}
 	t.Setenv("USER", "root")
 	assert.Equal(t, "root", publisherName())
+	assert.Empty(t, runURL())
+	t.Setenv("BUILD_URL", "https://anna:s3cret@jenkins.example.com/job/7/?token=1#top")
+	assert.Equal(t, "https://jenkins.example.com/job/7/", runURL())
+	t.Setenv("BUILD_URL", "https://jenkins.example.com:port/")
+	assert.Empty(t, runURL())
 	t.Setenv("GITHUB_ACTOR", "mallory")
 	t.Setenv("GITHUB_SERVER_URL", "https://mallory.example.com")
 	assert.Equal(t, "mallory", publisherName())

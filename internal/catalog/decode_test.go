@@ -92,6 +92,8 @@ func TestPagesThatAreRefused(t *testing.T) {
 		"members, no set": {page(fmt.Sprintf(`{"tag":"1","digest":%q,"members":["r.example/a:1"]}`, digest.FromString("1"))), catalog.KindFormat},
 		"no member":       {page(fmt.Sprintf(`{"tag":"1","digest":%q,"set":"s","members":["r.example/a"]}`, digest.FromString("1"))), catalog.KindFormat},
 		"unsorted":        {page(fmt.Sprintf(`{"tag":"1","digest":%q,"set":"s","members":["r.example/b:1","r.example/a:1"]}`, digest.FromString("1"))), catalog.KindFormat},
+		"again, no op":    {page(fmt.Sprintf(`{"tag":"1","digest":%q,"again":{"op":"velum"}}`, digest.FromString("1"))), catalog.KindFormat},
+		"gone by no op":   {page(fmt.Sprintf(`{"tag":"1","digest":%q,"withdrawn":{"at":"2026-11-22T12:00:00Z","reason":"bsc#1","op":"velum"}}`, digest.FromString("1"))), catalog.KindFormat},
 		"no reason":       {page(fmt.Sprintf(`{"tag":"1","digest":%q,"withdrawn":{"at":"2026-11-22T12:00:00Z","reason":""}}`, digest.FromString("1"))), catalog.KindFormat},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -395,7 +397,11 @@ func TestOpManifests(t *testing.T) {
 		assert.Len(t, signatures, len(want))
 		assert.Subset(t, signatures, want)
 	}
-	data, _, err := manifest().Encode()
+	data, err := catalog.OpManifest([]byte(`{"op":1}`), slices.Repeat([]string{"c2ln"}, 65)...)
+	require.NoError(t, err)
+	_, _, err = catalog.ReadOpManifest(data)
+	assert.True(t, isErrorOf(err, catalog.KindTooLarge), "%v", err)
+	data, _, err = manifest().Encode()
 	require.NoError(t, err)
 	_, _, err = catalog.ReadOpManifest(data)
 	assert.True(t, isErrorOf(err, catalog.KindFormat), "%v", err)

@@ -28,6 +28,43 @@ func BenchmarkScale(b *testing.B) {
 	}
 }
 
+// So many images that their pages are named by shards: who publishes and who reads next has them all.
+func TestAManifestOfManyImagesIsReadByItsShards(t *testing.T) {
+	t.Parallel()
+	const images = 300
+	m := newMemory()
+	private, _ := newKey(t)
+	publisher := func() *publish.Publisher {
+		p, err := publish.New(publish.Options{
+			Repository: memoryRepository, Registry: m, Keys: []*publish.Key{parsedKey(t, private)}, Now: func() time.Time { return noon },
+		})
+		require.NoError(t, err)
+		return p
+	}
+	var all []catalog.Change
+	for n := range images {
+		all = append(all, catalog.Change{
+			Image:   fmt.Sprintf("registry.example.com/made/image%03d", n),
+			Release: catalog.Release{Tag: build(1), Digest: digest.FromString(fmt.Sprint(n)), Created: noon},
+		})
+	}
+	_, err := change(t.Context(), publisher(), request{Channel: "stage", Do: catalog.ActionRefresh, New: true})
+	require.NoError(t, err)
+	_, err = change(t.Context(), publisher(), request{Channel: "stage", Do: catalog.ActionAdd, Changes: all})
+	require.NoError(t, err)
+	one := all[7]
+	one.Release.Tag = build(2)
+	_, err = change(t.Context(), publisher(), request{Channel: "stage", Do: catalog.ActionAdd, Changes: []catalog.Change{one}})
+	require.NoError(t, err)
+	p := publisher()
+	v, err := p.Read(t.Context(), "stage")
+	require.NoError(t, err)
+	pages, err := p.Pages(t.Context(), v)
+	require.NoError(t, err)
+	require.Len(t, pages, images)
+	require.Len(t, v.Pages, images)
+}
+
 func scale(b *testing.B, releases, inSet int) {
 	b.Helper()
 	m := newMemory()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -96,6 +97,16 @@ func TestCheckSnapshotter(t *testing.T) {
 			found(t, c.said.check(), c.verdict, c.texts...)
 		})
 	}
+}
+
+func TestCheckContent(t *testing.T) {
+	t.Parallel()
+	assert.Empty(t, checkContent("k8s.io", nil, nil))
+	found(t, checkContent("k8s.io", nil, errors.New("connection refused"))[0], Warn, "not known: connection refused")
+	blob := digest.FromString("lost")
+	all := checkContent("k8s.io", []images.BrokenBlob{{Image: "velum", Digest: blob}, {Image: "etcd", Digest: blob}}, nil)
+	require.Len(t, all, 2)
+	found(t, all[0], Fail, "velum: containerd lists "+blob.String(), "ctr -n k8s.io content rm "+blob.String())
 }
 
 func TestCheckHosts(t *testing.T) {

@@ -143,6 +143,14 @@ func TestCheckVersion(t *testing.T) {
 	found(t, checkVersion(&status.Status{Version: "0.0.1"}, "1.0")[0], Warn, "the daemon is version 0.0.1", "restart")
 }
 
+func TestCheckRecord(t *testing.T) {
+	t.Parallel()
+	assert.Empty(t, checkRecord(nil))
+	assert.Empty(t, checkRecord(&status.Status{Reasons: []status.Reason{{Kind: status.KindDenied}}}))
+	lost := status.Reason{Kind: status.KindLost, Text: "the record was lost"}
+	found(t, checkRecord(&status.Status{Reasons: []status.Reason{lost}})[0], Warn, lost.Text, "resume --all")
+}
+
 // A real bus, with and without what the package brings to it.
 func TestCheckBus(t *testing.T) {
 	t.Parallel()

@@ -306,6 +306,32 @@ func TestAdviceWorks(t *testing.T) {
 	}
 }
 
+// A release that runs and is denied here: what is advised is what nothing refuses.
+func TestAdviceOfADeniedRelease(t *testing.T) {
+	t.Parallel()
+	for title, c := range map[string]struct {
+		pod  status.PodStatus
+		want string
+	}{
+		"can be rolled back": {
+			status.PodStatus{CanRollBack: true},
+			"roll it back (image-update-agent rollback velum.yaml), or allow it (image-update-agent apply --retry velum.yaml)",
+		},
+		"cannot": {status.PodStatus{}, "allow it (image-update-agent apply --retry velum.yaml)"},
+		"is held for a person": {
+			status.PodStatus{CanRollBack: true, Holds: []status.Hold{{Name: status.HoldRequested}}},
+			"see the remedy for each hold below",
+		},
+	} {
+		c.pod.PodManifest = "velum.yaml"
+		s := status.Status{
+			Reasons:      []status.Reason{{Kind: status.KindDenied, PodManifest: "velum.yaml"}, {Kind: status.KindLooksNewer}},
+			PodManifests: []status.PodStatus{{PodManifest: "etcd.yaml", CanRollBack: true}, c.pod},
+		}
+		assert.Equal(t, c.want, deniedAdvice(s), title)
+	}
+}
+
 // heal ends what made the newest release crash.
 func (r *velumNode) heal() {
 	d, err := r.Registry.Resolve(r.t.Context(), release.Reference{Repository: caasp + "velum", Tag: "4.0.0-rev2"})
