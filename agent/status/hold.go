@@ -171,8 +171,8 @@ func holdsOfAuto() []HoldKind {
 			HoldContradiction, leads("Tag and time of creation disagree on which release is newer."),
 			"the release has a higher tag than the running one but was created earlier, or a lower " +
 				"tag but was created later", true,
-			always("decide which release is newer, and apply it: image-update-agent apply; or `deny` its tag; or set " +
-				"`older` for the image if its creation times mean nothing"),
+			always("if the release is the older one, `deny` its tag; or set `older` for the image if its creation times " +
+				"mean nothing; or apply now: image-update-agent apply"),
 		},
 		{
 			HoldFailed, leads("The release did not become healthy and could not be rolled back."),
@@ -192,8 +192,8 @@ func holdsOfAuto() []HoldKind {
 		{
 			HoldSeverity, leads("The update is not severe enough to be applied automatically."),
 			"the publisher gives the update a lower severity than `apply.minSeverity`, or none", true,
-			always("apply now: image-update-agent apply; or lower apply.minSeverity; to see its packages: " +
-				"image-update-agent changes"),
+			always("lower apply.minSeverity, or remove it if nobody names a severity; or apply now: " +
+				"image-update-agent apply; to see its packages: image-update-agent changes"),
 		},
 		{
 			HoldRecord, leads("The record of the agent was lost."),

@@ -55,6 +55,16 @@ func TestSummaryAndDetails(t *testing.T) {
 	}
 }
 
+// Where a person may not apply either, each remedy is still a whole sentence.
+func TestRemediesWithoutAnApply(t *testing.T) {
+	t.Parallel()
+	for _, kind := range HoldKinds() {
+		for _, h := range Explained([]Hold{{Name: kind.Name}}, []Hold{{Name: HoldReboot}}) {
+			assert.NotRegexp(t, "^(or|and) |image-update-agent apply", h.Remedy, h.Name)
+		}
+	}
+}
+
 func TestRemedyNamesWhatHolds(t *testing.T) {
 	t.Parallel()
 	for want, h := range map[string]Hold{

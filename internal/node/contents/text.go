@@ -18,7 +18,7 @@ func tooMany(most int, what string) error { return fmt.Errorf("more than %d %s",
 // readDpkg returns the installed packages of dpkg's status. A file of status.d has one package, which is installed
 // although it has no state.
 func readDpkg(db []byte, isOfDistroless bool) ([]Package, error) {
-	return paragraphs(db, strings.EqualFold, func(field map[string]string) (Package, bool) {
+	return paragraphs(db, bytes.EqualFold, func(field map[string]string) (Package, bool) {
 		state := strings.Fields(field["Status"])
 		isInstalled := len(state) == 3 && state[2] != "not-installed" && state[2] != "config-files" ||
 			len(state) == 0 && isOfDistroless
@@ -32,8 +32,7 @@ func readDpkg(db []byte, isOfDistroless bool) ([]Package, error) {
 
 // readApk returns the packages of apk's installed.
 func readApk(db []byte) ([]Package, error) {
-	isSame := func(a, b string) bool { return a == b }
-	return paragraphs(db, isSame, func(field map[string]string) (Package, bool) {
+	return paragraphs(db, bytes.Equal, func(field map[string]string) (Package, bool) {
 		return Package{Apk, field["P"], field["A"], field["V"], field["o"]}, true
 	}, "P", "A", "V", "o")
 }
@@ -41,10 +40,14 @@ func readApk(db []byte) ([]Package, error) {
 // paragraphs reads fields in paragraphs, which empty lines end. Like dpkg and apk, it takes a file whose last line has
 // no end for a truncated one.
 func paragraphs(
-	db []byte, isSame func(a, b string) bool, packageOf func(map[string]string) (Package, bool), names ...string,
+	db []byte, isSame func(a, b []byte) bool, packageOf func(map[string]string) (Package, bool), names ...string,
 ) (packages []Package, err error) {
 	if len(db) > 0 && db[len(db)-1] != '\n' {
 		return nil, errTruncated
+	}
+	keys := make([][]byte, len(names)) // once, not for each line
+	for n, name := range names {
+		keys[n] = []byte(name)
 	}
 	field := map[string]string{}
 	end := func() error {
@@ -73,8 +76,8 @@ func paragraphs(
 			continue
 		}
 		key, value, _ := bytes.Cut(text[:min(len(text), maxLine)], []byte(":"))
-		for _, name := range names {
-			if isSame(name, string(key)) {
+		for n, name := range names {
+			if isSame(keys[n], key) {
 				field[name] = strings.TrimSpace(string(value))
 			}
 		}
