@@ -9,6 +9,7 @@ import { Edits } from "./work.js";
 import * as model from "./model.js";
 
 const icons = { ok: "ok", advice: "info", warning: "warning", failed: "danger" };
+const colors = { warning: "orange", failed: "red" };
 
 /** Asks both; set gets the answers as {plan, doctor}, each {value, at} or {error}. What was there stays until then. */
 export async function load(set) {
@@ -51,12 +52,12 @@ const PodPlan = ({ pod }) => h("div", { class: "finding" },
     pod.change && h("span", { class: "small" }, " ", model.standing(pod)),
     h("ul", null, pod.images.filter(image => image.change).map(image => h("li", { key: image.image }, format(_("$0: $1 → $2"), model.lastPart(image.image), image.from || "–", image.to), h("div", { class: "small digest" }, image.digest)))),
     h(Edits, { edits: pod.edits }),
-    pod.holds.map(hold => h("p", { class: "trouble", key: hold.name + hold.reason }, h(Icon, { kind: "warning" }), " ", h(Why, model.holdReason(hold)), " ", h("span", { class: "small" }, model.remedy(hold)))),
+    pod.holds.map(hold => h("p", { class: "trouble", key: hold.name + hold.reason }, h(Icon, { kind: "warning" }), " ", h(Why, model.holdReason(hold)), h("div", { class: "small" }, model.remedy(hold)))),
     pod.error && h("p", { class: "error" }, h(Why, model.failure({ kind: pod.errorKind, text: pod.error }))));
 
 function Doctor({ doctor: answer }) {
     const findings = answer?.value ?? [];
-    const bad = findings.filter(finding => finding.verdict !== "ok"), good = findings.filter(finding => finding.verdict === "ok");
+    const bad = model.gravestFirst(findings.filter(finding => finding.verdict !== "ok")), good = findings.filter(finding => finding.verdict === "ok");
     return h(Card, { id: "doctor", title: _("Checks of the node") },
         !answer?.value && h(Missing, { answer }),
         bad.map((finding, n) => h(Finding, { key: n, finding })),
@@ -65,7 +66,7 @@ function Doctor({ doctor: answer }) {
 }
 
 const Finding = ({ finding: f }) => h("div", { class: "finding", "data-verdict": f.verdict },
-    h(Icon, { kind: icons[f.verdict] ?? "info" }), " ", h("strong", null, f.check), " ", h(Label, null, model.verdict(f.verdict)),
+    h(Icon, { kind: icons[f.verdict] ?? "info" }), " ", h("strong", null, f.check), " ", h(Label, { color: colors[f.verdict] }, model.verdict(f.verdict)),
     h("div", null, f.detail), f.remedy && h("div", { class: "small" }, f.remedy));
 
 const Journal = ({ jump }) => h(Card, { id: "journal", title: _("Journal and service") },

@@ -74,7 +74,7 @@ function Inside({ inside }) {
         h("h3", { class: "pf-v6-c-title pf-m-md" }, image.container),
         image.error && h("p", { class: "error", dir: "ltr" }, image.error),
         !image.error && !image.packages && h("p", null, _("The images have no list of packages.")),
-        image.packages && h("p", { class: "small" }, format(_("$0 packages change, $1 do not."), image.packages.length, image.same)),
+        image.packages && h("p", { class: "small" }, format(_("Packages that change: $0. The same: $1."), image.packages.length, image.same)),
         image.packages?.length > 0 && h("ul", { dir: "ltr" }, image.packages.map(p => h("li", { key: p.format + p.name + p.arch },
             h("strong", null, p.name), " ", p.from || "–", " → ", p.to || "–", " ", h("span", { class: "small" }, p.source)))),
         image.labels.map(label => h("p", { class: "small", key: label.name }, label.name, ": ",
@@ -127,7 +127,7 @@ function Resume(page) {
 function ReleaseLock(page) {
     return h(Ask, {
         page, title: _("Release the fleet lock?"), action: _("Release the lock"), danger: true,
-        onDo: () => page.act({ what: "lock", done: _("The lock was given back") }, daemon => daemon.releaseLock()),
+        onDo: () => page.act({ what: "lock", done: _("The lock was released") }, daemon => daemon.releaseLock()),
     },
     h("p", null, _("Other nodes may then restart their pods, although a pod of this node is not healthy. Do this only when the cluster can spare both.")));
 }

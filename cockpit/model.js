@@ -76,7 +76,7 @@ export const reasons = s => (s.reasons ?? []).filter(r => !shownElsewhere.includ
         "tag-gone": () => [format(_("$0: the registry no longer has the tag $1."), of, r.tag), r.text],
         "tag-not-found": () => [format(_("$0: the registry does not have $1:$2."), of, r.image, r.tag), r.text],
         lock: () => [format(_("The fleet lock is kept, because $0 did not come up."), of)],
-        unlock: () => [_("The fleet lock cannot be given back."), r.text],
+        unlock: () => [_("The fleet lock cannot be released."), r.text],
         catalog: () => [format(_("The release catalog $0 cannot be used."), r.image), r.text],
         "local-registry": () => [format(_("containerd no longer asks the local registry for $0."), r.host), r.text],
         "no-tag-list": () => [format(_("$0 serves no list of tags, so higher tags are not seen."), r.host)],
@@ -101,7 +101,7 @@ export function advice(s, { up }) {
         return remedies.length === 1 ? remedies[0] : _("See what ends each hold, below.");
     }
     case "stale":
-        return has("catalog") ? _("The publisher has to refresh the release catalog.") : _("Bring the registry back. “Plan and checks” says what is wrong on the way to it.");
+        return has("catalog") ? _("The publisher has to refresh the release catalog.") : _("Restore the connection to the registry. “Plan and checks” shows what is wrong.");
     case "staged":
         return _("Apply the updates when the pods may restart for some seconds.");
     case "unchecked":
@@ -116,11 +116,11 @@ function failedAdvice(s, has) {
     if (has("not-up"))
         return _("The pod may be down: see crictl ps -a and crictl logs. Try again when the cause is gone.");
     if (has("lock"))
-        return _("Find out why the pod did not come up. The lock is given back when the pod is healthy. If the other nodes may go on, release the lock.");
+        return _("Find out why the pod did not come up. The agent releases the lock when the pod is healthy. If the other nodes may go on, release the lock.");
     if (has("unlock"))
         return _("The agent tries again by itself. If a lock server has the lock, see its log.");
     if (has("catalog"))
-        return _("Find out what the registry serves. The verified version stays in force. If the older catalog is meant, forget the verified version.");
+        return _("Find out what the registry serves. The verified version stays in force. If you want the older catalog, forget the verified version.");
     if (has("local-registry"))
         return _("“Plan and checks” says how containerd asks the local registry again.");
     if (has("tag-not-found"))
@@ -241,6 +241,11 @@ export function failure({ kind, text }) {
 /** The verdict of a check of doctor. */
 export const verdict = is => ({ ok: _("ok"), advice: _("advice"), warning: _("warning"), failed: _("failed"), skipped: _("skipped") })[is] ?? is;
 
+const gravity = ["failed", "warning", "advice", "skipped"];
+
+/** What doctor finds, the gravest first. */
+export const gravestFirst = findings => [...findings].sort((a, b) => gravity.indexOf(a.verdict) - gravity.indexOf(b.verdict));
+
 /** A step of the plan. */
 export function stepText(step) {
     const of = text => format(text, step.podManifest);
@@ -360,12 +365,12 @@ export const isEverythingHeld = s => standingHolds(s).some(hold => hold.reposito
 export function lockText(lock) {
     if (lock.kept)
         return _("kept, because a pod did not come up: no other node goes on");
-    const texts = { waiting: _("this node waits for it"), held: _("this node has it"), releasing: _("this node gives it back"), free: _("not needed now"), refused: _("another node had it: apply again") };
+    const texts = { waiting: _("this node waits for it"), held: _("this node has it"), releasing: _("this node releases it"), free: _("not needed now"), refused: _("another node had it: apply again") };
     return texts[lock.state] ?? lock.state;
 }
 
 /** What failed with the lock, for its error. */
-export const lockError = lock => lock.state === "releasing" ? _("The lock was not given back") : _("The lock was not granted");
+export const lockError = lock => lock.state === "releasing" ? _("The lock was not released") : _("The lock was not granted");
 
 /** Who did something: {kind, uid, user, via}. */
 export function actor(by) {

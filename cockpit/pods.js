@@ -97,7 +97,7 @@ const Hold = ({ hold, now }) => h("p", { class: "trouble" }, h(Icon, { kind: "wa
     hold.image && hold.image !== "*" && h("span", null, model.lastPart(hold.image), ": "), h(Why, model.holdReason(hold)),
     hold.until && h(Fragment, null, " (", _("until"), " ", h(Time, { at: hold.until, now, zone: true }), ")"), " ",
     hold.onlyAuto && h(Label, null, _("automatic updates only")), " ",
-    h("span", { class: "small" }, model.remedy(hold)));
+    h("div", { class: "small" }, model.remedy(hold)));
 
 // A release, with its digest in full where a person unfolds it.
 const Release = ({ release, children }) => release

@@ -54,7 +54,7 @@ const cases = () => [
         ["velum.yaml runs, but nobody can tell whether it works.", "t"]],
     ["an unknown reason is shown as the daemon says it", model.reasons(status({ reasons: [{ kind: "new", text: "t" }] })), [{ text: "t", cause: "", file: "" }]],
     ["what failed is the headline, as in the command line", ["rolled-back", "unlock"].map(kind => model.headline(status({ state: "failed", reasons: [{ kind, podManifest: "velum.yaml" }, { kind: "unlock" }].slice(0, kind === "unlock" ? 1 : 2) }),
-        { up: true, busy: false, now }).title), ["velum.yaml was rolled back (and 1 more)", "The fleet lock cannot be given back"]],
+        { up: true, busy: false, now }).title), ["velum.yaml was rolled back (and 1 more)", "The fleet lock cannot be released"]],
     ["each state says what to do, but one that waits by itself", ["applying", "failed", "held", "stale", "staged", "unchecked", "current"]
         .map(state => model.advice(status({ state }), { up: true }) !== ""), [true, true, true, true, true, false, false]],
     ["one hold says what ends it", model.advice(status({ state: "held", podManifests: [pod({ holds: [{ name: "disk", reason: "", remedy: "free some" }] })] }), { up: true }), "free some"],
@@ -116,7 +116,7 @@ const cases = () => [
     ["checking and staging are work", ["", "checking", "staging", "applying"].map(activity => model.isBusy({ pulls: [], work: null, doing: [], status: { activity } })), [false, true, true, false]],
     ["a lock says who has it", ["free", "waiting", "held", "refused"].map(state => model.lockText({ state, kept: false })),
         ["not needed now", "this node waits for it", "this node has it", "another node had it: apply again"]],
-    ["its error says what failed", ["waiting", "releasing"].map(state => model.lockError({ state })), ["The lock was not granted", "The lock was not given back"]],
+    ["its error says what failed", ["waiting", "releasing"].map(state => model.lockError({ state })), ["The lock was not granted", "The lock was not released"]],
     ["a lock that stops the fleet says so", model.lockText({ state: "held", kept: true }).startsWith("kept"), true],
     ["a host that is away is one alert with its pods", model.outages(status({ sources: [
         { repository: "registry.suse.com/caasp/v4/velum", host: "m", failures: 2, cause: "refused", lastSuccess: "2026-11-20T10:00:00Z" },
@@ -132,6 +132,7 @@ const cases = () => [
     ["a held pod of the plan waits for its hold", [[], [{ name: "window", onlyAuto: true }], [{ name: "quorum" }]].map(holds => model.standing({ ready: true, holds })), ["waits for approval", "waits for approval", "held"]],
     ["an apply that another tab was faster with has nothing left", first({}).can.apply, false],
     ["the worst outcome stands first", model.worstFirst(["applied", "held", "failed"].map(result => ({ result }))).map(o => o.result), ["failed", "held", "applied"]],
+    ["a check that failed stands first", model.gravestFirst(["skipped", "advice", "failed", "warning"].map(verdict => ({ verdict }))).map(f => f.verdict), ["failed", "warning", "advice", "skipped"]],
     ["pods are found by container, and by their updates", [["dash", false], ["x", false], ["", true]].map(([search, onlyUpdates]) =>
         model.found(model.pods(status()), { search, onlyUpdates }).length), [1, 0, 0]],
     ["a restart is a story of three steps, and of four with a lock", [false, true].map(hasLock => { const at = model.story({ phase: "waiting" }, hasLock); return [at.step, at.steps]; }), [[2, 3], [3, 4]]],

@@ -42,7 +42,7 @@ func TestPageTranslatesTheDaemonsTexts(t *testing.T) {
 		s.Reasons = []status.Reason{{Kind: status.KindStarting, Text: "starting"}}
 		page := startDaemon(t, s).open(t, version, "de-DE", 0)
 		page.Await(story.PageState, "Updates sind bereit")
-		page.Await("#status", "Der Dienst hat den Knoten noch nicht beobachtet")
+		page.Await("#status", "Der Daemon hat den Knoten noch nicht beobachtet")
 		shown := page.Text(".pod")
 		for _, h := range holds {
 			assert.NotContains(t, shown, h.Summary)
