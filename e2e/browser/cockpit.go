@@ -26,15 +26,15 @@ type Cockpit struct {
 	UID  int    // of the session
 }
 
-// session enters a copy of the part, where page, bus, runtime directory and program of the node are in their places.
-// It ends with its last page. The arguments are the directory of the session, the part, the page, the bus, the node's
-// root, the agent's program, the uid and the port.
-const session = `dir=$1 part=$2 page=$3 bus=$4 node=$5 program=$6 uid=$7 port=$8
+// session enters a copy of the part, where page, bus, runtime directory and program of the node are in their places, and
+// containerd's directory, which it names by its path. It ends with its last page. The arguments are the directory of the
+// session, the part, the page, the bus, the node's root, the agent's program, the uid, the port and containerd's directory.
+const session = `dir=$1 part=$2 page=$3 bus=$4 node=$5 program=$6 uid=$7 port=$8 containerd=$9
 mount -t tmpfs cockpit "$dir"
 mkdir "$dir/upper" "$dir/work" "$dir/tree"
 mount -t overlay cockpit -o "lowerdir=$part,upperdir=$dir/upper,workdir=$dir/work" "$dir/tree"
 cd "$dir/tree"
-mkdir -p usr/share/cockpit/image-updates run/image-update-agent run/dbus mnt/node
+mkdir -p usr/share/cockpit/image-updates run/image-update-agent run/dbus mnt/node ".$containerd"
 cp "$program" opt/agent
 printf '#!/bin/sh\nexec /opt/agent "$@" --root /mnt/node\n' >usr/bin/image-update-agent
 chmod 755 usr/bin/image-update-agent
@@ -45,6 +45,7 @@ fi
 mount --bind "$page" usr/share/cockpit/image-updates
 mount --bind "$bus" run/dbus
 mount --rbind "$node" mnt/node
+[ ! -d "$containerd" ] || mount --bind "$containerd" ".$containerd" # a stand-in of the daemon has none
 mount --bind "$node/run/image-update-agent" run/image-update-agent
 mount -t proc cockpit proc
 mount --rbind /dev dev
@@ -60,7 +61,8 @@ func (c Cockpit) Start(tb node.TB, n *node.Node) string {
 	dir := filepath.Join(n.Dir, name)
 	n.Shell(fmt.Sprintf("mkdir -p %s %s", dir, n.Path("run/image-update-agent")))
 	n.Program(name, "/usr/bin/unshare", "--mount", "--propagation", "private", "sh", "-euc", session, "sh",
-		dir, n.Part(c.Part), c.Page, c.Bus, n.Root, n.AgentProgram(), fmt.Sprint(c.UID), fmt.Sprint(port))
+		dir, n.Part(c.Part), c.Page, c.Bus, n.Root, n.AgentProgram(), fmt.Sprint(c.UID), fmt.Sprint(port),
+		filepath.Join(n.Dir, "containerd"))
 	address := fmt.Sprintf("http://127.0.0.1:%d/", port)
 	AwaitServer(tb, address)
 	return address + Page

@@ -15,14 +15,19 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Picture writes a picture of the page, to the directory that IUA_PICTURES names; without it, it does nothing.
+// Picture writes a picture of the page, or of the window while a dialog covers it, to the directory that IUA_PICTURES
+// names; without it, it does nothing.
 func (t *Tab) Picture(name string) {
 	t.tb.Helper()
 	dir := os.Getenv("IUA_PICTURES")
 	if dir == "" {
 		return
 	}
-	data, err := chromedp.Run(t.ctx, chromedp.FullScreenshot(100))
+	shot := chromedp.FullScreenshot(100)
+	if Eval[bool](t, "document.querySelector('dialog[open]') !== null") {
+		shot = chromedp.CaptureScreenshot() // the dark behind a dialog ends with the window
+	}
+	data, err := chromedp.Run(t.ctx, shot)
 	if err == nil {
 		data, err = smaller(data)
 	}
@@ -37,7 +42,8 @@ func (t *Tab) Picture(name string) {
 	}
 }
 
-// smaller draws a PNG with its 64 most frequent colours: a page has fewer, but for the edges of letters.
+// smaller draws a PNG with at most 64 colours: the 48 most frequent, then others that the eye tells from them, such as
+// the red of a small icon. A page has fewer, but for the edges of letters.
 func smaller(data []byte) ([]byte, error) {
 	from, err := png.Decode(bytes.NewReader(data))
 	if err != nil {
@@ -57,7 +63,13 @@ func smaller(data []byte) ([]byte, error) {
 	slices.SortFunc(colors, func(a, b color.Color) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(key(a), key(b)))
 	})
-	palette := color.Palette(colors[:min(len(colors), 64)])
+	const frequent = 48
+	palette := color.Palette(slices.Clone(colors[:min(len(colors), frequent)]))
+	for _, c := range colors[len(palette):] {
+		if len(palette) < 64 && !slices.ContainsFunc(palette, func(has color.Color) bool { return alike(has, c) }) {
+			palette = append(palette, c)
+		}
+	}
 	nearest := map[color.Color]uint8{}
 	for _, c := range colors {
 		nearest[c] = uint8(palette.Index(c))
@@ -72,6 +84,14 @@ func smaller(data []byte) ([]byte, error) {
 	encoder := png.Encoder{CompressionLevel: png.BestCompression}
 	err = encoder.Encode(&out, to)
 	return out.Bytes(), err
+}
+
+// alike reports whether two colours differ by less than 32 of 255 in each channel.
+func alike(a, b color.Color) bool {
+	near := func(a, b uint32) bool { return max(a, b)-min(a, b) < 32<<8 }
+	r, g, blue, _ := a.RGBA()
+	otherR, otherG, otherBlue, _ := b.RGBA()
+	return near(r, otherR) && near(g, otherG) && near(blue, otherBlue)
 }
 
 func key(c color.Color) uint64 {

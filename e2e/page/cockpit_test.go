@@ -81,7 +81,7 @@ func TestPageStory(t *testing.T) {
 		s := startCockpitNode(t, node.Options{Containerd: node.Containerd2, Kubelet: true}, "applyTimeout: 45s\nsettle: 1s\n")
 		port := s.FreePort()
 		story.Template(s.Node, port, s.Registry.Ref("demo/velum:__TAG__"))
-		story.Rel(s.Node, "demo/velum", "4.0.0-rev1-build1.1")
+		s.Registry.Publish("demo/velum", "4.0.0-rev1-build1.1", withPackage("3.1.4-r0", 100<<10))
 		s.run()
 		page := s.open(t, version, "en-US", 0)
 		testModel(t, page)
@@ -108,10 +108,16 @@ func TestPageStory(t *testing.T) {
 	})
 }
 
+// withPackage is an image with a package of this version, and so many other bytes.
+func withPackage(version string, size int64) node.Image {
+	installed := "P:libssl3\nV:" + version + "\no:openssl\n\nP:musl\nV:1.2.5-r0\no:musl\n\n"
+	return node.Image{Layers: []node.Layer{{Seed: uint64(size), Size: size}, {File: "lib/apk/db/installed", Text: installed}}}
+}
+
 // Somebody checks on the command line. The page shows the pull while it runs, then the offer.
 func pageHearsOfOthers(t *testing.T, s *cockpitNode, page *browser.Tab) {
 	t.Helper()
-	s.Registry.Publish("demo/velum", "4.0.0-rev1-build1.2", node.Image{Layers: []node.Layer{{Seed: 2, Size: 8 << 20}}})
+	s.Registry.Publish("demo/velum", "4.0.0-rev1-build1.2", withPackage("3.1.4-r1", 8<<20))
 	s.Registry.Slow(128 << 10)
 	asked := s.StartAgent("check")
 	page.Await("#work", "velum:4.0.0-rev1-build1.2")
@@ -130,6 +136,9 @@ func pageApplies(t *testing.T, s *cockpitNode, page *browser.Tab, port int) {
 	page.Click(pagePod + " [data-do=apply]")
 	page.Await("dialog", "4.0.0-rev1-build1.1 → 4.0.0-rev1-build1.2")
 	page.Await("dialog", "restarts")
+	page.Click("#inside summary")
+	page.Await("#inside", "Packages that change: 1. The same: 1.")
+	page.Await("#inside", "libssl3 3.1.4-r0 → 3.1.4-r1")
 	page.Picture("apply")
 	page.Click("dialog [data-do=dismiss]")
 	page.AwaitNone("dialog")

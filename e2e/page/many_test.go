@@ -18,6 +18,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/browser"
 	"github.com/kubic-project/image-update-agent/e2e/story"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
 // manyOffers is a node with 14 pods, of which ten are offered an update.
@@ -27,6 +28,7 @@ func manyOffers() status.Status {
 		s.Images[n].Offered, s.Images[n].Change, s.Images[n].Staged = &status.Named{Tag: "4.0.0-rev1-build1.2", Digest: digest.FromString("2")}, "rebuild", true
 		s.PodManifests[n].Change = "rebuild"
 	}
+	s.Images[0].Brings = &format.Brought{Severity: "important", Fixes: []string{"CVE-2026-1234", "bsc#1234567"}}
 	return s
 }
 
@@ -57,12 +59,28 @@ func TestPageAppliesManyPods(t *testing.T) {
 		page.Await(story.PageState, "Updates are ready")
 		page.Click("#apply-all")
 		page.Await("dialog", "10 pods")
+		page.Await("dialog", "important")
+		page.Await("dialog", "fixes CVE-2026-1234, bsc#1234567")
+		page.Picture("severity")
 		assert.Empty(t, hidden(page, "dialog header, dialog footer button"))
 		browser.Eval[string](page, `document.querySelector("dialog .pf-v6-c-modal-box__body").scrollTo(0, 9999); ""`)
 		page.Click("dialog [type=submit]")
 		page.Await("#dialog-problem", "9 applied, 1 failed: pod9.yaml")
+		page.Picture("outcome")
 		assert.Empty(t, hidden(page, "dialog header, dialog footer button, #dialog-problem li:first-child"))
 		assert.Contains(t, page.Text("#dialog-problem li:first-child"), "pod9.yaml")
+		page.Press(kb.Escape)
+		page.AwaitNone("dialog")
+
+		page.Click("#apply-all")
+		page.Await("dialog", "10 pods")
+		d.become(func(s *status.Status) {
+			s.Images, s.PodManifests = slices.Clone(s.Images), slices.Clone(s.PodManifests)
+			for n := range 10 {
+				s.Images[n].Offered, s.Images[n].Change, s.PodManifests[n].Change = nil, "", ""
+			}
+		})
+		page.Await("dialog header", "There is nothing to apply any more") // another tab was faster
 		page.Press(kb.Escape)
 		page.AwaitNone("dialog")
 
