@@ -89,7 +89,7 @@ func (p *plan) siteOf(pin Pinned) (int, error) {
 			continue
 		}
 		if found >= 0 {
-			return 0, &yamledit.Error{Line: img.Line, Problem: "a second one of this name"}
+			return 0, &yamledit.Error{Line: img.Line, Problem: "another one has the same name"}
 		}
 		found = i
 	}

@@ -143,7 +143,7 @@ var pinsRefused = map[string]struct {
 	"not there":             {pod("a:1"), manifests.Pinned{Container: "d"}, "container d: not in the pod manifest"},
 	"of another kind":       {pod("a:1"), manifests.Pinned{Kind: manifests.KindInit}, "initContainer c: not in the pod manifest"},
 	"no name":               {podHead + "  - image: a:1\n", manifests.Pinned{Container: "-"}, "container : not in the pod manifest"},
-	"there twice":           {pod("a:1") + "  volumes: [{name: c, image: {reference: a:1}}, {name: c, image: {reference: b:1}}]\n", manifests.Pinned{Kind: manifests.KindVolume}, "volume c: line 8: a second one of this name"},
+	"there twice":           {pod("a:1") + "  volumes: [{name: c, image: {reference: a:1}}, {name: c, image: {reference: b:1}}]\n", manifests.Pinned{Kind: manifests.KindVolume}, "volume c: line 8: another one has the same name"},
 	"in a later document":   {podHead + "  - {name: b, image: a:1}\n---\n" + pod("a:1"), manifests.Pinned{}, "container c: not in the pod manifest"},
 	"text":                  {pod("a:1\n    args: [--image=a:1]"), manifests.Pinned{Kind: manifests.KindArgument}, "argument c: not a kind that is pinned"},
 	"ephemeral":             {pod("a:1"), manifests.Pinned{Kind: manifests.KindEphemeral}, "ephemeralContainer c: not a kind that is pinned"},

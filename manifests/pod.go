@@ -160,7 +160,7 @@ func (f *File) header(root *yaml.Node) error {
 	case kind == "List" || kind == "PodList":
 		return &NotPodError{yamledit.ErrorAt(root, "kind %s: kubelet runs one Pod per file, not a list", kind)}
 	case kind == "" && hasPodKind(root):
-		return yamledit.ErrorAt(root, "not a Pod for the agent, and one for kubelet: write the key of its kind in lower case")
+		return yamledit.ErrorAt(root, "kubelet reads it as a Pod, but the agent does not: write the key kind in lower case")
 	case kind == "":
 		return &NotPodError{yamledit.ErrorAt(root, "not a Pod: no kind")}
 	case kind != "Pod":

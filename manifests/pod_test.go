@@ -30,7 +30,7 @@ var noPodManifests = map[string]struct{ data, want string }{
 	"v1.List":               {"apiVersion: v1\nkind: List\nitems: []\n", "line 1: kind List: kubelet runs one Pod per file, not a list"},
 	"PodList":               {"apiVersion: v1\nkind: PodList\nitems: []\n", "line 1: kind PodList: kubelet runs one Pod per file, not a list"},
 	"Deployment":            {"apiVersion: apps/v1\nkind: Deployment\n", `line 1: kind "Deployment": not a Pod`},
-	"kind in another case":  {"apiVersion: v1\nKind: Pod\n", "line 1: not a Pod for the agent, and one for kubelet: write the key of its kind in lower case"},
+	"kind in another case":  {"apiVersion: v1\nKind: Pod\n", "line 1: kubelet reads it as a Pod, but the agent does not: write the key kind in lower case"},
 	"other version":         {"apiVersion: v2\nkind: Pod\n", `line 1: apiVersion "v2": want v1`},
 	"no version":            {"kind: Pod\n", `line 1: apiVersion "": want v1`},
 	"no metadata":           {"apiVersion: v1\nkind: Pod\nspec: {containers: [{image: a}]}\n", "line 1: Pod without metadata.name"},

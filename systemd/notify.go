@@ -122,11 +122,11 @@ func Socket(path string, log *slog.Logger) net.Listener {
 		_ = file.Close() // the listener has its own descriptor
 		switch {
 		case err != nil:
-			log.Warn("socket of the service manager not used", "name", file.Name(), "err", err)
+			log.Warn("cannot use a socket of the service manager", "name", file.Name(), "err", err)
 		case found == nil && listener.Addr().Network() == "unix" && listener.Addr().String() == path:
 			found = listener
 		default:
-			log.Warn("socket of the service manager not used", "name", file.Name(),
+			log.Warn("cannot use a socket of the service manager", "name", file.Name(),
 				"at", listener.Addr().String(), "wanted", path)
 			_ = listener.Close()
 		}

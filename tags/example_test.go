@@ -83,7 +83,7 @@ func ExampleNewScheme() {
 	fmt.Println(err)
 	// Output:
 	// revision
-	// tags: "1.27.1-slim": unrecognized: the pattern does not take it
+	// tags: "1.27.1-slim": unrecognized: the pattern does not match it
 }
 
 func ExampleTag_Name() {

@@ -14,7 +14,7 @@ const hashDigits = 7
 // Why the general grammar rejects a tag.
 const (
 	noVersion     = "no version in it"
-	wordAndNumber = "a number without a dot behind a word"
+	wordAndNumber = "a number without a dot after a word"
 	emptyPart     = "an empty part"
 	holdsHash     = "a hash in it, which has no order"
 	longNumber    = "a number of 7 digits or more that is no date, as a hash or a build may have"

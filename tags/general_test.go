@@ -80,7 +80,7 @@ var unorderedTags = map[string]struct{ reason, pattern string }{
 	"alpine3.19":  {"no version in it", "^alpine(?P<version>[0-9.]+)$"},
 	"1.3.0GA":     {"no version in it", "^(?P<version>[0-9.]+)GA$"},
 	"8u402":       {"no version in it", "^(?P<version>[0-9.]+)u(?P<rev>[0-9.]+)$"},
-	"jdk-17":      {"a number without a dot behind a word", "^jdk-(?P<version>[0-9.]+)$"},
+	"jdk-17":      {"a number without a dot after a word", "^jdk-(?P<version>[0-9.]+)$"},
 	"1.":          {"an empty part", ""},
 	"1..2":        {"an empty part", ""},
 	"1.2.3-":      {"an empty part", ""},

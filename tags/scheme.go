@@ -179,7 +179,7 @@ func compile(text string) (*pattern, error) {
 		return m != nil && m[2*p.version] == m[2*p.version+1]
 	}
 	if !slices.ContainsFunc(probes, func(tag string) bool { return !capturesNothing(tag) }) {
-		return nil, errors.New("pattern: it takes every tag, and the group version is empty: " +
+		return nil, errors.New("pattern: it matches every tag, and the group version is empty: " +
 			"want the version in it, as in ^(?P<version>.*)-alpine$")
 	}
 	return p, nil
@@ -189,7 +189,7 @@ func compile(text string) (*pattern, error) {
 func (p *pattern) parse(text string, versions Versions) (Tag, error) {
 	m := p.re.FindStringSubmatchIndex(text)
 	if m == nil {
-		return Tag{}, &textError{text, ErrUnrecognized, "the pattern does not take it"}
+		return Tag{}, &textError{text, ErrUnrecognized, "the pattern does not match it"}
 	}
 	group := func(n int) span {
 		if n < 0 || m[2*n] < 0 || m[2*n] == m[2*n+1] {
@@ -234,9 +234,9 @@ func (t *Tag) readGroups(rev, build, pre span) (reason string) {
 	case t.build.is() && !t.rev.is():
 		return "build without revision"
 	case t.pre.is():
-		return "a pre-release, which versions: suse has not"
+		return "a pre-release, which versions: suse does not have"
 	case t.rev.is() && t.rev.start < t.version.end, t.build.is() && t.build.start < t.rev.end:
-		return "not in the order version, revision, build, as versions: suse wants"
+		return "not in the order version, revision, build, which versions: suse requires"
 	}
 	return ""
 }

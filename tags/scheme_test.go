@@ -157,14 +157,14 @@ func TestSchemesReject(t *testing.T) {
 		{"", tags.Calendar, "2024.13", "not a date: 2024.13"},
 		{"", tags.Calendar, "20240230", "not a date: 20240230"},
 		{"", tags.Calendar, "2024", "not a date: 2024"},
-		{`^(?P<version>.*)-alpine$`, "", "1.27.0", "the pattern does not take it"},
+		{`^(?P<version>.*)-alpine$`, "", "1.27.0", "the pattern does not match it"},
 		{`^(?P<version>.*)-alpine$`, "", "1.27.0-foo-alpine", "not numbers with dots, or a date: 1.27.0-foo"},
-		{`^(?P<version>[0-9]*)-alpine$`, "", "-alpine"[1:], "the pattern does not take it"},
+		{`^(?P<version>[0-9]*)-alpine$`, "", "-alpine"[1:], "the pattern does not match it"},
 		{`^x(?P<version>[0-9]*)$`, "", "x", "the group version of the pattern is empty"},
 		{`^(?P<version>[0-9]+)-(?P<rev>.*)$`, "", "1-x", "not a number in a group of the pattern: x"},
-		{`^(?P<version>[0-9]+)-(?P<pre>.*)$`, tags.SUSE, "1-x", "a pre-release, which versions: suse has not"},
+		{`^(?P<version>[0-9]+)-(?P<pre>.*)$`, tags.SUSE, "1-x", "a pre-release, which versions: suse does not have"},
 		{`^(?P<version>[0-9]+)-(?P<build>.*)$`, tags.SUSE, "1-1", "build without revision"},
-		{`^(?P<rev>[0-9]+)-(?P<version>.*)$`, tags.SUSE, "1-1", "not in the order version, revision, build, as versions: suse wants"},
+		{`^(?P<rev>[0-9]+)-(?P<version>.*)$`, tags.SUSE, "1-1", "not in the order version, revision, build, which versions: suse requires"},
 	} {
 		tag, err := newScheme(t, c.pattern, c.versions, false).Parse(c.text)
 		require.ErrorIs(t, err, tags.ErrUnrecognized, "%s %s", c.pattern, c.text)
@@ -182,8 +182,8 @@ func TestPatternsWithoutAnOrder(t *testing.T) {
 		`^(.*)-alpine$`:                    "as in ^(?P<version>.*)-alpine$",
 		`^(?P<version>.*)-(?P<release>.)$`: `group "release": want one of version, rev, build, pre`,
 		`^(?P<version>.*)(?P<version>.*)$`: "group version: twice",
-		`.*(?P<version>)`:                  "it takes every tag, and the group version is empty",
-		`.*(?P<version>x*)`:                "it takes every tag, and the group version is empty",
+		`.*(?P<version>)`:                  "it matches every tag, and the group version is empty",
+		`.*(?P<version>x*)`:                "it matches every tag, and the group version is empty",
 		`(?P<version>.*)` + strings.Repeat("x", 242): "257 bytes, want at most 256",
 		`(?P<version>.*)(a{1000}){1000}`:             "invalid repeat count",
 	} {

@@ -252,7 +252,7 @@ func (a *attempt) lacksImage(ctx context.Context, e plan.Expectation) error {
 	}
 	_, err := a.Pods.Pull(ctx, e.Ref)
 	if err != nil && ctx.Err() != nil { // it may be a large image
-		return fmt.Errorf("pull %s: not done after %s", e.Ref, registryTimeout)
+		return fmt.Errorf("pull %s: not finished after %s", e.Ref, registryTimeout)
 	}
 	return err
 }

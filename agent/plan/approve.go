@@ -22,7 +22,7 @@ import (
 var ErrUnknownImage = errors.New("no such image or pod manifest")
 
 // ErrWhich is returned for a request that names neither images nor all of them, or both.
-var ErrWhich = errors.New("want names of images or all images, and not both")
+var ErrWhich = errors.New("give names of images or all images, not both")
 
 // Which selects images, or all of them: one of the two. An empty list never means all: the caller's selection may be
 // gone by then.

@@ -160,7 +160,8 @@ func (l *lookup) newestTag(ctx context.Context) (string, digest.Digest, error) {
 	if cause != nil {
 		return "", "", cause
 	}
-	return "", "", fmt.Errorf("%s: no known tag among %d: %w", l.question.Repository, len(list), release.ErrNotFound)
+	return "", "", fmt.Errorf("%s: none of its %d tags can be read as a version: %w", l.question.Repository, len(list),
+		release.ErrNotFound)
 }
 
 // withoutStamps removes dates, hashes and build numbers if the list also has versions.

@@ -306,7 +306,7 @@ func TestWrongArguments(t *testing.T) {
 		"init a b --out c":                                  "--out takes one channel",
 		"diff stage":                                        "TO is missing",
 		"diff stage prod more":                              "takes no argument",
-		"images stage --to https://mirror.example.com":      "want a mirror as HOST or HOST/PATH",
+		"images stage --to https://mirror.example.com":      "want HOST or HOST/PATH",
 		"promote stage prod velum --rollout 48h --now":      "--now and --rollout exclude each other",
 		"promote prod --revert --all":                       "--revert and --all exclude each other",
 		"promote prod stage --revert":                       "takes no argument",

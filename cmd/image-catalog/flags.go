@@ -111,7 +111,7 @@ func (a *app) withOut(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVar(&a.flags.out, "out", "",
 		"publish nothing, and write the version into this new directory, to sign it elsewhere")
 	cmd.Flags().Uint64Var(&a.flags.base, "base", 0,
-		"build on this version instead of the newest, with no pending change but those of --key")
+		"build on this version instead of the newest one, and of the pending changes take only those that --key signed")
 	cmd.Flags().StringArrayVar(&a.flags.accept, "accept", nil,
 		"take this pending change (op) in, although fewer keys than --require signed it (repeatable)")
 	_ = cmd.MarkFlagDirname("out") // just defined
@@ -155,7 +155,7 @@ func (a *app) publisher(ctx context.Context) (*publish.Publisher, error) {
 		o.Keys = append(o.Keys, key)
 	}
 	if most := len(o.Keys) + len(a.flags.trust); o.Require > most {
-		return nil, cli.Usage(fmt.Errorf("--require %d: want as many keys with --key and --trust", o.Require))
+		return nil, cli.Usage(fmt.Errorf("--require %d: give at least as many keys with --key and --trust", o.Require))
 	}
 	p, err := publish.New(o)
 	if err != nil {

@@ -48,11 +48,12 @@ also with the same span. Another span begins now, or at --start, and --now ends 
 --key, or of --trust TO=FILE.
 
 "promote CHANNEL --revert" goes back to the newest version that offered other releases, and
-CHANNEL@VERSION to that one, in one new version: it withdraws what came since, and names the
-earlier release to run instead. What was withdrawn stays so, and is named; rollouts and a freeze
-stay as they are. Repeated, it does nothing. Nodes go back if they set catalog.allowLower.
+"promote CHANNEL@VERSION --revert" to that version. It publishes one new version, which withdraws
+what came since, and names the earlier release to run instead. What was withdrawn before stays
+withdrawn, and is named; rollouts and a freeze stay as they are. Repeated, the command does
+nothing. Nodes go back only if they set catalog.allowLower.
 
-Exit status: 0 published, 3 TO lists all of it so already.`
+Exit status: 0 published, 3 TO lists all of it already.`
 
 const promoteExample = `  image-catalog promote stage prod velum --rollout 48h --key prod.key --trust ci.pub
   image-catalog promote stage prod --all --soaked 24h --key prod.key --trust ci.pub
@@ -101,14 +102,14 @@ func (o *promotion) define(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.Set, "set", "", "all releases of this set")
 	cmd.Flags().BoolVar(&o.All, "all", false, "the newest release of each image")
 	cmd.Flags().BoolVar(&o.Withdrawn, "withdrawn", false,
-		"offer again what was withdrawn from TO; each IMAGE with its tag")
+		"offer again what was withdrawn from TO; give each IMAGE with its tag")
 	cmd.Flags().StringVar(&o.soaked, "soaked", "", "only what FROM has offered this long: 24h, 7d")
 	cmd.Flags().StringVar(&o.rollout, "rollout", "", "spread the nodes over this time: 48h, 7d")
 	cmd.Flags().StringVar(&o.start, "start", "", "when the rollout begins (default: now): "+window.Moments)
 	cmd.Flags().BoolVar(&o.now, "now", false, "end a rollout that is under way: all nodes at once")
 	cmd.Flags().BoolVar(&o.revert, "revert", false,
-		"take back what came since the version before, or since CHANNEL@VERSION")
-	cmd.Flags().StringVar(&o.reason, "reason", "", "why, for the log; of --revert, nodes show it")
+		"undo what came after the previous version, or after CHANNEL@VERSION")
+	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, for the log; nodes show the reason of --revert")
 }
 
 // check checks that the flags fit together.
@@ -123,7 +124,7 @@ func (o *promotion) check() (err error) {
 	case given != 1:
 		return cli.Usage(errors.New("want either IMAGE..., --set NAME or --all"))
 	case o.Withdrawn && len(o.Images) == 0:
-		return cli.Usage(errors.New("--withdrawn: want the releases by REPOSITORY:TAG"))
+		return cli.Usage(errors.New("--withdrawn: give each release as REPOSITORY:TAG"))
 	case o.soaked != "":
 		o.Soaked, err = span("soaked", o.soaked)
 	}

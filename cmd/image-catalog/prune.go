@@ -29,8 +29,8 @@ func (a *app) pruneCommand() *cobra.Command {
 		Short: "Delete old versions of a channel",
 		Long: `prune deletes old versions of a channel, their signatures, stored changes (ops) that the channel
 has, and signatures whose version is gone. It keeps the newest versions, and what was replaced
-within --older. 24 hours are the minimum, because another publisher may still need it. It says
-what it keeps and why. The log of the channel keeps who changed what. The registry frees the
+within --older: at least 24 hours, because another publisher may still need it. prune says what
+it keeps and why. The log of the channel keeps who changed what. The registry frees the
 space when it collects garbage.
 
 Exit status: 0 deleted, 3 there was nothing to delete.`,

@@ -40,7 +40,7 @@ A build that the channel lists already stays as it is; --set also puts it into t
 --severity, --fixes and --note say what the builds are good for; promotions keep it, and the
 verb note changes it.
 
-A batch has one image in each line, and behind it the name of its set, if it has one. If one
+A batch has one image in each line, followed by the name of its set, if it has one. If one
 line is wrong, add publishes nothing and names all lines that are wrong.
 
 Exit status: 0 published, 3 the channel lists all of it already.`,
@@ -168,9 +168,9 @@ func (a *app) noteCommand() *cobra.Command {
 		Short: "Say what releases are good for: severity, fixes, a note",
 		Long: `note says what listed releases are good for, or changes it: the severity, which problems they
 fix, and a note in one line. A flag that is not given stays as it is, and an empty one is
-removed. Nodes and people read it; it never offers a release.
+removed. Nodes and people read it. It does not change which releases are offered.
 
-Each channel has its own: promote takes what FROM says where TO says nothing yet.
+Each channel has notes of its own: promote copies that of FROM if TO has none yet.
 
 Exit status: 0 published, 3 the channel says so already.`,
 		Example: `  image-catalog note prod velum:4.0.0-rev2-build1.6 --severity important \

@@ -213,9 +213,9 @@ func (w *watch) check(cmd *cobra.Command, steer publish.Steer) error {
 	case !w.on:
 		return nil
 	case steer != (publish.Steer{}) || w.app.flags.out != "" || w.app.flags.dryRun:
-		return cli.Usage(errors.New("--watch: want no --pause, --resume, --over, --now, --out or --dry-run"))
+		return cli.Usage(errors.New("--watch excludes --pause, --resume, --over, --now, --out and --dry-run"))
 	case w.every <= 0 || w.maxFailed < 0 || w.nodes < 0 || w.nodes > 100:
-		return cli.Usage(errors.New("want --every and --max-failed above 0, and --nodes from 0 to 100"))
+		return cli.Usage(errors.New("--every and --max-failed must be above 0, and --nodes from 0 to 100"))
 	}
 	return nil
 }

@@ -181,8 +181,8 @@ func (a *app) refreshCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "refresh CHANNEL",
 		Short: "Set when a channel expires, and publish pending changes",
-		Long: `refresh sets when a channel expires. Without --expires it does not change that, and only
-publishes pending changes: those of a publisher that was stopped.
+		Long: `refresh sets when a channel expires. Without --expires, it only publishes pending changes:
+those of a publisher that was stopped.
 
 Exit status: 0 published, 3 there was nothing to publish.`,
 		Example: `  image-catalog refresh stage --expires 14d --key ci.key

@@ -28,7 +28,7 @@ signature keys, containerd and CRI, hosts.toml files, every followed tag at its 
 and the clock. It prints a remedy for each problem.
 
 It changes nothing, with one exception: if the fleet lock has never worked, the daemon
-takes it and gives it back at once.
+takes it and releases it at once.
 
 Exit status: 0 no check failed, 1 a check failed. Warnings and advice do not count.`,
 		Example: `  image-update-agent doctor

@@ -115,7 +115,7 @@ func TestHostBus(t *testing.T) {
 		assert.Contains(t, standing, `"user" s "joe"`)
 		assert.Contains(t, standing, `"via" s "bus"`)
 		r = busctl(h, "", "call", "Apply", "asbba(ss)", "0", "false", "false", "0")
-		assert.Contains(t, r.Stderr, "want names of images or all images, and not both")
+		assert.Contains(t, r.Stderr, "give names of images or all images, not both")
 		r = busctl(h, "", "call", "Apply", "asbba(ss)", "1", "velum", "false", "false", "0")
 		assert.Contains(t, r.Stderr, "Call failed: velum.yaml: held: hold: ")
 		assert.Contains(t, busctl(h, "joe", "get-property", "Holds").Stdout, "not now")

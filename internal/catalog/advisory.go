@@ -191,7 +191,7 @@ func ParseFixes(texts ...string) ([]string, error) {
 		}
 	}
 	if len(out) > MaxFixes {
-		return nil, newError(KindTooLarge, "%d of them: want at most %d", len(out), MaxFixes)
+		return nil, newError(KindTooLarge, "%d fixes: want at most %d", len(out), MaxFixes)
 	}
 	return out, nil
 }

@@ -341,7 +341,7 @@ func parseTime(notes map[string]string, key string) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil || !t.Equal(outside.Time(t)) {
-		return time.Time{}, newError(KindFormat, "annotation %s: %.40q: want a time as 2026-11-22T10:00:00Z", key, text)
+		return time.Time{}, newError(KindFormat, "annotation %s: %.40q: want a time such as 2026-11-22T10:00:00Z", key, text)
 	}
 	return t.UTC(), nil
 }

@@ -171,7 +171,7 @@ func EncodeOps(ops []string) ([]byte, error) {
 		text.WriteString(op + "\n")
 	}
 	if text.Len() > maxOps {
-		return nil, newError(KindTooLarge, "list of ops: %d of them: prune the catalog", len(ops))
+		return nil, newError(KindTooLarge, "list of ops: too long, with %d of them: prune the catalog", len(ops))
 	}
 	return pack([]byte(text.String()))
 }
@@ -265,7 +265,7 @@ func (o Op) checkContent() error {
 			return wrap(KindFormat, err, "%s", c.Image)
 		}
 		if isWithdrawal := c.Release.Withdrawn != nil; isWithdrawal != (o.Do == ActionWithdraw) {
-			return newError(KindFormat, "%s:%s: want a reason, and only to withdraw", c.Image, c.Release.Tag)
+			return newError(KindFormat, "%s:%s: a withdrawal, and nothing else, has a reason", c.Image, c.Release.Tag)
 		}
 		if o.Do == ActionNote && c.Release.Advisory == nil {
 			return newError(KindFormat, "%s:%s: want an advisory", c.Image, c.Release.Tag)

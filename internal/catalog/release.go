@@ -271,7 +271,7 @@ func SplitMember(member string) (image, tag string) {
 // checkMembers checks the members of the set.
 func (r Release) checkMembers() error {
 	if len(r.Members) > 0 && r.Set == "" {
-		return newError(KindFormat, "%s: members: want a set with them", r.Tag)
+		return newError(KindFormat, "%s: members without a set", r.Tag)
 	}
 	return checkMembers(r.Tag, r.Members)
 }

@@ -26,7 +26,7 @@ func (t Table) Check() error {
 	texts := 0
 	for i, e := range t.Entries {
 		if texts += e.Texts(); texts > MaxTexts {
-			return fmt.Errorf("entry %d: names of more than %d bytes in all", i, MaxTexts)
+			return fmt.Errorf("entry %d: its names have more than %d bytes in all", i, MaxTexts)
 		}
 		if err := e.Check(); err != nil {
 			return fmt.Errorf("entry %d: %w", i, err)

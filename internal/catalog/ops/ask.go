@@ -86,7 +86,7 @@ func Ask(s State, channel string, w Want) (Asked, error) {
 	}
 	for n, note := range notes {
 		if a.stays[catalog.Member(note.Image, note.Tag)] {
-			notes[n].Note = joinNotes(note.Note, "noted otherwise already")
+			notes[n].Note = joinNotes(note.Note, "the channel already has another note")
 		}
 	}
 	op.Tag, op.Turn = "", 0
@@ -383,7 +383,7 @@ func noted(was, is catalog.Release) string {
 	case is.Advisory.IsSame(was.Advisory):
 		return ""
 	case is.Advisory.IsSame(nil):
-		return "noted: nothing any more"
+		return "note removed"
 	}
 	return "noted: " + is.Advisory.String()
 }

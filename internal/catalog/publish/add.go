@@ -97,7 +97,7 @@ func parseLine(line string) (Wanted, error) {
 	case err != nil:
 		return w, err
 	case len(words) > 2:
-		return w, refuse(KindInput, w.Text, "want an image and its set, and nothing behind them")
+		return w, refuse(KindInput, w.Text, "want an image and its set, and nothing after them")
 	case len(words) == 2:
 		w.Set = words[1]
 		if err := catalog.CheckSet(w.Set); err != nil {
@@ -284,7 +284,7 @@ const maxAliases = 8
 // 4.0.0 and 1.25 move on.
 func (p *Publisher) checkFloats(ctx context.Context, i Image, d digest.Digest) error {
 	if isFloatingName(i.Tag) {
-		e := refuse(KindTag, i.String(), "%s names the newest build, and moves with each: want the tag of one", i.Tag)
+		e := refuse(KindTag, i.String(), "%s moves to each new build: give the tag of one build", i.Tag)
 		if longer, err := p.longerTag(ctx, i, d); err == nil && longer != "" {
 			e.Near = []string{longer}
 		}
@@ -295,7 +295,7 @@ func (p *Publisher) checkFloats(ctx context.Context, i Image, d digest.Digest) e
 		return err
 	}
 	if longer != "" {
-		e := refuse(KindTag, i.String(), "the tag moves with each build: %s is the same image, and says which", longer)
+		e := refuse(KindTag, i.String(), "the tag moves to each new build: use %s, which names this one", longer)
 		e.Near = []string{longer}
 		return e
 	}

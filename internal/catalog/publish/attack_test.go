@@ -176,9 +176,9 @@ func TestAVersionThatIsFarAboveIsFound(t *testing.T) {
 	h.m.tags[catalog.VersionTag("prod", catalog.MaxJump)] = h.m.tags["prod"]
 	assert.Contains(t, find(), "above the channel's version 1: its publisher was stopped, or it is no version")
 	h.m.tags[catalog.VersionTag("prod", catalog.MaxJump+1)] = h.m.tags["prod"]
-	assert.Contains(t, find(), "too far above the channel's version 1: it counts for nobody who knows that one")
+	assert.Contains(t, find(), "too far above the channel's version 1: whoever knows that version ignores it")
 	h.publishAs(t, "prod", func(m *catalog.Manifest) { m.Version = catalog.MaxJump + 1 })
-	assert.Contains(t, find(), "too far above version 1: nodes that know that one refuse it")
+	assert.Contains(t, find(), "too far above version 1: nodes that know that version refuse it")
 }
 
 // Four guards: a version tag of another channel is no version to revert to; what was signed elsewhere is compared with the

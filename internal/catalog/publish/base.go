@@ -252,7 +252,7 @@ func (v *View) checkBehind(ctx context.Context, tags []string) error {
 			return err
 		}
 		if lacks != "" {
-			return v.behind(ctx, is, "has "+lacks+", which is neither in the channel nor in the registry any more")
+			return v.behind(ctx, is, "has "+lacks+", which is in neither the channel nor the registry any more")
 		}
 		if is.Previous == "" || is.Previous == v.Digest || is.Previous == v.Previous || known[is.Previous] {
 			continue
@@ -260,7 +260,7 @@ func (v *View) checkBehind(ctx context.Context, tags []string) error {
 		before, err := v.p.past(ctx, is.Previous)
 		switch {
 		case errors.Is(err, release.ErrNotFound):
-			return v.behind(ctx, is, "follows one that is not there any more")
+			return v.behind(ctx, is, "follows a version that no longer exists")
 		case err != nil:
 			return err
 		case before.Version > v.Version.Version && before.Channel == v.Channel && len(later) < 2*maxLater:
@@ -285,7 +285,7 @@ func (v *View) ops() map[string]bool {
 }
 
 // errLeftOut: a base was chosen, and no key says which later ops count.
-var errLeftOut = errors.New("left out: it is not in the version that was chosen to build upon")
+var errLeftOut = errors.New("left out: it is not in the version that --base names")
 
 // errMoved: the channel names another version than a moment before.
 var errMoved = errors.New("it has another version now")

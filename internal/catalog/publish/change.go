@@ -397,8 +397,8 @@ func (c *change) merge(ctx context.Context, own []catalog.Op) (*View, error) {
 	}
 	return nil, &Error{
 		Kind: KindTimeout, Object: c.channel, Err: m.raced,
-		Text: fmt.Sprintf("published %d times, and not settled: the registry does not show what it has stored, "+
-			"or others publish all the time", rounds),
+		Text: fmt.Sprintf("published %d times without success: the registry does not show what it stored, "+
+			"or others keep publishing", rounds),
 	}
 }
 

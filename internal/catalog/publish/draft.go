@@ -286,7 +286,7 @@ func (p *Publisher) checkMovable(ctx context.Context, channel string) error {
 		left = errors.Join(left, p.registry.Remove(ctx, p.repository, digest.FromBytes(body)))
 	}
 	if e, ok := errors.AsType[*Error](moved); ok && left != nil {
-		e.Text += "; delete the tag, which was made to find out"
+		e.Text += "; delete this tag, which was only a test"
 	}
 	return moved // the first version of the channel replaces what is left
 }

@@ -319,7 +319,7 @@ func splitWord(word string) (name, tag string, want digest.Digest, err error) {
 	want = digest.Digest(text)
 	switch {
 	case hasDigest && want.Validate() != nil:
-		err = refuse(KindInput, word, "behind @, want a digest as sha256:HEX")
+		err = refuse(KindInput, word, "after @, want a digest (sha256:HEX)")
 	case hasDigest && tag == "":
 		err = refuse(KindInput, word, "the tag is missing: want REPOSITORY:TAG@DIGEST")
 	}

@@ -31,10 +31,10 @@ func TestWhatIsAddedIsChecked(t *testing.T) {
 	}{
 		"caasp/velum:4.0.0-rev1-build1.1":                                   {"", ""},
 		"caasp/velum:4.0.0-rev1-build1.1@" + d:                              {"", ""},
-		"caasp/velum:latest":                                                {publish.KindTag, "latest names the newest build, and moves with each: want the tag of one, did you mean 4.0.0-rev1-build1.1?"},
+		"caasp/velum:latest":                                                {publish.KindTag, "latest moves to each new build: give the tag of one build, did you mean 4.0.0-rev1-build1.1?"},
 		"caasp/velum:4.0.0-rev1-build1.2":                                   {publish.KindTag, "the registry has no such tag, did you mean 4.0.0-rev1-build1.1?"},
-		"caasp/velum:4.0.0-rev1":                                            {publish.KindTag, "the tag moves with each build: 4.0.0-rev1-build1.1 is the same image"},
-		"caasp/velum:4.0.0":                                                 {publish.KindTag, "the tag moves with each build: 4.0.0-rev1-build1.1 is the same image, and says which, did you mean 4.0.0-rev1-build1.1?"},
+		"caasp/velum:4.0.0-rev1":                                            {publish.KindTag, "the tag moves to each new build: use 4.0.0-rev1-build1.1"},
+		"caasp/velum:4.0.0":                                                 {publish.KindTag, "the tag moves to each new build: use 4.0.0-rev1-build1.1, which names this one, did you mean 4.0.0-rev1-build1.1?"},
 		"caasp/velum:4.0.0-rev1-build":                                      {publish.KindTag, "the registry has no such tag"},
 		"caasp/velum:4.0.0-rev1-build1.1@" + d[:len(d)-1] + "x":             {publish.KindInput, "not an image"},
 		"caasp/velum:4.0.0-rev1-build1.1@sha256:" + strings.Repeat("0", 64): {publish.KindDigest, "the tag names " + d},
@@ -77,10 +77,10 @@ func TestAnyTagWithItsDigestIsARelease(t *testing.T) {
 		"kube-proxy:v1.34.2": "", "kube-proxy:v1.34.2-amd64": "", "loki:2024.11.1": "", "loki:2026.02.0": "",
 		"nginx:1.25.3": "", "nginx:1.25.3-alpine": "", "minio:RELEASE.2024-01-16T16-07-38Z": "",
 		"build:20240115": "", "build:sha-0a1b2c3": "", "build:4.0.0-rev1-build": "", "build:12.1-rc.1": "", "build:4.0.0-rev1": "",
-		"nginx:1.25": "1.25.3 is the same image", "nginx:1.25-alpine": "1.25.3-alpine is the same image",
-		"nginx:latest-amd64": "names the newest build", "build:main-20240115-abc1234": "", "build:12": "",
-		"nginx:mainline": "names the newest build", "minio:latest": "names the newest build", "build:Latest": "names the newest build",
-		"minio:edge-cicd": "names the newest build",
+		"nginx:1.25": "use 1.25.3, which names this one", "nginx:1.25-alpine": "use 1.25.3-alpine, which names this one",
+		"nginx:latest-amd64": "moves to each new build: give", "build:main-20240115-abc1234": "", "build:12": "",
+		"nginx:mainline": "moves to each new build: give", "minio:latest": "moves to each new build: give", "build:Latest": "moves to each new build: give",
+		"minio:edge-cicd": "moves to each new build: give",
 	} {
 		_, err := r.add(p, "stage", image)
 		if want == "" {

@@ -240,7 +240,7 @@ func (p *Publisher) verifyTags(ctx context.Context, c *check, v Version) error {
 	case err != nil:
 		return err
 	case d != v.Digest:
-		c.report(tag, "names %s, and the channel %s", d, v.Digest)
+		c.report(tag, "names %s, but the channel names %s", d, v.Digest)
 	}
 	tags, err := p.registry.Tags(ctx, p.repository)
 	if err != nil {
@@ -254,11 +254,11 @@ func (p *Publisher) verifyTags(ctx context.Context, c *check, v Version) error {
 		case n+catalog.MaxJump <= v.Version:
 			before = max(before, n)
 		case n >= v.Version+catalog.MaxJump:
-			c.report(tag, "too far above the channel's version %d: it counts for nobody who knows that one", v.Version)
+			c.report(tag, "too far above the channel's version %d: whoever knows that version ignores it", v.Version)
 		}
 	}
 	if before > 0 {
-		c.report(tag, "too far above version %d: nodes that know that one refuse it", before)
+		c.report(tag, "too far above version %d: nodes that know that version refuse it", before)
 	}
 	for n, tag := range laterTags(v.Version, v.Channel, tags) {
 		if n == maxLater {
@@ -473,7 +473,7 @@ func (c Copy) Target(mirror string) (string, error) {
 	}
 	if err != nil || mirror == "" {
 		return "", &Error{
-			Kind: KindInput, Object: outside.Text(mirror), Text: "want a mirror as HOST or HOST/PATH", Err: outside.Error(err),
+			Kind: KindInput, Object: outside.Text(mirror), Text: "want HOST or HOST/PATH", Err: outside.Error(err),
 		}
 	}
 	return target, nil

@@ -64,8 +64,8 @@ func TestInitRefusesATagThatDoesNotMove(t *testing.T) {
 	}{
 		"all":           {immutable{status: 400, code: "TAG_INVALID"}, nil, "the registry does not let this tag move"},
 		"by pattern":    {immutable{tags: "/stage", status: 409, code: "DENIED"}, nil, "does not let this tag move"},
-		"ECR":           {immutable{status: 400, code: "TAG_INVALID", delete: 405}, []string{"stage"}, "delete the tag"},
-		"Harbor":        {immutable{tags: "/stage", status: 412, code: "PRECONDITION", delete: 412}, []string{"stage"}, "delete the tag"},
+		"ECR":           {immutable{status: 400, code: "TAG_INVALID", delete: 405}, []string{"stage"}, "delete this tag"},
+		"Harbor":        {immutable{tags: "/stage", status: 412, code: "PRECONDITION", delete: 412}, []string{"stage"}, "delete this tag"},
 		"another tag":   {immutable{tags: "/prod", status: 412, code: "PRECONDITION"}, nil, ""},
 		"no delete":     {immutable{delete: 405}, nil, ""},
 		"nothing of it": {},

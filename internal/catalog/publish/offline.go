@@ -198,7 +198,7 @@ func (p *Publisher) explain(ctx context.Context, got *Result, d signedDir, k key
 // left for the next ones.
 func (p *Publisher) checkOps(ctx context.Context, before, next Version, log []catalog.Entry) error {
 	if next.Version-before.Version >= catalog.MaxJump || next.Turn > before.Turn+catalog.MaxJump {
-		return fmt.Errorf("its version is %d and its turn %d, and those before %d and %d",
+		return fmt.Errorf("version %d and turn %d are too far above version %d and turn %d",
 			next.Version, next.Turn, before.Version, before.Turn)
 	}
 	logged := map[string]bool{}
@@ -216,7 +216,7 @@ func (p *Publisher) checkOps(ctx context.Context, before, next Version, log []ca
 	was := ops.State{Merged: had}
 	for _, op := range slices.Concat(has, next.Merged) {
 		if !logged[op] && !was.IsMerged(op) {
-			return fmt.Errorf("it names %s as published, and its log does not have it", op)
+			return fmt.Errorf("it names %s as published, but its log does not have it", op)
 		}
 	}
 	return p.checkWithdrawals(ctx, next, log)
@@ -234,7 +234,7 @@ func (p *Publisher) checkWithdrawals(ctx context.Context, next Version, log []ca
 		}
 		for _, l := range ops.Lost(ops.State{Pages: pages}, e.Op) {
 			if !l.Final && l.By == "" {
-				return fmt.Errorf("its log withdraws %s, and its page offers it", l.Change.Member())
+				return fmt.Errorf("its log withdraws %s, but its page offers it", l.Change.Member())
 			}
 		}
 	}

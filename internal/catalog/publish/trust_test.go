@@ -261,12 +261,12 @@ func TestADirectoryThatHidesAChangeIsRefused(t *testing.T) {
 			r := releaseOf("velum", 1, "")
 			r.Release.Rollout = &catalog.Rollout{From: noon, Hours: 48}
 			setPage(t, dir, m, catalog.Page{Image: r.Image, Releases: []catalog.Release{r.Release}})
-		}, "its log withdraws " + images + "velum:" + build(1) + ", and its page offers it"},
+		}, "its log withdraws " + images + "velum:" + build(1) + ", but its page offers it"},
 		"an op that the log does not have": {func(_ *testing.T, _ string, m *catalog.Manifest) {
 			m.Merged = append([]string{"op-prod-20200101T000000Z-000000000000"}, m.Merged...)
-		}, "names op-prod-20200101T000000Z-000000000000 as published, and its log does not have it"},
-		"the last version there can be": {func(_ *testing.T, _ string, m *catalog.Manifest) { m.Version = catalog.MaxVersion }, "its version is"},
-		"the last turn there can be":    {func(_ *testing.T, _ string, m *catalog.Manifest) { m.Turn = catalog.MaxVersion }, "its version is"},
+		}, "names op-prod-20200101T000000Z-000000000000 as published, but its log does not have it"},
+		"the last version there can be": {func(_ *testing.T, _ string, m *catalog.Manifest) { m.Version = catalog.MaxVersion }, "too far above version 3"},
+		"the last turn there can be":    {func(_ *testing.T, _ string, m *catalog.Manifest) { m.Turn = catalog.MaxVersion }, "too far above version 3"},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()

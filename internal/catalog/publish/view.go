@@ -159,7 +159,7 @@ func (v *View) readOp(ctx context.Context, tag string) (op cachedOp, isLasting b
 	_, body, err := v.p.registry.Manifest(ctx, v.p.repository, tag)
 	switch {
 	case errors.Is(err, release.ErrNotFound):
-		return cachedOp{why: "the registry lists it and does not have it"}, false, nil
+		return cachedOp{why: "the registry lists it but does not have it"}, false, nil
 	case err != nil:
 		return cachedOp{}, false, err
 	}

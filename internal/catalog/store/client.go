@@ -42,8 +42,8 @@ type Options struct {
 	Transport http.RoundTripper // nil: connections with time limits
 }
 
-// ErrNoDelete: the registry deletes nothing.
-var ErrNoDelete = errors.New("the registry deletes nothing")
+// ErrNoDelete: the registry does not allow deletions.
+var ErrNoDelete = errors.New("the registry does not allow deletions")
 
 // Client sends requests to registries. It is safe for concurrent use.
 type Client struct {

@@ -90,7 +90,7 @@ func (s sender) once(r *http.Request, body []byte) (*http.Response, error) {
 	w := &watch{
 		ctx: ctx, cancel: cancel,
 		stalled: time.AfterFunc(stallTimeout, func() { cancel(&timeoutError{"no answer", stallTimeout}) }),
-		late:    time.AfterFunc(sendTimeout, func() { cancel(&timeoutError{"not answered as a whole", sendTimeout}) }),
+		late:    time.AfterFunc(sendTimeout, func() { cancel(&timeoutError{"no complete answer", sendTimeout}) }),
 	}
 	own := r.Clone(ctx)
 	if own.Body = http.NoBody; len(body) > 0 {

@@ -237,11 +237,11 @@ func TestApplyNamesImagesAndBringsOutcomes(t *testing.T) {
 	assert.Equal(t, []string{"*", "back"}, names)
 	names = nil
 	_, err = c.Rollback(t.Context(), plan.Which{}, nil)
-	require.ErrorContains(t, err, "want names of images or all images, and not both")
+	require.ErrorContains(t, err, "give names of images or all images, not both")
 	_, err = c.Apply(t.Context(), agent.ApplyRequest{}, nil)
-	require.ErrorContains(t, err, "want names of images or all images, and not both")
+	require.ErrorContains(t, err, "give names of images or all images, not both")
 	_, err = c.Apply(t.Context(), agent.ApplyRequest{Which: plan.Which{All: true, Images: []string{"velum"}}}, nil)
-	require.ErrorContains(t, err, "want names of images or all images, and not both")
+	require.ErrorContains(t, err, "give names of images or all images, not both")
 	assert.Nil(t, names, "nothing named is not everything")
 	shown := []plan.Shown{{Image: "velum", Digest: digest.FromString("1")}}
 	_, err = c.Apply(t.Context(), agent.ApplyRequest{Which: plan.All(), Expect: shown}, nil)

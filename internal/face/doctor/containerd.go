@@ -120,7 +120,7 @@ func (n Node) checkHosts(dirs []hosts.Dir, version, why string) []Finding {
 				"also serve the images under their own names on the mirror, and remove rewrite from registries.yaml; "+
 					"until then the agent asks the next hosts"))
 		case d.Unasked != "":
-			err := fmt.Errorf("%s: containerd %s does not ask %s, because it has no table of its own", file, version, d.Unasked)
+			err := fmt.Errorf("%s: containerd %s does not ask %s, because it has no [host] table", file, version, d.Unasked)
 			out = append(out, fail(check, err, fmt.Sprintf("add a table [host.%q]", d.Unasked)))
 		}
 	}

@@ -109,7 +109,7 @@ func remedyOf(err error) string {
 			}
 			return "put the login for " + se.Host + " into a file that the agent reads: credentials.file, " +
 				"/root/.docker/config.json, kubelet's (see `platform`), or containerd's configuration (registry.configs). " +
-				"It does not use those that a credential helper or kubelet's credential provider gives, and imagePullSecrets"
+				"It does not use credential helpers, kubelet's credential providers or imagePullSecrets"
 		default:
 			return fmt.Sprintf("see the log of the registry: it answers %d", se.Status)
 		}

@@ -351,7 +351,7 @@ func (n Node) checkHooks(ctx context.Context) []Finding {
 	for _, h := range n.Webhooks {
 		if err := h.Check(); err != nil {
 			out = append(out, warn("hooks", err.Error(),
-				"a file of one line that root owns, mode 0600; ca is in PEM (docs/hooks.md)"))
+				"write the URL or the token as one line into a file that root owns, mode 0600; ca must be PEM (docs/hooks.md)"))
 		}
 	}
 	if n.at(hook.UnitDir) != n.RuntimeDir {

@@ -214,7 +214,7 @@ var (
 type strangeError struct{ said string }
 
 func (e strangeError) Error() string {
-	return fmt.Sprintf("answers %q, which a lock server does not", e.said)
+	return fmt.Sprintf("answers %q, which is no answer of a lock server", e.said)
 }
 
 // message is the JSON of an answer. The protocol has kind and value, in errors; holders and slots are optional

@@ -206,7 +206,7 @@ func (f fields) set(name string, value any) {
 var (
 	errNoLease = errors.New("the answer is not a Lease")
 	errLeaving = errors.New("the Lease is being deleted: it locks nothing until " +
-		"its finalizers have run and it exists anew")
+		"its finalizers have run and it is created again")
 	errForeign = errors.New("the Lease has leaseDurationSeconds: it belongs to another program; choose another name")
 )
 

@@ -48,7 +48,7 @@ type Client struct {
 func New(server, tokenFile, userAgent string) (*Client, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("%s: want a URL as https://prometheus.example.com", outside.Text(server))
+		return nil, fmt.Errorf("%s: want a URL such as https://prometheus.example.com", outside.Text(server))
 	}
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Client{u.JoinPath("api/v1"), tokenFile, userAgent, http.Client{Timeout: timeout, CheckRedirect: stay}}, nil

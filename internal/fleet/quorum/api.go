@@ -19,7 +19,7 @@ import (
 
 const (
 	errServers     = words("no list of API servers")
-	errNotAllowed  = words("the kubeconfig may not list them")
+	errNotAllowed  = words("the user of the kubeconfig may not list them")
 	serverName     = "API server "
 	nameOfOthers   = "API servers of other nodes"
 	endpointsOfAPI = "/api/v1/namespaces/default/endpoints/kubernetes"

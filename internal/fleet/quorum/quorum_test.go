@@ -436,7 +436,7 @@ func TestAPIServers(t *testing.T) {
 	assert.Equal(t, others("no kubeconfig names them"), c.observe(own).Servers)
 	assert.Empty(t, c.observe().Servers, "a node without API server")
 	c.kubeconfig("kubelet.conf", good, "another")
-	assert.Equal(t, others("the kubeconfig may not list them"), c.observe(own).Servers)
+	assert.Equal(t, others("the user of the kubeconfig may not list them"), c.observe(own).Servers)
 	assert.Empty(t, c.observe().Servers, "a node without API server")
 	c.kubeconfig("admin.conf", good, "secret")
 	assert.Equal(t, []fleet.Part{healthy(local, true), healthy(good, false)}, c.observe(own).Servers)
@@ -578,7 +578,7 @@ func TestKubeconfigThatIsNotUnderstood(t *testing.T) {
 			assert.False(t, seen[0].Healthy)
 			assert.Contains(t, seen[0].Seen, x.want)
 			assert.NotContains(t, seen[0].Seen, "secret")
-			assert.Equal(t, next != "", strings.Contains(seen[0].Seen, "; the kubeconfig may not list them"), seen[0].Seen)
+			assert.Equal(t, next != "", strings.Contains(seen[0].Seen, "; the user of the kubeconfig may not list them"), seen[0].Seen)
 			assert.NotEmpty(t, fleet.Against(fleet.Observation{Servers: seen}, false))
 		}
 	}

@@ -186,7 +186,7 @@ func (w *walker) fitTogether() {
 			w.written("grains.enabled").LineComment)
 	}
 	if c := w.settings.Catalog; w.settings.Apply.MinSeverity != "" && (c.Repository == "" || c.Signatures != "require") {
-		w.unfit("apply.minSeverity", "%s: only a verified release catalog says it: want a catalog.repository (%q, %s), and "+
+		w.unfit("apply.minSeverity", "%s: needs a verified release catalog: set catalog.repository (%q, %s) and "+
 			"catalog.signatures: require (%s)", c.Repository, w.written("catalog.repository").LineComment,
 			w.written("catalog.signatures").LineComment)
 	}
@@ -220,7 +220,7 @@ func (w *walker) fitCluster() {
 	set := w.written("apply.lock.lease")
 	for _, name := range []string{"url", "group", "id"} {
 		if !isDefault(name) {
-			w.unfit("apply.lock."+name, "%s: want none of a lock server, because apply.lock.lease is set (%s)",
+			w.unfit("apply.lock."+name, "%s: belongs to a lock server, but apply.lock.lease is set (%s)",
 				set.LineComment)
 		}
 	}

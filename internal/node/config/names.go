@@ -50,7 +50,7 @@ var (
 	fileNameText = matching(maxPattern, `[^/\p{Cc}]+`,
 		"want the name of a file in podManifests, without directory or control characters")
 	// digest matches the only form of digest that registries use for images.
-	digest = matching(71, `sha256:[0-9a-f]{64}`, "want a digest as sha256: and 64 of 0-9 a-f, or a pattern of tags")
+	digest = matching(71, `sha256:[0-9a-f]{64}`, "want a digest (sha256: and 64 of 0-9 a-f) or a pattern of tags")
 	// lockGroup is the grammar of the FleetLock protocol.
 	lockGroup = matching(128, `[A-Za-z0-9.-]+`, "want a name of A-Z a-z 0-9 . -")
 	leaseName = matching(63+1+253, objectName,

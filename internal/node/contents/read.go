@@ -54,13 +54,13 @@ func Read(ctx context.Context, files []File, args ...string) ([]Package, error) 
 	if err := withoutNewRights(reader.Run); err != nil {
 		said := strings.TrimSpace(message.String())
 		if said == "" || ctx.Err() != nil {
-			return nil, outside.Error(errors.Join(context.Cause(ctx), fmt.Errorf("reader of packages: %w", err)))
+			return nil, outside.Error(errors.Join(context.Cause(ctx), fmt.Errorf("package reader: %w", err)))
 		}
 		return nil, outside.Error(errors.New(said))
 	}
 	packages, err := decode(&answer)
 	if err != nil {
-		return nil, outside.Error(fmt.Errorf("reader of packages: answer not understood: %w", err))
+		return nil, outside.Error(fmt.Errorf("package reader: malformed answer: %w", err))
 	}
 	return packages, nil
 }
@@ -148,7 +148,7 @@ func confine() error {
 		unix.RLIMIT_DATA: maxMemory, unix.RLIMIT_CPU: maxSeconds, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_CORE: 0,
 	} {
 		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: most, Max: most}); err != nil {
-			return fmt.Errorf("limits of the reader: %w", err)
+			return fmt.Errorf("limits of the package reader: %w", err)
 		}
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 
 var (
 	errTruncated = errors.New("truncated, or not a valid database")
-	errUnknown   = errors.New("not a format that is known")
+	errUnknown   = errors.New("unknown format")
 )
 
 // readRPM returns the packages of an RPM database in one of its three formats.

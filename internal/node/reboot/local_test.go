@@ -151,7 +151,7 @@ func TestRebootmgrOverVarlink(t *testing.T) {
 			"rebootmgr: varlink: connection closed before the end of the answer",
 		},
 		"too much": {
-			answer(strings.Repeat(" ", 64<<10) + good), "rebootmgr: varlink: more than 64 KiB",
+			answer(strings.Repeat(" ", 64<<10) + good), "rebootmgr: varlink: answer larger than 64 KiB",
 		},
 		"without end": {func(conn net.Conn, _ string) {
 			for {
@@ -159,7 +159,7 @@ func TestRebootmgrOverVarlink(t *testing.T) {
 					return
 				}
 			}
-		}, "rebootmgr: varlink: more than 64 KiB"},
+		}, "rebootmgr: varlink: answer larger than 64 KiB"},
 		"silence": {func(conn net.Conn, _ string) { untilGone(conn) }, "rebootmgr: no answer in time"},
 		"too slow": {func(conn net.Conn, _ string) {
 			ticks := time.NewTicker(50 * time.Millisecond)

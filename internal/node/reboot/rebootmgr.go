@@ -156,7 +156,7 @@ func exchange(conn net.Conn, method string) ([]byte, error) {
 	message, err := bufio.NewReader(io.LimitReader(conn, maxMessage)).ReadBytes(0)
 	switch {
 	case errors.Is(err, io.EOF) && len(message) == maxMessage:
-		return nil, fmt.Errorf("varlink: more than %d KiB", maxMessage>>10)
+		return nil, fmt.Errorf("varlink: answer larger than %d KiB", maxMessage>>10)
 	case errors.Is(err, io.EOF):
 		return nil, errors.New("varlink: connection closed before the end of the answer")
 	case err != nil:

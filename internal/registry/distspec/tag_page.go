@@ -151,7 +151,7 @@ func (p page) skip() error {
 			level--
 		}
 		if level > depth {
-			return fmt.Errorf("%w lists and objects in one another: over %d", ocimanifest.ErrTooMany, depth)
+			return fmt.Errorf("%w nested lists and objects: over %d", ocimanifest.ErrTooMany, depth)
 		}
 		if level == 0 {
 			return nil

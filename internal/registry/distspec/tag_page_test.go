@@ -55,7 +55,7 @@ func TestInvalidTagPages(t *testing.T) {
 		`{"tags":["1"],"tags":["2"]}`: "twice", `{"tags":["1"]}{}`: "after the list", `{"tags":["1"]} x`: "after the list",
 		`{"tags":["1" "2"]}`: "invalid character", `{"tags" ["1"]}`: "invalid character", `{tags:["1"]}`: "invalid character", `{"tags":[nope]}`: "invalid character",
 		`{"x":?,"tags":[]}`: "invalid character", `{"x":[1,],"tags":[]}`: "invalid character", `{"tags":["\x"]}`: "invalid character",
-		`{"x":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + `,"tags":[]}`: "in one another",
+		`{"x":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + `,"tags":[]}`: "nested lists and objects",
 	}
 	for page, want := range pages {
 		got, err := readTagPage(strings.NewReader(page), 10)

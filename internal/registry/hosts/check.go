@@ -147,7 +147,7 @@ func shownPath(path string) string {
 	if _, err := os.Lstat(path); err == nil || namesFile().MatchString(filepath.Base(path)) {
 		return outside.Text(path)
 	}
-	return "a ca or client, which is not named like a file"
+	return "a ca or client that is not named like a file"
 }
 
 var namesFile = lazyregexp.New(`^[A-Za-z0-9._+-]{1,255}\.(?i:pem|crt|cert|cer|ca|key|bundle|chain)$`)

@@ -116,7 +116,7 @@ func (d Dir) Otherwise(version string) string {
 	case !strings.HasPrefix(version, "1."):
 		return ""
 	case d.Unasked != "":
-		return fmt.Sprintf("also asks %s, which has no table of its own", d.Unasked)
+		return fmt.Sprintf("also asks %s, which containerd 2 ignores because it has no [host] table", d.Unasked)
 	case d.Only2 != "":
 		return fmt.Sprintf("does not know %s", d.Only2)
 	case strings.HasPrefix(version, "1.6.") && !d.HostTable:
@@ -174,7 +174,7 @@ func only2(table map[string]any, depth int) string {
 	for _, key := range slices.Sorted(maps.Keys(table)) {
 		value, known := table[key], strings.ToLower(key)
 		if key != known && slices.Contains(hostSettings, known) {
-			return outside.Text(key) + ", which 2.x takes in any letters"
+			return outside.Text(key) + ", which 2.x accepts in any case"
 		}
 		switch known {
 		case "capabilities":

@@ -175,7 +175,7 @@ func TestIndexesAreBoundedTogether(t *testing.T) {
 		require.NoError(t, os.Rename(dir, filepath.Join(top, name)))
 	}
 	_, err := layout.Open(top, layout.Options{Platform: node})
-	require.ErrorContains(t, err, "over 16777216 bytes together")
+	require.ErrorContains(t, err, "over 16777216 bytes in all")
 	require.NoError(t, os.RemoveAll(filepath.Join(top, "e")))
 	opened(t, top)
 }

@@ -50,7 +50,7 @@ func (l *Layout) load() (unnamed int, err error) {
 			return 0, err
 		}
 		if budget -= size; budget < 0 {
-			return 0, fmt.Errorf("%s: %w: over %d bytes together", indexFile, outside.ErrTooLarge, maxIndexes)
+			return 0, fmt.Errorf("%s: %w: over %d bytes in all", indexFile, outside.ErrTooLarge, maxIndexes)
 		}
 		unnamed += l.addIndex(dir, index)
 	}

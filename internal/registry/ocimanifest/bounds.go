@@ -69,7 +69,7 @@ func (b *Bounds) count(c byte) error {
 		b.text = true
 	case '[', '{':
 		if b.depth == maxDepth {
-			return fmt.Errorf("%w lists and objects in one another: over %d", ErrTooMany, maxDepth)
+			return fmt.Errorf("%w nested lists and objects: over %d", ErrTooMany, maxDepth)
 		}
 		b.lists[b.depth], b.entries[b.depth] = c == '[', 0
 		b.depth++

@@ -39,7 +39,7 @@ func TestBounds(t *testing.T) {
 				return repeated(`[`, repeated(`[`, `0`, `]`, MaxEntries-1), `]`, n)
 			}, "too many members",
 		},
-		"depth": {maxDepth, func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }, "too many lists and objects in one another: over 64"},
+		"depth": {maxDepth, func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }, "too many nested lists and objects: over 64"},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()

@@ -179,7 +179,7 @@ func (c Content) Describe(top ocispec.Descriptor, platform platforms.MatchCompar
 		}
 		return build, err
 	}
-	return Build{}, fmt.Errorf("index %s: over %d indexes in one another", top.Digest, MaxIndexes)
+	return Build{}, fmt.Errorf("index %s: more than %d nested indexes", top.Digest, MaxIndexes)
 }
 
 // image reads the config of a manifest and checks its platform.

@@ -347,7 +347,7 @@ func TestIndexesAreBounded(t *testing.T) {
 				require.NoError(t, err, name)
 				continue
 			}
-			require.ErrorContains(t, err, top.Digest.String()+": over 4 indexes in one another", name)
+			require.ErrorContains(t, err, top.Digest.String()+": more than 4 nested indexes", name)
 			require.NotErrorIs(t, err, release.ErrPlatform, name)
 			require.ErrorAs(t, err, new(*release.SourceError), name)
 		}

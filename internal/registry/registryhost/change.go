@@ -340,7 +340,7 @@ func (p place) check() error {
 		for _, pattern := range []string{"*.crt", "*.cert"} {
 			if found, err := filepath.Glob(filepath.Join(p.sourceDir, pattern)); err == nil && len(found) > 0 {
 				return &RefusedError{p.sourceDir, "containerd takes " + filepath.Base(found[0]) +
-					" only while there is no hosts.toml: name it as ca or client in one first"}
+					" only while there is no hosts.toml: first write one that names it as ca or client"}
 			}
 		}
 		return nil

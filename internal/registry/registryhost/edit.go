@@ -166,7 +166,7 @@ func parseHostsFile(text string) (hostsFile, error) {
 		file.all = append(file.all, s)
 	}
 	if begun != "" {
-		return hostsFile{}, errors.New("not TOML that is understood line by line")
+		return hostsFile{}, errors.New("not TOML that can be edited line by line")
 	}
 	return file, nil
 }
