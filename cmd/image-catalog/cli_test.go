@@ -277,7 +277,7 @@ func TestWrongArguments(t *testing.T) {
 		"withdraw stage velum:1":                            "--reason TEXT is missing",
 		"withdraw stage --reason x":                         "want either IMAGE:TAG... or --set NAME",
 		"withdraw stage velum:1 --set a --reason x":         "want either IMAGE:TAG... or --set NAME",
-		"promote stage prod --all --withdrawn":              "want the releases by REPOSITORY:TAG",
+		"promote stage prod --all --withdrawn":              "give each release as REPOSITORY:TAG",
 		"add stage":                                         "want IMAGE... or --batch FILE",
 		"add stage velum:1-rev1-build1.1 --platform x/y/z/": "--platform",
 		"add stage --batch /dev/null":                       "--batch /dev/null: it names no image",

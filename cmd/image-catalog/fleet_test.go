@@ -240,11 +240,11 @@ func TestWatchHasItsFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"--every 1m":                 "--every: --watch is missing",
 		"--prometheus https://p":     "--prometheus: --watch is missing",
-		"--watch --pause":            "--watch: want no --pause",
-		"--watch --out x":            "--watch: want no --pause",
+		"--watch --pause":            "--watch excludes --pause",
+		"--watch --out x":            "--watch excludes --pause",
 		"--watch --nodes 101":        "--nodes from 0 to 100",
-		"--watch --every 0s":         "want --every",
-		"--watch --max-failed -1":    "want --every and --max-failed",
+		"--watch --every 0s":         "--every and --max-failed must be above 0",
+		"--watch --max-failed -1":    "--every and --max-failed must be above 0",
 		"--watch":                    "IMAGE_CATALOG_PROMETHEUS is missing",
 		"--watch --prometheus p:909": "want a URL",
 	} {

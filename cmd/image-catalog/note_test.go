@@ -45,10 +45,10 @@ func TestNotes(t *testing.T) {
 	assert.Contains(t, out, "noted already")
 	out, _, code = s.run("promote", "stage", "prod", "velum:"+builds[1])
 	assert.Equal(t, exitNothing, code)
-	assert.Contains(t, out, "listed with the same set and rollout already; noted otherwise already")
+	assert.Contains(t, out, "listed with the same set and rollout already; the channel already has another note")
 	out, _, code = s.run("add", "stage", "HOST/velum:"+builds[1], "--severity", "low")
 	assert.Equal(t, exitNothing, code)
-	assert.Contains(t, out, "listed already; noted otherwise already")
+	assert.Contains(t, out, "listed already; the channel already has another note")
 	assert.Contains(t, s.does("add", "stage", "HOST/velum:"+builds[0], "--severity", "low"), "listed already; noted: low")
 
 	// Nodes of prod skip a build: its fixes and its severity are those of the promoted one.
@@ -58,11 +58,11 @@ func TestNotes(t *testing.T) {
 	assert.Contains(t, s.does("inspect", "edge", "velum"), "critical; fixes bsc#1, bsc#2, CVE-2026-1234\n")
 	out, _, code = s.run("promote", "stage", "edge", "velum")
 	assert.Equal(t, exitNothing, code)
-	assert.NotContains(t, out, "noted otherwise")
+	assert.NotContains(t, out, "another note")
 
 	s.does("withdraw", "prod", "velum:"+builds[1], "--reason", "bsc#3")
 	out = s.does("note", "prod", "velum:"+builds[1], "--fixes", "", "--severity", "")
-	assert.Contains(t, out, "~ HOST/velum:"+builds[1]+"  noted: nothing any more\n")
+	assert.Contains(t, out, "~ HOST/velum:"+builds[1]+"  note removed\n")
 	assert.Contains(t, s.does("inspect", "prod", "velum"), "withdrawn: bsc#3\n", "neither more nor less")
 	s.does("freeze", "prod", "--until", "2100-01-01", "--reason", "holidays")
 	s.does("note", "prod", "velum:"+builds[0], "--note", "the first one")
