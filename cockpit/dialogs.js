@@ -135,7 +135,7 @@ function ReleaseLock(page) {
 function ForgetCatalog(page) {
     return h(Ask, {
         page, title: _("Forget the verified version of the release catalog?"), action: _("Forget it"), danger: true,
-        onDo: () => page.act({ what: "catalog", done: _("The catalog was read anew") }, daemon => daemon.forgetCatalog()),
+        onDo: () => page.act({ what: "catalog", done: _("The catalog was read again") }, daemon => daemon.forgetCatalog()),
     },
     h("p", null, _("The node then takes any version with a valid signature, also an older one. Do this only when the publisher has gone back on purpose.")));
 }

@@ -231,7 +231,7 @@ cockpit.locale({
   "The agent tries again by itself. If a lock server has the lock, see its log.": [null, "Der Agent versucht es von selbst wieder. Verwaltet ein Sperrserver die Sperre, sehen Sie in dessen Log nach."],
   "The answer is a page for people, such as a login page.": [null, "Die Antwort ist eine Seite für Menschen, etwa eine Anmeldeseite."],
   "The answer is a server error.": [null, "Die Antwort ist ein Serverfehler."],
-  "The catalog was read anew": [null, "Der Katalog wurde neu gelesen"],
+  "The catalog was read again": [null, "Der Katalog wurde neu gelesen"],
   "The certificate is not valid.": [null, "Das Zertifikat ist ungültig."],
   "The change is larger than allowed.": [null, "Die Änderung ist größer als erlaubt."],
   "The changes are still being read.": [null, "Die Änderungen werden noch gelesen."],

@@ -194,7 +194,7 @@ func (r *Record) WhyLost() []status.Reason {
 	}
 	return []status.Reason{{
 		Kind: status.KindLost, Since: r.Lost.At,
-		Text: "the record of the agent was lost: " + r.Lost.Reason + "; holds, denials and rollback targets of before are " +
-			"unknown; confirm it with image-update-agent resume --all",
+		Text: "the record of the agent was lost: " + r.Lost.Reason + "; its holds, denials and rollback targets are " +
+			"unknown; confirm this with image-update-agent resume --all",
 	}}
 }

@@ -62,7 +62,7 @@ func TestPageActs(t *testing.T) {
 			{"#resume-all", "Updates are applied automatically on this node", `resume [] true`, "All holds have ended"},
 			{"[data-hold='*'] [data-do=resume]", "Updates are applied automatically on this node", `resume [] true`, "All holds have ended"},
 			{"#release-lock", "Other nodes may then restart their pods", "release the lock", "The lock was released"},
-			{"#forget-catalog", "takes any version with a valid signature", "forget the catalog", "The catalog was read anew"},
+			{"#forget-catalog", "takes any version with a valid signature", "forget the catalog", "The catalog was read again"},
 			{"[data-do=enable]", "pods start without the registry", "enable registry.example false", "The local registry answers for registry.example"},
 		} {
 			page.Show("details")

@@ -62,8 +62,8 @@ func NewCounts() *Counts {
 		}),
 		restarts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: namespace + "pod_restart_seconds", Buckets: restartBuckets,
-			Help: "Time from the start of a restart, of an apply or a rollback, until the pod was up for good; " +
-				"up to 0.5 s too long.",
+			Help: "Time from the start of a restart, by an apply or a rollback, until the pod stayed up; " +
+				"at most 0.5 s too long.",
 		}, []string{"of"}),
 		hosts: map[string]bool{},
 	}
