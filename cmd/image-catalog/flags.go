@@ -61,7 +61,7 @@ type flags struct {
 func (f *flags) define(cmd *cobra.Command) {
 	global := cmd.PersistentFlags()
 	global.StringVar(&f.catalog, "catalog", "", "repository of the catalog (default: the variable IMAGE_CATALOG)")
-	global.StringVar(&f.name, "name", "", "repository under which nodes know the catalog (default: the same)")
+	global.StringVar(&f.name, "name", "", "repository under which nodes know the catalog (default: the same one)")
 	global.BoolVar(&f.plainHTTP, "plain-http", false, "use http if a registry does not answer with https")
 	global.StringArrayVar(&f.trust, "trust", nil,
 		"accept only what this public key signed: FILE (PEM), or CHANNEL=FILE for one channel (repeatable)")

@@ -172,7 +172,7 @@ func TestUnusableTags(t *testing.T) {
 	assert.Contains(t, s.Reason, "unknown.yaml: the registry does not have this image, and the agent has never seen it there")
 	assert.NotContains(t, s.Reason, "velum.yaml: ")
 	for name, said := range map[string]string{
-		"unknown": "404: not found", "norepo": "404: not found", "foreign": "no known tag among 0",
+		"unknown": "404: not found", "norepo": "404: not found", "foreign": "none of its 0 tags",
 		"elsewhere": "not for this platform",
 	} {
 		pod := story.PodOf(t, s, name+".yaml")

@@ -62,7 +62,7 @@ func (c *Codec) Decode(data []byte, ref PageRef) (Page, error) {
 		return Page{}, wrap(KindFormat, err, "%s: page", ref.Image)
 	}
 	if p.Image != ref.Image {
-		return Page{}, newError(KindPage, "%s: the page is of %q", ref.Image, p.Image)
+		return Page{}, newError(KindPage, "%s: the page belongs to %q", ref.Image, p.Image)
 	}
 	of := checked{}
 	for n := range p.Releases {

@@ -118,7 +118,7 @@ func TestBadVersions(t *testing.T) {
 		}, nil, "page of " + velum},
 		"a page bomb": {func(w *world) { w.publishPage(velum, strings.Repeat(" ", 2<<20)) }, release.ErrCatalog, "more than"},
 		"a page of another image": {
-			func(w *world) { w.publishPage(velum, `{"image":"`+other+`","releases":[]}`) }, release.ErrCatalog, "the page is of",
+			func(w *world) { w.publishPage(velum, `{"image":"`+other+`","releases":[]}`) }, release.ErrCatalog, "the page belongs to",
 		},
 		"a page with a key twice": {
 			func(w *world) { w.publishPage(velum, `{"image":"`+velum+`","releases":[],"releases":[]}`) }, release.ErrCatalog, "duplicate key",

@@ -81,7 +81,7 @@ func (l Layers) Find() (files []File, err error) {
 			}
 		}
 		if found := files[had:]; len(found) > 1 {
-			return files, fmt.Errorf("%s and %s: which of them %s reads is not known", found[0].Name, found[1].Name, of.kind)
+			return files, fmt.Errorf("%s and %s: it is not known which of them %s reads", found[0].Name, found[1].Name, of.kind)
 		}
 	}
 	if len(files) > 0 {
