@@ -96,13 +96,14 @@ func FindNotUnderstood(list []string, follow Tag, s Scheme, most int) []NotUnder
 			}
 		}
 	}
+	isFloating := FloatsFor(follow, parsed)
 	for _, text := range list {
 		t, err := s.Parse(text)
 		r, ok := readLeniently(text)
 		r.text, r.tag = text, t
 		switch {
 		case err == nil && InLine(follow, t):
-			if ok && r.isAbove(known) && !IsFloatingFor(follow, t, parsed) {
+			if ok && r.isAbove(known) && !isFloating(t) {
 				known = r
 			}
 		case ok && r.isVersionBeside(follow), isRebuildOf(follow, t):

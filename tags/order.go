@@ -279,11 +279,28 @@ func WhyNot(from, to Tag) string {
 	return fmt.Sprintf("another name: %s, and %s is %s", to.Name(), from, from.Name())
 }
 
-// IsFloatingFor reports whether an image that follows the pre-release from must not move to the tag to, because to
-// floats in a list of tags: 7.2-rc3 names one build, and 7.2 beside 7.2.0 names others later. A list without 7.2.0 has
-// 7.2 as the release.
-func IsFloatingFor(from, to Tag, list []Tag) bool {
-	return from.pre.is() && !to.pre.is() && slices.ContainsFunc(list, func(t Tag) bool { return t.IsUnder(to) })
+// FloatsFor returns a function that reports whether an image that follows the pre-release from must not move to a tag,
+// because that floats in a list of tags: 7.2-rc3 names one build, and 7.2 beside 7.2.0 names others later. A list without
+// 7.2.0 has 7.2 as the release.
+func FloatsFor(from Tag, list []Tag) (isFloating func(Tag) bool) {
+	if !from.pre.is() {
+		return func(Tag) bool { return false }
+	}
+	under := map[string][]Tag{} // by the version and revision of the floating tags: a list may be long
+	for _, t := range list {
+		numbers := t.numbers()
+		under[numbers+" "] = append(under[numbers+" "], t)
+		if t.rev.is() {
+			under[numbers+" "+t.Rev()] = append(under[numbers+" "+t.Rev()], t)
+		}
+		for end := strings.LastIndexByte(numbers, '.'); end > 0; end = strings.LastIndexByte(numbers[:end], '.') {
+			under[numbers[:end]+" "] = append(under[numbers[:end]+" "], t)
+		}
+	}
+	return func(to Tag) bool {
+		return !to.pre.is() &&
+			slices.ContainsFunc(under[to.numbers()+" "+to.Rev()], func(t Tag) bool { return t.IsUnder(to) })
+	}
 }
 
 // Newest returns the highest of tags that an image following follow may move to: in line with it and a change of at
@@ -294,8 +311,9 @@ func IsFloatingFor(from, to Tag, list []Tag) bool {
 // different counts of numbers are compared as they are.
 func Newest(tags []Tag, follow Tag, largest Change) (Tag, bool) {
 	var newest Tag
+	isFloating := FloatsFor(follow, tags)
 	for _, tag := range tags {
-		if !InLine(follow, tag) || IsFloatingFor(follow, tag, tags) {
+		if !InLine(follow, tag) || isFloating(tag) {
 			continue
 		}
 		if change := ChangeBetween(follow, tag); change < Same || change > largest {

@@ -4,7 +4,9 @@ package tags_test
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -187,4 +189,46 @@ func TestPropertyExceedsAgreesWithTheOrder(t *testing.T) {
 			require.Positive(t, tags.Compare(a, b), "%s exceeds %s", a, b)
 		}
 	})
+}
+
+// A tag floats for a pre-release where a tag of the list is under it.
+func TestFloatsForAPreRelease(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.Custom(func(t *rapid.T) string {
+			return rapid.StringMatching(`v?[12](\.[012]){0,2}(-rc1)?(-alpine)?(-rev[12](-build[12])?)?`).Draw(t, "tag")
+		})
+		var list []tags.Tag
+		for _, text := range rapid.SliceOfN(text, 1, 12).Draw(t, "list") {
+			if tag, err := tags.Parse(text); err == nil {
+				list = append(list, tag)
+			}
+		}
+		from, err := tags.Parse("1.2-rc1" + rapid.SampledFrom([]string{"", "-alpine"}).Draw(t, "from"))
+		require.NoError(t, err)
+		isFloating := tags.FloatsFor(from, list)
+		for _, to := range list {
+			isUnder := func(t tags.Tag) bool { return t.IsUnder(to) }
+			require.Equal(t, !strings.Contains(to.String(), "-rc1") && slices.ContainsFunc(list, isUnder), isFloating(to), "%s in %v", to, list)
+		}
+	})
+}
+
+// A registry that lists as many tags as are read does not keep a node that follows a pre-release busy for an hour.
+func TestLongListsForAPreRelease(t *testing.T) {
+	t.Parallel()
+	for from, form := range map[string]string{"7.2-rc3": "7.%d", "7.2-rc3-alpine": "7.2-alpine%d"} {
+		var list []tags.Tag
+		var texts []string
+		for n := range 100_000 {
+			texts = append(texts, fmt.Sprintf(form, n+3))
+			tag, err := tags.Parse(texts[n])
+			require.NoError(t, err)
+			list = append(list, tag)
+		}
+		follow, err := tags.Parse(from)
+		require.NoError(t, err)
+		tags.Newest(list, follow, tags.Minor)
+		tags.FindNotUnderstood(texts, follow, tags.Scheme{}, 5)
+	}
 }

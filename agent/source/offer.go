@@ -229,9 +229,10 @@ func candidates(list []tags.Tag, from tags.Tag, rule policy.Rule) []record.Candi
 	var out []record.Candidate
 	left := map[bool]int{false: maxCandidates, true: MaxRefused} // by whether it is refused
 	settings := map[string]bool{}
+	isFloating := tags.FloatsFor(from, list)
 	for _, t := range list {
 		change := tags.ChangeBetween(from, t)
-		if !tags.InLine(from, t) || change <= tags.Same || tags.IsFloatingFor(from, t, list) {
+		if !tags.InLine(from, t) || change <= tags.Same || isFloating(t) {
 			continue
 		}
 		no, refused := rule.RefusesTag(t, change)
