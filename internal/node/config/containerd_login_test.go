@@ -3,6 +3,7 @@
 package config
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -84,6 +85,29 @@ func TestLoginsOfEachContainerd(t *testing.T) {
 	}
 	_, _, err := ContainerdLogin(p, "last", func() string { panic("every version has the same login") })
 	require.NoError(t, err)
+}
+
+// The table auths, by URL or host, replaces configs. The names of the plugins depend on the version of the file.
+func TestLoginsByEndpointsAndVersions(t *testing.T) {
+	t.Parallel()
+	for title, c := range map[string]struct{ plugin, host, auth, want string }{
+		"a URL":                 {"version = 3\n[plugins.'io.containerd.cri.v1.images'.", "a:5000", "https://a:5000", "u"},
+		"a host":                {"version = 3\n[plugins.'io.containerd.cri.v1.images'.", "a.example", "a.example", "u"},
+		"of another port":       {"version = 3\n[plugins.'io.containerd.cri.v1.images'.", "a:5000", "https://a", "config"},
+		"a: is a scheme to Go":  {"version = 3\n[plugins.'io.containerd.cri.v1.images'.", "a:5000", "a:5000", "config"},
+		"no URL":                {"version = 3\n[plugins.'io.containerd.cri.v1.images'.", "a", "https://a:b", "config"},
+		"version 4":             {"version = 4\n[plugins.'io.containerd.cri.v1.images'.", "a.example", "a.example", "u"},
+		"version 2":             {"version = 2\n[plugins.'io.containerd.grpc.v1.cri'.", "a.example", "a.example", "u"},
+		"version 1, not stated": {"[plugins.cri.", "a.example", "a.example", "u"},
+	} {
+		p := platform.Detect(tree(t, map[string]string{
+			containerdFile: c.plugin + "registry.configs.'" + c.host + "'.auth]\nusername = 'config'\n" +
+				c.plugin[strings.Index(c.plugin, "["):] + "registry.auths.'" + c.auth + "']\nusername = 'u'\n",
+		}))
+		user, _, err := ContainerdLogin(p, c.host, newest)
+		require.NoError(t, err, title)
+		assert.Equal(t, c.want, user, title)
+	}
 }
 
 // An unreadable configuration may have the login.

@@ -69,6 +69,27 @@ func TestAFileInThePlaceOfOneSetAsideIsForTheSameUsers(t *testing.T) {
 	}
 }
 
+func TestFilesThatAreGoneAreThoseWithoutAnotherInTheirPlace(t *testing.T) {
+	t.Parallel()
+	f := newFiles(t)
+	for _, name := range []string{"a.yaml", "b.yaml", "c.yaml"} {
+		put(t, f.dirs.PodManifests, name, "read")
+	}
+	gone, err := f.Aside(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, gone)
+	for _, name := range []string{"c.yaml", "b.yaml", "a.yaml"} {
+		require.NoError(t, f.SetAside(t.Context(), data(name, "read")))
+	}
+	put(t, f.dirs.PodManifests, "b.yaml", "another")
+	gone, err = f.Aside(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a.yaml", "c.yaml"}, gone)
+	require.NoError(t, os.Chmod(f.dirs.PodManifests, 0o777))
+	_, err = f.Aside(t.Context())
+	require.ErrorIs(t, err, nodefile.ErrUnsafe)
+}
+
 func TestUnreadFileIsNotSetAside(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
