@@ -280,8 +280,8 @@ func WhyNot(from, to Tag) string {
 }
 
 // FloatsFor returns a function that reports whether an image that follows the pre-release from must not move to a tag,
-// because that floats in a list of tags: 7.2-rc3 names one build, and 7.2 beside 7.2.0 names others later. A list without
-// 7.2.0 has 7.2 as the release.
+// because that floats in a list of tags: 7.2-rc3 names one build, and 7.2 beside 7.2.0 names others later. A list
+// without 7.2.0 has 7.2 as the release.
 func FloatsFor(from Tag, list []Tag) (isFloating func(Tag) bool) {
 	if !from.pre.is() {
 		return func(Tag) bool { return false }
