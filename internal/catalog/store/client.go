@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -63,7 +64,7 @@ func New(o Options) (*Client, error) {
 	}
 	inner := o.Transport
 	if inner == nil {
-		inner = newTransport()
+		inner = &connections{dial: (&net.Dialer{Timeout: dialTimeout}).DialContext}
 	}
 	send := sender{inner, c.dated}
 	c.transport = transport.NewUserAgent(send, o.UserAgent)

@@ -21,7 +21,7 @@ var errRedirect = errors.New("redirect not followed")
 type redirected struct{}
 
 // checkRedirect follows few redirects, none from https to http, and none to the private address of
-// another host: a registry could have a build machine ask its own network. A name may lead there, too: see dialer.
+// another host: a registry could have a build machine ask its own network. A name may lead there, too: see connections.
 func checkRedirect(next *http.Request, via []*http.Request) error {
 	first, host := via[0].URL, next.URL.Hostname()
 	address, err := netip.ParseAddr(host)
@@ -44,15 +44,37 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// dialer connects to registries, and to where they redirect to: to no address that is nearer than that of the registry
-// itself.
-type dialer struct {
+// connections are those to registries, and to where they redirect to: to no address that is nearer than that of the
+// registry itself. The requests that one registry redirects have connections of their own, so that each was checked for
+// that registry when it was made: a kept one may lead where another registry is.
+type connections struct {
 	dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	reach sync.Map // by host: that of its address
+	mu    sync.Mutex
+	kept  map[string]*http.Transport // by the host that redirects; "": for requests that are not redirected
 }
 
-func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := d.dial(ctx, network, address)
+// RoundTrip sends a request.
+func (c *connections) RoundTrip(r *http.Request) (*http.Response, error) {
+	from, _ := r.Context().Value(redirected{}).(string)
+	return c.of(from).RoundTrip(r)
+}
+
+func (c *connections) of(from string) *http.Transport {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t, ok := c.kept[from]
+	if !ok {
+		if t = newTransport(c.connect); c.kept == nil {
+			c.kept = map[string]*http.Transport{}
+		}
+		c.kept[from] = t
+	}
+	return t
+}
+
+func (c *connections) connect(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := c.dial(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
@@ -63,10 +85,10 @@ func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn
 	to := reach.Address(conn.RemoteAddr().String())
 	from, isRedirected := ctx.Value(redirected{}).(string)
 	if !isRedirected || from == host {
-		d.reach.Store(host, reach.Of(to))
+		c.reach.Store(host, reach.Of(to))
 		return conn, nil
 	}
-	of, _ := d.reach.Load(from)
+	of, _ := c.reach.Load(from)
 	if own, _ := of.(reach.Reach); reach.Of(to) > own {
 		_ = conn.Close()
 		return nil, fmt.Errorf("%w: %s has %s address: %s", errRedirect, host, reach.Of(to), to)

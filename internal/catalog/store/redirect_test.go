@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"testing"
 
@@ -49,7 +50,7 @@ func TestRedirectsToNamesThatLeadInside(t *testing.T) {
 		{"registry.example.com", "group.example.com", false},
 		{"never.asked.example.com", "inside.example.com", false},
 	} {
-		d := &dialer{dial: func(_ context.Context, _, address string) (net.Conn, error) { return at{address: hosts[address]}, nil }}
+		d := &connections{dial: func(_ context.Context, _, address string) (net.Conn, error) { return at{address: hosts[address]}, nil }}
 		if hosts[c.from+":443"] != "" {
 			_, err := d.connect(t.Context(), "tcp", c.from+":443")
 			require.NoError(t, err)
@@ -67,3 +68,51 @@ func TestRedirectsToNamesThatLeadInside(t *testing.T) {
 		}
 	}
 }
+
+// A connection that was made for a registry inside, and is kept, is no way there for another registry's redirects.
+func TestAKeptConnectionIsNoWayInside(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host == "own.example.com" {
+			asked++
+			return
+		}
+		http.Redirect(w, r, "http://own.example.com/secret", http.StatusTemporaryRedirect)
+	}))
+	t.Cleanup(server.Close)
+	at := map[string]string{"registry.example.com:80": "192.0.2.1:80", "own.example.com:80": "10.0.0.7:80", "inside.example.com:80": "10.0.0.8:80"}
+	c := &connections{dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+		return seen{conn, at[address]}, err
+	}}
+	t.Cleanup(func() {
+		for _, kept := range c.kept {
+			kept.CloseIdleConnections()
+		}
+	})
+	client := &http.Client{Transport: c, CheckRedirect: checkRedirect}
+	get := func(host string) error {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+host+"/", http.NoBody)
+		require.NoError(t, err)
+		resp, err := client.Do(r)
+		if err == nil {
+			require.NoError(t, resp.Body.Close())
+		}
+		return err
+	}
+	require.NoError(t, get("own.example.com"), "as its user asks")
+	require.NoError(t, get("inside.example.com"), "one inside leads to another")
+	assert.Equal(t, 2, asked)
+	require.ErrorIs(t, get("registry.example.com"), errRedirect)
+	assert.Equal(t, 2, asked)
+}
+
+// seen is a connection to a server of the test that looks like one to an address.
+type seen struct {
+	net.Conn
+
+	address string
+}
+
+func (s seen) RemoteAddr() net.Addr { return at{address: s.address}.RemoteAddr() }

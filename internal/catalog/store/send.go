@@ -34,11 +34,10 @@ type sender struct {
 	dated *atomic.Int64
 }
 
-// newTransport returns the connections to registries.
-func newTransport() http.RoundTripper {
+// newTransport returns connections that are made so.
+func newTransport(connect func(ctx context.Context, network, address string) (net.Conn, error)) *http.Transport {
 	return &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         (&dialer{dial: (&net.Dialer{Timeout: dialTimeout}).DialContext}).connect,
+		Proxy: http.ProxyFromEnvironment, DialContext: connect,
 		TLSHandshakeTimeout: tlsTimeout, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 16, IdleConnTimeout: 90 * time.Second,
 		MaxResponseHeaderBytes: maxHeader,
 	}
