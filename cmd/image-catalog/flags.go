@@ -16,7 +16,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/base/wait"
 	"github.com/kubic-project/image-update-agent/internal/base/window"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
@@ -271,20 +270,7 @@ func exclusive(cmd *cobra.Command, flag string, others ...string) error {
 
 // readFile reads a small file, which may be a FIFO.
 func readFile(ctx context.Context, name string, limit int64) ([]byte, error) {
-	return wait.Result(ctx, func() ([]byte, error) { return readWhole(name, limit) })
-}
-
-func readWhole(name string, limit int64) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := outside.ReadAll(f, limit)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return data, nil
+	return wait.Result(ctx, func() ([]byte, error) { return publish.ReadFile(name, limit) })
 }
 
 // span reads the duration of a flag.
@@ -313,16 +299,30 @@ func (a *app) expiry(text string) (time.Time, error) {
 	return a.end("expires", text)
 }
 
-// read returns the version that CHANNEL or CHANNEL@VERSION names.
-func read(ctx context.Context, p *publish.Publisher, word string) (publish.Version, error) {
+// find returns what a channel has now, read so, or the version that CHANNEL@VERSION names.
+func find(
+	ctx context.Context, p *publish.Publisher, word string,
+	now func(ctx context.Context, channel string) (*publish.View, error),
+) (*publish.View, error) {
 	if !isOld(word) {
-		return p.Current(ctx, word)
+		return now(ctx, word)
 	}
 	channel, version, err := parseVersion(word)
 	if err != nil {
-		return publish.Version{}, err
+		return nil, err
 	}
-	return p.ReadVersion(ctx, channel, version)
+	v, err := p.ReadVersion(ctx, channel, version)
+	return p.Past(v), err
+}
+
+// view returns the publisher, and what CHANNEL or CHANNEL@VERSION names.
+func (a *app) view(ctx context.Context, word string) (*publish.Publisher, *publish.View, error) {
+	p, err := a.publisher(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := find(ctx, p, word, p.View)
+	return p, v, err
 }
 
 // parseVersion divides CHANNEL@VERSION.

@@ -81,20 +81,16 @@ func (a *app) images(cmd *cobra.Command, channel, format, to string, m publish.M
 	case format == formatSkopeo && m.Floating:
 		return cli.Usage(fmt.Errorf("--floating: %s copies tags, and a floating tag may be ahead of the channel", format))
 	}
-	p, err := a.publisher(cmd.Context())
+	p, v, err := a.view(cmd.Context(), channel)
 	if err != nil {
 		return err
 	}
-	v, err := read(cmd.Context(), p, channel)
-	if err != nil {
-		return err
-	}
-	copies, err := p.Copies(cmd.Context(), v, m)
+	copies, err := p.Copies(cmd.Context(), v.Version, m)
 	if err != nil {
 		return err
 	}
 	if format == formatSkopeo && isOld(channel) {
-		copies = slices.DeleteFunc(copies, func(c publish.Copy) bool { return c.IsChannel(v) })
+		copies = slices.DeleteFunc(copies, func(c publish.Copy) bool { return c.IsChannel(v.Version) })
 	}
 	a.progress.end()
 	if a.flags.output == "json" {

@@ -149,25 +149,13 @@ func (a *app) promote(cmd *cobra.Command, from, to string, o promotion) error {
 	if err != nil {
 		return err
 	}
-	offer, err := a.offer(ctx, p, from)
+	offer, err := find(ctx, p, from, p.Offer)
 	if err != nil {
 		return err
 	}
 	return a.change(ctx, p, to, publish.Promote(offer, publish.Promotion{
 		Selection: o.Selection, Rollout: rollout, Keep: !o.now && o.start == "",
 	}), publish.How{Reason: o.reason})
-}
-
-// offer returns what FROM offers: a channel, or one of its versions.
-func (a *app) offer(ctx context.Context, p *publish.Publisher, from string) (*publish.View, error) {
-	if !isOld(from) {
-		return p.Offer(ctx, from)
-	}
-	v, err := read(ctx, p, from)
-	if err != nil {
-		return nil, err
-	}
-	return p.Past(v), nil
 }
 
 // revert goes back to an earlier version of a channel.
@@ -180,11 +168,7 @@ func (a *app) revert(cmd *cobra.Command, word string, o promotion) error {
 			return err
 		}
 	}
-	p, err := a.publisher(cmd.Context())
-	if err != nil {
-		return err
-	}
-	return a.change(cmd.Context(), p, channel, publish.Revert(version, o.reason), publish.How{})
+	return a.ask(cmd.Context(), channel, publish.Revert(version, o.reason), publish.How{})
 }
 
 // rollout reads --rollout and --start; nil: there is none.

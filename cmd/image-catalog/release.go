@@ -138,15 +138,7 @@ func (a *app) batch(file string) ([]publish.Wanted, error) {
 		defer f.Close()
 		from = f
 	}
-	all, err := publish.ParseBatch(from)
-	bad, isBad := errors.AsType[*publish.BatchError](err)
-	if !isBad {
-		return all, err
-	}
-	for _, line := range bad.Lines {
-		all = append(all, publish.Wanted{Line: line.Number, Text: line.Text, Err: line.Err})
-	}
-	return all, nil
+	return publish.ParseBatch(from)
 }
 
 func platformsOf(texts []string) ([]ocispec.Platform, error) {
@@ -185,11 +177,7 @@ Exit status: 0 published, 3 the channel says so already.`,
 			if what == (publish.Noted{}) {
 				return cli.Usage(errors.New("want --severity, --fixes or --note"))
 			}
-			p, err := a.publisher(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return a.change(cmd.Context(), p, args[0], publish.Note(args[1:], what), publish.How{})
+			return a.ask(cmd.Context(), args[0], publish.Note(args[1:], what), publish.How{})
 		},
 	}
 	said.define(cmd)
@@ -265,11 +253,7 @@ Exit status: 0 published, 3 all of them are withdrawn for this reason already.`,
 			case w.Reason == "":
 				return cli.Usage(errors.New("--reason TEXT is missing: nodes show it to their admins"))
 			}
-			p, err := a.publisher(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return a.change(cmd.Context(), p, args[0], publish.Withdraw(w), publish.How{})
+			return a.ask(cmd.Context(), args[0], publish.Withdraw(w), publish.How{})
 		},
 	}
 	cmd.Flags().StringVar(&w.Set, "set", "", "all releases of this set")
@@ -324,14 +308,19 @@ func (a *app) unfreezeCommand() *cobra.Command {
 }
 
 func (a *app) freeze(cmd *cobra.Command, channel string, until time.Time, reason string) error {
-	p, err := a.publisher(cmd.Context())
+	return a.ask(cmd.Context(), channel, publish.Freeze(until), publish.How{Reason: reason})
+}
+
+// ask changes a channel and prints the result.
+func (a *app) ask(ctx context.Context, channel string, do publish.Verb, how publish.How) error {
+	p, err := a.publisher(ctx)
 	if err != nil {
 		return err
 	}
-	return a.change(cmd.Context(), p, channel, publish.Freeze(until), publish.How{Reason: reason})
+	return a.change(ctx, p, channel, do, how)
 }
 
-// change changes a channel and prints the result.
+// change is ask with a publisher that has looked at what is asked for.
 func (a *app) change(
 	ctx context.Context, p *publish.Publisher, channel string, do publish.Verb, how publish.How,
 ) error {
@@ -404,11 +393,10 @@ func otherSentence(page *terminal.Page, o publish.Other) string {
 		catalog.ActionRefresh: "set when the channel expires", catalog.ActionFreeze: "froze or unfroze the channel",
 		catalog.ActionNote: "noted something of",
 	}[o.Do]
-	text := fmt.Sprintf("also in this version: %s %s at %s", cmp.Or(o.By, "somebody"), what, page.Clock(o.At))
 	if len(o.Releases) > 0 {
-		text = fmt.Sprintf("also in this version: %s %s %s at %s",
-			cmp.Or(o.By, "somebody"), what, strings.Join(o.Releases, ", "), page.Clock(o.At))
+		what += " " + strings.Join(o.Releases, ", ")
 	}
+	text := fmt.Sprintf("also in this version: %s %s at %s", cmp.Or(o.By, "somebody"), what, page.Clock(o.At))
 	if len(o.Keys) > 0 {
 		text += ", key " + strings.Join(o.Keys, ", ")
 	}

@@ -107,7 +107,7 @@ func (a *app) steer(
 	if steer != (publish.Steer{}) {
 		return a.change(cmd.Context(), p, channel, publish.Roll(s, steer), publish.How{Reason: reason})
 	}
-	v, err := a.offer(cmd.Context(), p, channel)
+	v, err := find(cmd.Context(), p, channel, p.Offer)
 	if err != nil {
 		return err
 	}
@@ -423,15 +423,11 @@ answer, no node reports an image, or several machines have one label instance.`,
 			if err != nil {
 				return err
 			}
-			p, err := a.publisher(cmd.Context())
+			p, v, err := a.view(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			v, err := read(cmd.Context(), p, args[0])
-			if err != nil {
-				return err
-			}
-			wanted, err := offeredReleases(cmd.Context(), p, v, args[1:])
+			wanted, err := offeredReleases(cmd.Context(), p, v.Version, args[1:])
 			if err != nil {
 				return err
 			}
@@ -450,31 +446,19 @@ answer, no node reports an image, or several machines have one label instance.`,
 func offeredReleases(
 	ctx context.Context, p *publish.Publisher, v publish.Version, words []string,
 ) ([]census.Release, error) {
-	images, tags, err := namedImages(v, words)
-	if err != nil {
-		return nil, err
-	}
-	pages, err := p.Pages(ctx, v, images...)
+	pages, tags, err := namedPages(ctx, p, v, words)
 	if err != nil {
 		return nil, err
 	}
 	var out []census.Release
-	for _, ref := range v.Pages {
-		page, is := pages[ref.Image]
-		if !is {
-			continue
-		}
-		named, err := publish.OnlyTags(v, page, tags[ref.Image])
-		if err != nil {
-			return nil, err
-		}
-		wanted := named.Releases
-		if len(tags[ref.Image]) == 0 {
+	for _, page := range pages {
+		wanted := page.Releases
+		if len(tags[page.Image]) == 0 {
 			wanted = slices.DeleteFunc(slices.Clone(wanted), func(r catalog.Release) bool { return r.Withdrawn != nil })
 			wanted = wanted[:min(len(wanted), 1)]
 		}
 		for _, r := range wanted {
-			out = append(out, census.Release{Image: ref.Image, Tag: r.Tag, Digest: r.Digest.String()})
+			out = append(out, census.Release{Image: page.Image, Tag: r.Tag, Digest: r.Digest.String()})
 		}
 	}
 	if len(out) == 0 {

@@ -198,11 +198,7 @@ Exit status: 0 published, 3 there was nothing to publish.`,
 				}
 				do = publish.Refresh(end)
 			}
-			p, err := a.publisher(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return a.change(cmd.Context(), p, args[0], do, publish.How{})
+			return a.ask(cmd.Context(), args[0], do, publish.How{})
 		},
 	}
 	cmd.Flags().StringVar(&expires, "expires", "",

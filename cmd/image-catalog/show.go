@@ -107,19 +107,15 @@ Exit status: 0 they differ, 3 they offer the same.`,
   image-catalog diff stage prod --output json`,
 		Args: wantArgs(false, "FROM", "TO"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := a.publisher(cmd.Context())
+			p, from, err := a.view(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			from, err := read(cmd.Context(), p, args[0])
+			to, err := find(cmd.Context(), p, args[1], p.View)
 			if err != nil {
 				return err
 			}
-			to, err := read(cmd.Context(), p, args[1])
-			if err != nil {
-				return err
-			}
-			list, err := p.Diff(cmd.Context(), from, to)
+			list, err := p.Diff(cmd.Context(), from.Version, to.Version)
 			if err != nil {
 				return err
 			}
@@ -235,19 +231,15 @@ func (a *app) printFindings(channels int, all []publish.Finding) error {
 	return err
 }
 
-// inspected is `inspect --output json`.
+// inspected is `inspect --output json`: with the images of the channel in the place of their number.
 type inspected struct {
-	Channel  string            `json:"channel"`
-	Name     string            `json:"name"`
-	Version  uint64            `json:"version"`
-	Digest   digest.Digest     `json:"digest"`
-	Created  time.Time         `json:"created"`
-	Expires  *time.Time        `json:"expires,omitempty"`
-	Frozen   *time.Time        `json:"frozen,omitempty"` // until then
-	SignedBy string            `json:"signedBy"`         // fingerprint; empty: no key of --trust or --key
-	Images   []catalog.Page    `json:"images"`
-	Waiting  []publish.Waiting `json:"waiting"`
-	History  []catalog.Entry   `json:"history,omitempty"`
+	listed
+
+	Name    string            `json:"name"`
+	Digest  digest.Digest     `json:"digest"`
+	Images  []catalog.Page    `json:"images"`
+	Waiting []publish.Waiting `json:"waiting"`
+	History []catalog.Entry   `json:"history,omitempty"`
 }
 
 func (a *app) inspectCommand() *cobra.Command {
@@ -264,21 +256,14 @@ may be a version: CHANNEL@VERSION.`,
   image-catalog inspect prod --output json | jq '.images[] | first(.releases[] | select(.withdrawn | not)).digest'`,
 		Args: wantArgs(true, "CHANNEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := a.publisher(cmd.Context())
-			if err != nil {
-				return err
-			}
-			v, err := read(cmd.Context(), p, args[0])
+			p, v, err := a.view(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
 			out, err := a.inspect(cmd.Context(), p, v, args[1:])
-			if err == nil && !isOld(args[0]) {
-				out.Waiting, err = p.Waits(cmd.Context(), args[0])
-			}
 			var log []catalog.Entry
 			if err == nil && history {
-				log, err = p.Log(cmd.Context(), v)
+				log, err = p.Log(cmd.Context(), v.Version)
 				out.History = matching(log, args[1:], max(most, 1))
 			}
 			if err != nil {
@@ -293,37 +278,39 @@ may be a version: CHANNEL@VERSION.`,
 }
 
 func (a *app) inspect(
-	ctx context.Context, p *publish.Publisher, v publish.Version, words []string,
+	ctx context.Context, p *publish.Publisher, v *publish.View, words []string,
 ) (inspected, error) {
-	out := inspected{
-		Channel: v.Channel, Name: v.Name, Version: v.Version, Digest: v.Digest, Created: v.Created,
-		SignedBy: v.SignedBy, Images: []catalog.Page{}, Waiting: []publish.Waiting{},
-	}
-	if !v.Expires.IsZero() {
-		out.Expires = &v.Expires
-	}
-	if a.now().Before(v.Frozen) {
-		out.Frozen = &v.Frozen
-	}
+	pages, _, err := namedPages(ctx, p, v.Version, words)
+	return inspected{
+		listed: a.listedOf(v.Version), Name: v.Name, Digest: v.Digest, Images: pages, Waiting: v.Waits(),
+	}, err
+}
+
+// namedPages returns the pages of the images that words name, with the releases that are named by their tags only, and
+// the images that are named with tags. Without words, it returns all pages.
+func namedPages(
+	ctx context.Context, p *publish.Publisher, v publish.Version, words []string,
+) (out []catalog.Page, tags map[string][]string, err error) {
 	images, tags, err := namedImages(v, words)
 	if err != nil {
-		return out, err
+		return nil, nil, err
 	}
 	pages, err := p.Pages(ctx, v, images...)
 	if err != nil {
-		return out, err
+		return nil, nil, err
 	}
+	out = []catalog.Page{}
 	for _, ref := range v.Pages {
-		page, ok := pages[ref.Image]
-		if !ok {
+		page, is := pages[ref.Image]
+		if !is {
 			continue
 		}
 		if page, err = publish.OnlyTags(v, page, tags[ref.Image]); err != nil {
-			return out, err
+			return nil, nil, err
 		}
-		out.Images = append(out.Images, page)
+		out = append(out, page)
 	}
-	return out, nil
+	return out, tags, nil
 }
 
 // namedImages returns the images that words name, and the named tags of each. No words, no tags: all.
@@ -435,15 +422,11 @@ The log is a part of each version and signed with it. prune does not delete it.`
 			if most < 1 {
 				return cli.Usage(errors.New("--limit: want at least 1"))
 			}
-			p, err := a.publisher(cmd.Context())
+			p, v, err := a.view(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			v, err := read(cmd.Context(), p, args[0])
-			if err != nil {
-				return err
-			}
-			log, err := p.Log(cmd.Context(), v)
+			log, err := p.Log(cmd.Context(), v.Version)
 			if err != nil {
 				return err
 			}

@@ -46,20 +46,20 @@ type Note struct {
 	Steered bool `json:"-"`
 }
 
-// Asked is what a channel must be asked for to have what somebody wants.
-type Asked struct {
-	Ops   []catalog.Op // with neither tag nor turn
-	Notes []Note       // one for each release
+// Draft is what a channel must be asked for to have what somebody wants.
+type Draft struct {
+	Ops      []catalog.Op // with neither tag nor turn; none: nothing is to be done
+	Outcomes []Note       // one for each release
 }
 
 // Ask compares a want with the content of its channel, which has the pages of its images; of an add to sets, all pages.
 // An error that is no *Refused is a *catalog.Error of conflicts.
-func Ask(s State, channel string, w Want) (Asked, error) {
+func Ask(s State, channel string, w Want) (Draft, error) {
 	a := asking{do: w.Do, sets: map[string]map[string]bool{}, stays: map[string]bool{}, state: s}
 	for _, c := range w.Changes {
 		left, err := take(s, channel, w, c)
 		if err != nil {
-			return Asked{}, err
+			return Draft{}, err
 		}
 		if left != "" {
 			a.left = append(a.left, noteOf(c, left))
@@ -82,7 +82,7 @@ func Ask(s State, channel string, w Want) (Asked, error) {
 	next, folded := Fold(s, op)
 	effective, notes, err := sift(a.do, a.changes, s, next, folded)
 	if err != nil {
-		return Asked{}, err
+		return Draft{}, err
 	}
 	for n, note := range notes {
 		if a.stays[catalog.Member(note.Image, note.Tag)] {
@@ -90,7 +90,7 @@ func Ask(s State, channel string, w Want) (Asked, error) {
 		}
 	}
 	op.Tag, op.Turn = "", 0
-	return Asked{divide(op, effective), slices.Concat(notes, a.left)}, nil
+	return Draft{divide(op, effective), slices.Concat(notes, a.left)}, nil
 }
 
 // ownOnly leaves in a change what its op asks for: the op has the members of sets once, and an advisory that is listed

@@ -7,7 +7,7 @@
 //   - A State is the content of a channel. Fold folds ops into it.
 //   - The turn of an op orders it: the number is above that of each op that its publisher knew. No clock orders ops.
 //   - Again marks an op that offers withdrawn releases on purpose, and Calm one that counts while a channel is frozen.
-//   - A Want is what a publisher asks for; Asked is the op of it.
+//   - A Want is what a publisher asks for; a Draft has the ops of it.
 //
 // # Laws
 //

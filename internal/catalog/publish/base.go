@@ -26,9 +26,16 @@ type pagesOf func(ctx context.Context, images ...string) (map[string]catalog.Pag
 func (p *Publisher) leftOut(
 	ctx context.Context, on Version, head digest.Digest, tags []string, next pagesOf,
 ) ([]Outcome, error) {
-	later, err := p.after(ctx, on, head, tags)
+	later, err := (&View{p: p, Version: on}).laterVersions(ctx, laterTags(on.Version, on.Channel, tags))
 	if err != nil {
 		return nil, err
+	}
+	is, err := p.past(ctx, head)
+	switch {
+	case err != nil && !isFinding(err):
+		return nil, err
+	case err == nil && is.Name == p.name && is.Channel == on.Channel:
+		later = append(later, is)
 	}
 	found := map[string]Outcome{} // by member
 	for _, v := range later {
@@ -77,33 +84,6 @@ func leftNote(version uint64, r catalog.Release, now catalog.Page) string {
 		return fmt.Sprintf("not offered any more: version %d, which lists it, is left out", version)
 	}
 	return ""
-}
-
-// after returns the versions after a base: the one that the channel names, and those with a version tag.
-func (p *Publisher) after(ctx context.Context, on Version, head digest.Digest, tags []string) ([]Version, error) {
-	tags = laterTags(on.Version, on.Channel, tags)
-	digests := []digest.Digest{head}
-	for _, tag := range tags[:min(len(tags), maxLater)] {
-		d, err := p.head(ctx, tag)
-		if err != nil {
-			return nil, err
-		}
-		if d != "" && !slices.Contains(digests, d) {
-			digests = append(digests, d)
-		}
-	}
-	var out []Version
-	for _, d := range digests {
-		v, err := p.past(ctx, d)
-		switch {
-		case isFinding(err):
-		case err != nil:
-			return nil, err
-		case v.Name == p.name && v.Channel == on.Channel && v.Digest != on.Digest:
-			out = append(out, v)
-		}
-	}
-	return out, nil
 }
 
 // nameBase adds to the error of a channel whose newest version has no valid signature the newest one that has.

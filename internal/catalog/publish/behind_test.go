@@ -128,7 +128,7 @@ func TestPublisherRefusesAChannelThatWentBack(t *testing.T) {
 			}
 			assert.Equal(t, publish.KindOlder, kindOf(err), "%v", err)
 			for _, who := range []*publish.Publisher{p, r.publisher(func(o *publish.Options) { o.All = [][]byte{public} })} {
-				_, err = who.Current(t.Context(), channel)
+				_, err = who.View(t.Context(), channel)
 				assert.Equal(t, publish.KindOlder, kindOf(err), "who promotes or mirrors: %v", err)
 			}
 			_, err = change(t.Context(), p, request{Channel: channel, Out: t.TempDir()})

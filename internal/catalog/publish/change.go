@@ -30,10 +30,7 @@ const (
 type Verb func(ctx context.Context, v *View) (Draft, error)
 
 // Draft is what a channel is asked for.
-type Draft struct {
-	Ops      []catalog.Op // with neither tag nor turn; none: nothing is to be done
-	Outcomes []Outcome
-}
+type Draft = ops.Draft
 
 // How says how a change is made.
 type How struct {
@@ -183,7 +180,7 @@ func (c *change) plan(ctx context.Context, v *View, own []catalog.Op) (Result, e
 	for _, op := range own {
 		c.own[op.Tag] = true
 	}
-	got := Result{Channel: c.channel, Outcomes: c.outcomes, Waiting: v.Waiting, Others: othersOf(d.entries, c.own)}
+	got := Result{Channel: c.channel, Outcomes: c.outcomes, Waiting: v.Waiting, Others: othersOf(d.entries(), c.own)}
 	if d.isEmpty() {
 		return got.at(v.Version), nil
 	}

@@ -25,13 +25,13 @@ type draft struct {
 	view     *View
 	manifest catalog.Manifest
 	blobs    map[digest.Digest][]byte // what the manifest newly refers to
-	entries  []catalog.Entry          // of the ops that it folds
+	ops      []catalog.Op             // that it folds, in their order
 	isStored bool                     // under its version tag, and signed where there is a key
 }
 
 // isEmpty reports whether the channel has all that was asked for.
 func (d draft) isEmpty() bool {
-	return len(d.entries) == 0 && d.view.Digest != "" && d.view.head == d.view.Digest
+	return len(d.ops) == 0 && d.view.Digest != "" && d.view.head == d.view.Digest
 }
 
 // add notes a blob.
@@ -41,53 +41,66 @@ func (d *draft) add(data []byte) digest.Digest {
 	return sum
 }
 
+// entries are those of the log for the ops.
+func (d draft) entries() []catalog.Entry {
+	out := make([]catalog.Entry, len(d.ops))
+	for n, op := range d.ops {
+		out[n] = catalog.NewEntry(op, d.manifest.Version, d.manifest.Created)
+	}
+	return out
+}
+
 // draft folds the pending ops and these into the next version.
 func (p *Publisher) draft(ctx context.Context, v *View, own ...catalog.Op) (draft, error) {
-	d := draft{view: v, blobs: map[digest.Digest][]byte{}}
-	folded := append(slices.Clone(v.Pending), own...)
-	state, err := v.published(ctx, imagesOf(folded...)...)
+	d := draft{view: v, blobs: map[digest.Digest][]byte{}, ops: append(slices.Clone(v.Pending), own...)}
+	slices.SortFunc(d.ops, func(a, b catalog.Op) int { return a.Mark().Compare(b.Mark()) })
+	state, err := v.published(ctx, imagesOf(d.ops...)...)
 	if err != nil {
 		return d, err
 	}
 	state.Merged = v.listed(state.Merged)
-	next, _ := ops.Fold(state, folded...)
-	var tags []string
-	for _, op := range folded {
-		tags = append(tags, op.Tag)
-	}
-	slices.Sort(tags)
-	m := catalog.Manifest{
+	next, _ := ops.Fold(state, d.ops...)
+	d.manifest = catalog.Manifest{
 		Name: p.name, Channel: v.Channel, Version: v.nextVersion(), Created: p.now().UTC().Truncate(time.Second),
-		Times: next.Times, Previous: v.Digest, Merged: catalog.LastMerged(tags), Pages: slices.Clone(v.Manifest.Pages),
+		Previous: v.Digest,
 	}
-	for _, image := range slices.Sorted(maps.Keys(next.Pages)) {
-		data, err := p.pages.Encode(next.Pages[image])
-		if err != nil {
-			return d, err
-		}
-		m.SetPage(catalog.PageRef{Image: image, Digest: d.add(data), Size: int64(len(data))})
+	if err := p.fill(&d, next); err != nil {
+		return d, err
 	}
 	if len(next.Merged) > 0 {
 		data, err := catalog.EncodeOps(next.Merged)
 		if err != nil {
 			return d, err
 		}
-		m.Ops = catalog.BlobRef{Digest: d.add(data), Size: int64(len(data))}
+		d.manifest.Ops = catalog.BlobRef{Digest: d.add(data), Size: int64(len(data))}
 	}
-	for _, op := range folded {
-		d.entries = append(d.entries, catalog.NewEntry(op, m.Version, m.Created))
-	}
-	slices.SortFunc(d.entries, func(a, b catalog.Entry) int { return a.Mark().Compare(b.Mark()) })
-	if m.Log, err = p.logged(ctx, &d, v.Log); err != nil {
+	if d.manifest.Log, err = p.logged(ctx, &d, v.Log); err != nil {
 		return d, err
 	}
-	shards, err := m.ShardBlobs()
+	shards, err := d.manifest.ShardBlobs()
 	maps.Copy(d.blobs, shards)
-	d.manifest = m
 	if err == nil && v.head == v.Digest {
 		err = p.adopt(ctx, &d)
 	}
 	return d, err
+}
+
+// fill has a draft say what its ops have made of the version before.
+func (p *Publisher) fill(d *draft, next ops.State) error {
+	m, tags := &d.manifest, make([]string, len(d.ops))
+	for n, op := range d.ops {
+		tags[n] = op.Tag
+	}
+	slices.Sort(tags)
+	m.Times, m.Merged, m.Pages = next.Times, catalog.LastMerged(tags), slices.Clone(d.view.Manifest.Pages)
+	for _, image := range slices.Sorted(maps.Keys(next.Pages)) {
+		data, err := p.pages.Encode(next.Pages[image])
+		if err != nil {
+			return err
+		}
+		m.SetPage(catalog.PageRef{Image: image, Digest: d.add(data), Size: int64(len(data))})
+	}
+	return nil
 }
 
 // listed returns those of the ops that the registry lists: one that was pruned needs no place in the list of ops.
@@ -125,9 +138,9 @@ func (p *Publisher) adopt(ctx context.Context, d *draft) error {
 	return nil
 }
 
-// publish stores a draft with its signature. Its error has KindRaced where another publisher has published since the
-// draft was made.
-func (p *Publisher) publish(ctx context.Context, d draft) error {
+// publish stores a draft with these signatures; without any, with those of the publisher's keys. Its error has
+// KindRaced where another publisher has published since the draft was made.
+func (p *Publisher) publish(ctx context.Context, d draft, sigs ...string) error {
 	body, sum, err := d.manifest.Encode()
 	if err != nil {
 		return err
@@ -146,15 +159,14 @@ func (p *Publisher) publish(ctx context.Context, d draft) error {
 	if err := p.registry.PutManifest(ctx, p.repository, tag, body); err != nil {
 		return err
 	}
-	if len(p.keys) > 0 {
-		payload, err := payloadOf(p.name, sum)
-		if err != nil {
-			return err
-		}
-		sigs, err := p.sign(payload)
-		if err != nil {
-			return err
-		}
+	payload, err := payloadOf(p.name, sum)
+	if err == nil && len(sigs) == 0 {
+		sigs, err = p.sign(payload)
+	}
+	if err != nil {
+		return err
+	}
+	if len(sigs) > 0 {
 		if err := p.putSignature(ctx, catalog.SignatureTag(sum), payload, sigs...); err != nil {
 			return err
 		}

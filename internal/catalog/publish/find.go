@@ -58,23 +58,27 @@ func (s *set) isRecorded() bool {
 type sets struct {
 	named  map[string]*set
 	newest map[string]map[string]*catalog.Release // the releases of the channel's pages, by image and tag
-	// inPage are, by image, the sets that its page has in the version that was read last, and in is how many pages have a
-	// set.
-	inPage map[string][]string
-	in     map[string]int
+	images map[string]bool                        // whose pages can have the sets; nil: any page can
+	last   map[string]catalog.Page                // the pages of the version that was read last
 }
 
 // setsOf returns sets of a channel with all members that they have or had: those of its pages, those that their
 // releases name, and what fell off, or got another set, since the set began. It reads earlier versions for it: a
 // publisher that adds to a set beside another one may not name all of it.
 func (v *View) setsOf(ctx context.Context, names ...string) (map[string]*set, error) {
-	pages, err := v.Pages(ctx)
+	images, err := v.imagesOfSets(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	pages, err := v.Pages(ctx, images...)
 	if err != nil {
 		return nil, err
 	}
 	s := &sets{
-		named: map[string]*set{}, newest: map[string]map[string]*catalog.Release{},
-		inPage: map[string][]string{}, in: map[string]int{},
+		named: map[string]*set{}, newest: map[string]map[string]*catalog.Release{}, last: map[string]catalog.Page{},
+	}
+	if images != nil {
+		s.images = setOf(images)
 	}
 	for _, name := range names {
 		s.named[name] = &set{name: name, members: map[string]*catalog.Release{}, records: map[string]bool{}}
@@ -95,6 +99,10 @@ func (v *View) setsOf(ctx context.Context, names ...string) (map[string]*set, er
 	for _, each := range s.named {
 		for _, member := range each.missing() {
 			image, tag := catalog.SplitMember(member)
+			pages, err := v.Pages(ctx, image)
+			if err != nil {
+				return nil, err
+			}
 			page := pages[image]
 			page.Image = image
 			if each.members[member], _, err = v.findPast(ctx, page, tag); err != nil {
@@ -106,62 +114,78 @@ func (v *View) setsOf(ctx context.Context, names ...string) (map[string]*set, er
 	return s.named, nil
 }
 
+// imagesOfSets returns the images that have releases of sets, or had; nil, which is all, if the log does not tell,
+// because it has lost its beginning. Ops that cross name a part of a set each, and the log has them all.
+func (v *View) imagesOfSets(ctx context.Context, names ...string) ([]string, error) {
+	log, err := v.log(ctx)
+	if err != nil || v.Digest != "" && (len(log) == 0 || log[0].Version != 1) {
+		return nil, err
+	}
+	wanted, images := setOf(names), map[string]bool{}
+	for _, e := range log {
+		for _, c := range e.Changes {
+			if wanted[c.Release.Set] {
+				images[c.Image] = true
+			}
+		}
+	}
+	return append([]string{}, slices.Sorted(maps.Keys(images))...), nil
+}
+
 // past takes in the pages of one version after the other, until one from before all the sets began: no page has them.
 func (v *View) past(ctx context.Context, s *sets) (isCut bool, err error) {
-	if v.Digest == "" {
+	if v.Digest == "" || s.images != nil && len(s.images) == 0 {
 		return false, nil
 	}
-	last := v.Version
-	isFirst := true
+	var after Version
 	return v.p.back(ctx, v.Version, func(each Version) (bool, error) {
-		if !isFirst {
-			if err := v.p.takePast(ctx, s, last, each); err != nil {
+		if after.Digest != "" {
+			if err := v.p.takePast(ctx, s, after, each); err != nil {
 				return false, err
 			}
 		}
-		isFirst, last = false, each
-		for name, of := range s.named {
-			if s.in[name] > 0 || len(of.members) == 0 {
-				return true, nil
-			}
-		}
-		return false, nil
+		after = each
+		return s.areListed(), nil
 	})
+}
+
+// areListed reports whether the version that was read last lists one of the sets, or one was not found yet.
+func (s *sets) areListed() bool {
+	for _, page := range s.last {
+		if slices.ContainsFunc(page.Releases, func(r catalog.Release) bool { return s.named[r.Set] != nil }) {
+			return true
+		}
+	}
+	for _, of := range s.named {
+		if len(of.members) == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // takePast takes in the pages of a version that differ from those of the version after it.
 func (r *reader) takePast(ctx context.Context, s *sets, after, v Version) error {
 	for _, ref := range after.Pages {
 		if _, listed := v.Page(ref.Image); !listed { // not yet
-			s.leave(ref.Image)
+			delete(s.last, ref.Image)
 		}
 	}
-	old, err := r.Pages(ctx, v, notIn(v, after)...)
+	changed := slices.DeleteFunc(notIn(v, after), func(image string) bool { return s.images != nil && !s.images[image] })
+	old, err := r.Pages(ctx, v, changed...)
 	for image, page := range old {
 		s.take(image, page)
 	}
 	return err
 }
 
-// leave forgets which sets the page of an image has.
-func (s *sets) leave(image string) {
-	for _, name := range s.inPage[image] {
-		s.in[name]--
-	}
-	delete(s.inPage, image)
-}
-
 // take adds the releases of a page that are in the sets.
 func (s *sets) take(image string, page catalog.Page) {
-	s.leave(image)
+	s.last[image] = page
 	for n, r := range page.Releases {
 		of := s.named[r.Set]
 		if r.Set == "" || of == nil {
 			continue
-		}
-		if !slices.Contains(s.inPage[image], r.Set) {
-			s.inPage[image] = append(s.inPage[image], r.Set)
-			s.in[r.Set]++
 		}
 		s.takeMembers(of, r.Members)
 		own := catalog.Member(image, r.Tag)
@@ -218,12 +242,12 @@ func setNames(pages map[string]catalog.Page) []string {
 
 // eachWord calls a function with each word. Its error names all words that are wrong.
 func eachWord(words []string, do func(word string) error) error {
-	var wrong []Line
+	var wrong []Wanted
 	for _, word := range words {
 		switch err := do(word); {
 		case err == nil:
 		case isFinding(err):
-			wrong = append(wrong, Line{Text: word, Err: err})
+			wrong = append(wrong, Wanted{Text: word, Err: err})
 		default:
 			return err
 		}

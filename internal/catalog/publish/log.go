@@ -73,7 +73,7 @@ func (r *reader) logPart(ctx context.Context, ref catalog.BlobRef) (catalog.Log,
 
 // logged returns a log with the entries of a draft behind it.
 func (r *reader) logged(ctx context.Context, d *draft, before []catalog.BlobRef) ([]catalog.BlobRef, error) {
-	parts, err := catalog.NewLog(d.entries...)
+	parts, err := catalog.NewLog(d.entries()...)
 	if err != nil || len(parts) == 0 {
 		return before, err
 	}

@@ -3,6 +3,7 @@
 package publish
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -27,6 +28,7 @@ const (
 	manifestFile = "manifest.json"
 	catalogFile  = "catalog.json"
 	blobsDir     = "blobs"
+	opsDir       = "ops" // the ops that the version folds, by their tags
 )
 
 // catalogOf is the content of catalogFile.
@@ -62,6 +64,11 @@ func (p *Publisher) writeOut(d draft, dir string) (digest.Digest, error) {
 	for d, data := range d.blobs {
 		files[filepath.Join(blobsDir, d.Encoded())] = data
 	}
+	for _, op := range d.ops {
+		if files[filepath.Join(opsDir, op.Tag)], err = op.Encode(); err != nil {
+			return "", err
+		}
+	}
 	return sum, writeDir(dir, files)
 }
 
@@ -70,7 +77,8 @@ func writeDir(dir string, files map[string][]byte) error {
 	dir = filepath.Clean(dir)
 	// No name that somebody else may have used.
 	temporary := filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+"."+rand.Text())
-	err := os.MkdirAll(filepath.Join(temporary, blobsDir), 0o755)
+	err := errors.Join(
+		os.MkdirAll(filepath.Join(temporary, blobsDir), 0o755), os.MkdirAll(filepath.Join(temporary, opsDir), 0o755))
 	for name, data := range files {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(temporary, name), data, 0o644)
@@ -93,6 +101,7 @@ type signedDir struct {
 	digest, head  digest.Digest // head: what the channel's tag must name
 	body, payload []byte
 	blobs         map[digest.Digest][]byte
+	ops           []catalog.Op // in their order
 }
 
 // PublishDir publishes the version that a directory holds, with signatures that were made elsewhere over its payload:
@@ -127,7 +136,11 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sigs [][]byte, d
 		return Result{}, refuse(KindRaced, dir, "made for version %d of %s, which has changed since: %s",
 			d.Version-1, d.Channel, is)
 	}
-	if err = p.explain(ctx, &got, d, k); err == nil {
+	before, err := p.before(ctx, d, k)
+	if err == nil {
+		err = p.explain(ctx, &got, d, before)
+	}
+	if err == nil {
 		err = p.checkLatest(ctx, d, k)
 	}
 	if err != nil {
@@ -138,22 +151,24 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sigs [][]byte, d
 	if dryRun {
 		return got.whole(), nil
 	}
-	return got.at(Version{Manifest: d.Manifest, Digest: d.digest}), p.publishSigned(ctx, d, is == "", encoded...)
+	return got.at(Version{Manifest: d.Manifest, Digest: d.digest}), p.publishSigned(ctx, d, before, encoded...)
 }
 
-// explain names what a version changes: each release, as the pages of it and of the version before tell, each op that
-// its log has, and what it leaves out of the version that the channel names. It refuses a version that no publisher
-// makes: one that changes what none of its ops names, drops a release or a withdrawal, or uses up numbers.
-func (p *Publisher) explain(ctx context.Context, got *Result, d signedDir, k keys) (err error) {
-	before := Version{}
+// before returns the channel without the version of a directory.
+func (p *Publisher) before(ctx context.Context, d signedDir, k keys) (v *View, err error) {
+	v = &View{p: p, keys: k, head: d.head}
 	if d.Previous != "" {
-		if before, err = p.read(ctx, d.Previous.String(), d.Channel, k); err != nil {
-			return err
-		}
+		v.Version, err = p.read(ctx, d.Previous.String(), d.Channel, k)
 	}
-	for sum, data := range d.blobs { // what the registry does not have yet
-		p.cache.addBlob(sum, data)
+	if v.Channel = d.Channel; err == nil {
+		v.merged, err = p.mergedOps(ctx, v.Version)
 	}
+	return v, err
+}
+
+// explain names what a version changes: each release, each op, and what it leaves out of the version that the channel
+// names. It refuses a version that is not what its ops make of the version before.
+func (p *Publisher) explain(ctx context.Context, got *Result, d signedDir, before *View) error {
 	next := Version{Manifest: d.Manifest, Digest: d.digest}
 	log, err := p.Log(ctx, next)
 	if err != nil {
@@ -161,22 +176,17 @@ func (p *Publisher) explain(ctx context.Context, got *Result, d signedDir, k key
 	}
 	log = slices.DeleteFunc(log, func(e catalog.Entry) bool { return e.Version != d.Version })
 	got.Others = othersOf(log, nil)
-	if err := p.checkOps(ctx, before, next, log); err != nil {
-		return &Error{Kind: KindInput, Object: d.dir, Text: "not a version that --out writes", Err: err}
-	}
-	named := map[string]bool{}
-	for _, o := range got.Others {
-		for _, member := range o.Releases {
-			named[member] = true
-		}
-	}
-	if got.Outcomes, err = p.differing(ctx, before, next); err != nil {
+	was, err := before.published(ctx, imagesOf(d.ops...)...)
+	if err != nil {
 		return err
 	}
-	for _, o := range got.Outcomes {
-		if member := catalog.Member(o.Image, o.Tag); !named[member] && o.Note != dropped {
-			return refuse(KindInput, d.dir, "its page changes %s, which none of its ops names", member)
-		}
+	is, _ := ops.Fold(was, d.ops...)
+	if err := p.checkFolded(ctx, d, before, is, log); err != nil {
+		return &Error{Kind: KindInput, Object: d.dir, Text: "not a version that --out writes", Err: err}
+	}
+	named := membersOf(d.ops)
+	for _, image := range slices.Sorted(maps.Keys(is.Pages)) {
+		got.Outcomes = append(got.Outcomes, changesOf(was.Pages[image], is.Pages[image], named)...)
 	}
 	if d.head == d.Previous {
 		return nil
@@ -185,124 +195,68 @@ func (p *Publisher) explain(ctx context.Context, got *Result, d signedDir, k key
 	if err != nil {
 		return err
 	}
-	before.Channel = d.Channel
 	pages := func(ctx context.Context, images ...string) (map[string]catalog.Page, error) {
 		return p.Pages(ctx, next, images...)
 	}
-	left, err := p.leftOut(ctx, before, d.head, tags, pages)
+	left, err := p.leftOut(ctx, before.Version, d.head, tags, pages)
 	got.Outcomes = slices.Concat(got.Outcomes, left)
 	return err
 }
 
-// checkOps checks that a version has published the ops that its log names, and no others, and that there are numbers
-// left for the next ones.
-func (p *Publisher) checkOps(ctx context.Context, before, next Version, log []catalog.Entry) error {
-	if next.Version-before.Version >= catalog.MaxJump || next.Turn > before.Turn+catalog.MaxJump {
-		return fmt.Errorf("version %d and turn %d are too far above version %d and turn %d",
-			next.Version, next.Turn, before.Version, before.Turn)
+// checkFolded checks that a version is what its ops make of the version before, that its log and its list of ops have
+// them, and no others, and that there are numbers left for the next ones.
+func (p *Publisher) checkFolded(
+	ctx context.Context, d signedDir, before *View, is ops.State, log []catalog.Entry,
+) error {
+	if d.Version-before.Version.Version >= catalog.MaxJump {
+		return fmt.Errorf("version %d is too far above version %d", d.Version, before.Version.Version)
 	}
-	logged := map[string]bool{}
-	for _, e := range log {
-		logged[e.Tag] = true
+	own := draft{view: before, manifest: d.Manifest, blobs: map[digest.Digest][]byte{}, ops: d.ops}
+	for _, op := range d.ops {
+		if why := ops.Refusal(before.Times, op, p.now()); why != "" {
+			return fmt.Errorf("%s: %s", op.Tag, why)
+		}
+		if op.Name != d.Name || op.Channel != d.Channel {
+			return fmt.Errorf("%s is for channel %s of %s", op.Tag, op.Channel, op.Name)
+		}
 	}
-	had, err := p.mergedOps(ctx, before)
+	if err := p.fill(&own, is); err != nil {
+		return err
+	}
+	has, want := Version{Manifest: d.Manifest}, Version{Manifest: own.manifest}
+	if images := slices.Concat(notIn(has, want), notIn(want, has)); len(images) > 0 {
+		return fmt.Errorf("its page of %s is not what its ops make of version %d", images[0], before.Version.Version)
+	}
+	if _, sum, err := own.manifest.Encode(); err != nil || sum != d.digest {
+		return errors.Join(err, fmt.Errorf("it is not what its ops make of version %d", before.Version.Version))
+	}
+	listed, err := p.mergedOps(ctx, has)
+	for _, op := range listed {
+		if !is.IsMerged(op) {
+			return fmt.Errorf("it names %s as published, but has no such op", op)
+		}
+	}
 	if err != nil {
 		return err
 	}
-	has, err := p.mergedOps(ctx, next)
-	if err != nil {
-		return err
-	}
-	was := ops.State{Merged: had}
-	for _, op := range slices.Concat(has, next.Merged) {
-		if !logged[op] && !was.IsMerged(op) {
-			return fmt.Errorf("it names %s as published, but its log does not have it", op)
-		}
-	}
-	return p.checkWithdrawals(ctx, next, log)
+	return checkLogged(own, log)
 }
 
-// checkWithdrawals checks that the pages of a version have the withdrawals of a log.
-func (p *Publisher) checkWithdrawals(ctx context.Context, next Version, log []catalog.Entry) error {
-	for _, e := range log {
-		if e.Do != catalog.ActionWithdraw {
-			continue
-		}
-		pages, err := p.Pages(ctx, next, imagesOf(e.Op)...)
-		if err != nil {
-			return err
-		}
-		for _, l := range ops.Lost(ops.State{Pages: pages}, e.Op) {
-			if !l.Final && l.By == "" {
-				return fmt.Errorf("its log withdraws %s, but its page offers it", l.Change.Member())
-			}
-		}
+// checkLogged checks that entries of a log are those of a version's ops. Which keys have signed them only the log says.
+func checkLogged(d draft, log []catalog.Entry) error {
+	log = slices.Clone(log)
+	for n := range log {
+		log[n].Key, log[n].Keys = "", nil
 	}
-	return nil
-}
-
-// differing returns what differs between the pages of two versions.
-func (p *Publisher) differing(ctx context.Context, before, next Version) (out []Outcome, err error) {
-	changed := notIn(next, before)
-	for _, ref := range before.Pages {
-		if _, listed := next.Page(ref.Image); !listed {
-			return nil, refuse(KindInput, next.Channel,
-				"version %d lacks %s, which the version before lists", next.Version, ref.Image)
-		}
+	has, err := catalog.NewLog(log...)
+	want, errWant := catalog.NewLog(d.entries()...)
+	if err = errors.Join(err, errWant); err == nil && !bytes.Equal(slices.Concat(has...), slices.Concat(want...)) {
+		err = errors.New("its log does not have its ops as they are")
 	}
-	old, err := p.Pages(ctx, before, changed...)
-	if err != nil {
-		return nil, err
-	}
-	pages, err := p.Pages(ctx, next, changed...)
-	for _, image := range changed {
-		if err := checkPage(image, old[image], pages[image]); err != nil {
-			return nil, err
-		}
-		out = append(out, changesOf(image, old[image], pages[image])...)
-	}
-	return out, err
+	return err
 }
 
 const dropped = "older than the releases that the page keeps"
-
-// checkPage checks that a page has the releases of the one before, with their digests, but those that it does not keep.
-func checkPage(image string, before, after catalog.Page) error {
-	all := after
-	all.Releases = slices.Clone(after.Releases)
-	for _, was := range before.Releases {
-		is := ops.Find(after, was.Tag)
-		switch {
-		case is == nil:
-			all.Releases = append(all.Releases, was)
-		case is.Digest != was.Digest:
-			return refuse(KindInput, catalog.Member(image, was.Tag), "listed with digest %s, not %s", was.Digest, is.Digest)
-		}
-	}
-	for _, r := range all.Trimmed().Releases {
-		if ops.Find(after, r.Tag) == nil {
-			return refuse(KindInput, catalog.Member(image, r.Tag), "the version before lists it, and this one does not")
-		}
-	}
-	return nil
-}
-
-// restored returns a page with the members and the advisories that the page before had: it keeps those of the newest
-// releases only.
-func restored(before, after catalog.Page) catalog.Page {
-	after.Releases = slices.Clone(after.Releases)
-	for n := range after.Releases {
-		is := &after.Releases[n]
-		was := ops.Find(before, is.Tag)
-		if was != nil && is.Members == nil {
-			is.Members = was.Members
-		}
-		if was != nil && is.Advisory == nil {
-			is.Advisory = was.Advisory
-		}
-	}
-	return after
-}
 
 // changeNote says how a release differs from what it was; nil: it was not listed.
 func changeNote(was *catalog.Release, is catalog.Release) (note string, isSteered bool) {
@@ -320,32 +274,31 @@ func changeNote(was *catalog.Release, is catalog.Release) (note string, isSteere
 	return ops.Steered(*was, is), true
 }
 
-// changesOf returns what differs between two pages of an image.
-func changesOf(image string, before, after catalog.Page) []Outcome {
-	var out []Outcome
-	space := restored(before, after).Trimmed()
-	for _, is := range after.Releases {
-		o := Outcome{Image: image, Tag: is.Tag, Digest: is.Digest, Changed: true, Withdrawn: is.Withdrawn != nil}
-		was := ops.Find(before, is.Tag)
-		if was != nil {
-			kept := *was
-			of := ops.Find(space, is.Tag)
-			if of != nil && of.Members == nil {
-				kept.Members = nil
-			}
-			if of != nil && of.Advisory == nil {
-				kept.Advisory = nil
-			}
-			if ops.IsSame(kept, is) {
-				continue
-			}
+// membersOf returns the releases that ops name.
+func membersOf(all []catalog.Op) map[string]bool {
+	out := map[string]bool{}
+	for _, op := range all {
+		for _, c := range op.Changes {
+			out[c.Member()] = true
 		}
+	}
+	return out
+}
+
+// changesOf returns how the releases that ops name differ between two pages of an image, and what the page drops.
+func changesOf(before, after catalog.Page, named map[string]bool) (out []Outcome) {
+	for _, is := range after.Releases {
+		was := ops.Find(before, is.Tag)
+		if !named[catalog.Member(after.Image, is.Tag)] || was != nil && ops.IsSame(*was, is) {
+			continue
+		}
+		o := Outcome{Image: after.Image, Tag: is.Tag, Digest: is.Digest, Changed: true, Withdrawn: is.Withdrawn != nil}
 		o.Note, o.Steered = changeNote(was, is)
 		out = append(out, o)
 	}
 	for _, was := range before.Releases {
 		if ops.Find(after, was.Tag) == nil {
-			out = append(out, Outcome{Image: image, Tag: was.Tag, Digest: was.Digest, Note: dropped})
+			out = append(out, Outcome{Image: after.Image, Tag: was.Tag, Digest: was.Digest, Note: dropped})
 		}
 	}
 	return out
@@ -404,8 +357,8 @@ func (p *Publisher) checkLatest(ctx context.Context, d signedDir, k keys) error 
 }
 
 // publishSigned stores a version whose signature was made elsewhere.
-func (p *Publisher) publishSigned(ctx context.Context, d signedDir, isNew bool, sigs ...string) error {
-	if isNew {
+func (p *Publisher) publishSigned(ctx context.Context, d signedDir, before *View, sigs ...string) error {
+	if d.head == "" {
 		if err := p.checkMovable(ctx, d.Channel); err != nil {
 			return err
 		}
@@ -414,16 +367,10 @@ func (p *Publisher) publishSigned(ctx context.Context, d signedDir, isNew bool, 
 		_, err := p.registry.PutBlob(ctx, p.repository, d.blobs[sum])
 		return err
 	})
+	if err == nil {
+		err = p.publish(ctx, draft{view: before, manifest: d.Manifest}, sigs...)
+	}
 	if err != nil {
-		return err
-	}
-	if err := p.registry.PutManifest(ctx, p.repository, catalog.VersionTag(d.Channel, d.Version), d.body); err != nil {
-		return err
-	}
-	if err := p.putSignature(ctx, catalog.SignatureTag(d.digest), d.payload, sigs...); err != nil {
-		return err
-	}
-	if err := p.moveTag(ctx, d.Channel, d.body); err != nil {
 		return err
 	}
 	is, err := p.registry.Head(ctx, p.repository, d.Channel)
@@ -443,7 +390,7 @@ func (p *Publisher) readDir(ctx context.Context, dir string) (d signedDir, err e
 	if err != nil {
 		return d, err
 	}
-	if d.body, err = readFile(dir, manifestFile, catalog.MaxManifest); err != nil {
+	if d.body, err = ReadFile(filepath.Join(dir, manifestFile), catalog.MaxManifest); err != nil {
 		return d, err
 	}
 	entries, err := os.ReadDir(filepath.Join(dir, blobsDir))
@@ -452,7 +399,7 @@ func (p *Publisher) readDir(ctx context.Context, dir string) (d signedDir, err e
 	}
 	for _, entry := range entries {
 		name := filepath.Join(blobsDir, entry.Name())
-		data, err := readFile(dir, name, catalog.MaxManifest*2)
+		data, err := ReadFile(filepath.Join(dir, name), catalog.MaxManifest*2)
 		if err != nil {
 			return d, err
 		}
@@ -461,7 +408,10 @@ func (p *Publisher) readDir(ctx context.Context, dir string) (d signedDir, err e
 			return d, refuse(KindInput, filepath.Join(dir, name), "has digest %s", sum)
 		}
 		d.blobs[sum] = data
-		p.cache.addBlob(sum, data) // its shards
+		p.cache.addBlob(sum, data) // the registry does not have it yet
+	}
+	if d.ops, err = readDirOps(dir); err != nil {
+		return d, err
 	}
 	if d.Manifest, err = p.decode(ctx, d.body); err != nil {
 		return d, fmt.Errorf("%s: %w", filepath.Join(dir, manifestFile), err)
@@ -470,7 +420,7 @@ func (p *Publisher) readDir(ctx context.Context, dir string) (d signedDir, err e
 	if about.Head != "" {
 		d.head = about.Head
 	}
-	if d.payload, err = readFile(dir, PayloadFile, maxSmall); err != nil {
+	if d.payload, err = ReadFile(filepath.Join(dir, PayloadFile), maxSmall); err != nil {
 		return d, err
 	}
 	want, err := payloadOf(p.name, d.digest)
@@ -478,6 +428,26 @@ func (p *Publisher) readDir(ctx context.Context, dir string) (d signedDir, err e
 		err = refuse(KindInput, dir, "%s is not of its manifest, or not of %s", PayloadFile, p.name)
 	}
 	return d, err
+}
+
+// readDirOps reads the ops of a directory, in their order.
+func readDirOps(dir string) ([]catalog.Op, error) {
+	entries, err := os.ReadDir(filepath.Join(dir, opsDir))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]catalog.Op, len(entries))
+	for n, entry := range entries {
+		data, err := ReadFile(filepath.Join(dir, opsDir, entry.Name()), catalog.MaxOp)
+		if err == nil {
+			out[n], err = catalog.DecodeOp(entry.Name(), data)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(out, func(a, b catalog.Op) int { return a.Mark().Compare(b.Mark()) })
+	return out, nil
 }
 
 // maxSmall bounds small files, in bytes.
@@ -490,7 +460,7 @@ func CatalogOf(dir string) (repository, name string, err error) {
 }
 
 func readAbout(dir string) (of catalogOf, err error) {
-	data, err := readFile(dir, catalogFile, maxSmall)
+	data, err := ReadFile(filepath.Join(dir, catalogFile), maxSmall)
 	if errors.Is(err, fs.ErrNotExist) {
 		return of, &Error{Kind: KindInput, Object: dir, Text: "not a directory that --out wrote", Err: err}
 	}
@@ -503,15 +473,16 @@ func readAbout(dir string) (of catalogOf, err error) {
 	return of, nil
 }
 
-func readFile(dir, name string, limit int64) ([]byte, error) {
-	f, err := os.Open(filepath.Join(dir, name))
+// ReadFile reads a file of at most so many bytes, which may be a FIFO.
+func ReadFile(name string, limit int64) ([]byte, error) {
+	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	data, err := outside.ReadAll(f, limit)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Name(), err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return data, nil
 }

@@ -106,9 +106,9 @@ type selecting struct {
 }
 
 func (s *selecting) choose(ctx context.Context, o Selection) (err error) {
-	var images []string // nil: all
-	if o.Set == "" && !o.All {
-		images = s.from.named(o.Images)
+	images := s.from.named(o.Images)
+	if o.All {
+		images = nil // all
 	}
 	if err = s.read(ctx, images...); err == nil {
 		s.soak, err = s.from.soakOf(ctx, o.Soaked)
@@ -133,6 +133,18 @@ func (s *selecting) read(ctx context.Context, images ...string) (err error) {
 	return err
 }
 
+// readSets reads the pages of the members of sets, and of the images that were selected.
+func (s *selecting) readSets(ctx context.Context, all map[string]*set) error {
+	images := imagesOf(catalog.Op{Changes: s.changes})
+	for _, each := range all {
+		for member := range each.members {
+			image, _ := catalog.SplitMember(member)
+			images = append(images, image)
+		}
+	}
+	return s.read(ctx, images...)
+}
+
 // set selects all members of a set.
 func (s *selecting) set(ctx context.Context, name string) error {
 	all, err := s.from.setsOf(ctx, name)
@@ -142,6 +154,9 @@ func (s *selecting) set(ctx context.Context, name string) error {
 	whole := all[name]
 	if len(whole.members) == 0 {
 		return s.from.noSet(ctx, name)
+	}
+	if err := s.readSets(ctx, all); err != nil {
+		return err
 	}
 	if err := s.lacks(whole); err != nil {
 		return err
@@ -291,19 +306,14 @@ func (s *selecting) inOther(word string, err error) error {
 
 // whole refuses a part of a set. What was found in a registry gets the set that names it.
 func (s *selecting) whole(ctx context.Context, chosen map[string]bool) error {
-	var names []string
-	for _, c := range s.changes {
-		if c.Release.Set != "" {
-			names = append(names, c.Release.Set)
-		}
-	}
+	names := setsIn(s.changes)
 	if len(names) == 0 {
 		return nil
 	}
-	if err := s.read(ctx); err != nil {
-		return err
-	}
 	all, err := s.from.setsOf(ctx, names...)
+	if err == nil {
+		err = s.readSets(ctx, all)
+	}
 	if err != nil {
 		return err
 	}
@@ -415,10 +425,7 @@ func (v *View) soakOf(ctx context.Context, span time.Duration) (soak, error) {
 	if span <= 0 {
 		return soak{}, nil
 	}
-	log, err := v.p.Log(ctx, v.Version)
-	for _, op := range v.Pending { // not offered yet
-		log = append(log, catalog.NewEntry(op, 0, v.p.now()))
-	}
+	log, err := v.log(ctx)
 	s := soak{since: standing(log), begins: v.p.now(), until: v.p.now().Add(-span), span: span}
 	if len(log) > 0 {
 		s.begins = cmp.Or(log[0].Published, log[0].At)

@@ -248,23 +248,16 @@ func isKind(err error, kind Kind) bool {
 	return ok && e.Kind == kind
 }
 
-// Line is an image of a batch or of the arguments that is wrong.
-type Line struct {
-	Number int // of the batch; 0: an argument
-	Text   string
-	Err    error
-}
-
 // BatchError names all images of a request that are wrong. Nothing of the request was published.
-type BatchError struct{ Lines []Line }
+type BatchError struct{ Lines []Wanted }
 
 // wrongLines returns the error for images that are wrong; nil: none is.
-func wrongLines(wrong []Line) error {
+func wrongLines(wrong []Wanted) error {
 	switch len(wrong) {
 	case 0:
 		return nil
 	case 1:
-		if wrong[0].Number == 0 {
+		if wrong[0].Line == 0 {
 			return wrong[0].Err
 		}
 	}
@@ -273,7 +266,7 @@ func wrongLines(wrong []Line) error {
 
 // IsInput reports whether all images are wrong as they are written.
 func (e *BatchError) IsInput() bool {
-	return !slices.ContainsFunc(e.Lines, func(l Line) bool { return !isKind(l.Err, KindInput) })
+	return !slices.ContainsFunc(e.Lines, func(w Wanted) bool { return !isKind(w.Err, KindInput) })
 }
 
 func (e *BatchError) Error() string {
@@ -281,12 +274,12 @@ func (e *BatchError) Error() string {
 	if len(e.Lines) == 1 {
 		text = "nothing was published: one image is wrong"
 	}
-	for _, l := range e.Lines {
+	for _, w := range e.Lines {
 		text += "\n  "
-		if l.Number > 0 {
-			text += fmt.Sprintf("line %d: ", l.Number)
+		if w.Line > 0 {
+			text += fmt.Sprintf("line %d: ", w.Line)
 		}
-		text += l.Err.Error()
+		text += w.Err.Error()
 	}
 	return text
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog"
@@ -82,12 +83,14 @@ func scale(b *testing.B, releases, inSet int) {
 	do := func(what string, verb func(ctx context.Context, p *publish.Publisher) error) {
 		runtime.GC()
 		cpu, stop := cpuTime(), peak()
+		asked := &counted{Registry: m}
 		p, err := publish.New(publish.Options{ // each verb is a process of its own
-			Repository: memoryRepository, Registry: m, Keys: keys, Now: func() time.Time { return noon },
+			Repository: memoryRepository, Registry: asked, Keys: keys, Now: func() time.Time { return noon },
 		})
 		require.NoError(b, err)
 		require.NoError(b, verb(b.Context(), p))
-		b.Logf("%-12s %6.2f s of CPU, %4d MB of heap", what, (cpuTime() - cpu).Seconds(), stop()>>20)
+		b.Logf("%-12s %6.2f s of CPU, %4d MB of heap, %5d blobs read", what,
+			(cpuTime() - cpu).Seconds(), stop()>>20, asked.blobs.Load())
 	}
 	change := func(r request) func(context.Context, *publish.Publisher) error {
 		return func(ctx context.Context, p *publish.Publisher) error {
@@ -109,6 +112,12 @@ func scale(b *testing.B, releases, inSet int) {
 	}
 	do("add", change(request{Channel: "stage", Do: catalog.ActionAdd, Changes: all}))
 	do("promote all", promote(publish.Selection{All: true}))
+	do("promote set", promote(publish.Selection{Set: all[0].Release.Set, All: inSet == 0}))
+	do("add to a set", change(request{Channel: "stage", Do: catalog.ActionAdd, Changes: []catalog.Change{{
+		Image: "registry.example.com/made/another", Release: catalog.Release{
+			Tag: build(1), Digest: digest.FromString("another"), Created: noon, Set: all[0].Release.Set,
+		},
+	}}}))
 	do("promote one", promote(publish.Selection{Images: []string{one}}))
 	do("verify", func(ctx context.Context, p *publish.Publisher) error {
 		_, err := p.Verify(ctx, "stage", false)
@@ -122,6 +131,18 @@ func scale(b *testing.B, releases, inSet int) {
 		_, err = p.Diff(ctx, from, to)
 		return err
 	})
+}
+
+// counted counts the blobs that are read.
+type counted struct {
+	publish.Registry
+
+	blobs atomic.Int64
+}
+
+func (c *counted) Blob(ctx context.Context, repository string, desc ocispec.Descriptor) ([]byte, error) {
+	c.blobs.Add(1)
+	return c.Registry.Blob(ctx, repository, desc)
 }
 
 func cpuTime() time.Duration {

@@ -333,3 +333,21 @@ func editDir(t *testing.T, dir string, edit func(m *catalog.Manifest)) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, publish.PayloadFile), payload, 0o600))
 }
+
+// editOps edits the ops in a directory.
+func editOps(t *testing.T, dir string, edit func(op *catalog.Op)) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "ops", "*"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		op, err := catalog.DecodeOp(filepath.Base(file), data)
+		require.NoError(t, err)
+		edit(&op)
+		data, err = json.Marshal(op)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(file, data, 0o600))
+	}
+}

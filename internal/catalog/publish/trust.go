@@ -335,7 +335,7 @@ func (f stateFile) note(ctx context.Context, name, channel string, v Version, co
 
 // load reads the file; one that is not there is empty.
 func (f stateFile) load() (seen, error) {
-	data, err := readFile(filepath.Dir(f.path), filepath.Base(f.path), maxState)
+	data, err := ReadFile(f.path, maxState)
 	if errors.Is(err, fs.ErrNotExist) {
 		return seen{}, nil
 	}

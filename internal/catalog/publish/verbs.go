@@ -100,19 +100,26 @@ func Ask(w ops.Want) Verb {
 
 // ask drafts what somebody wants.
 func (v *View) ask(ctx context.Context, w ops.Want) (Draft, error) {
-	hasSet := slices.ContainsFunc(w.Changes, func(c catalog.Change) bool { return c.Release.Set != "" })
-	images := imagesOf(catalog.Op{Changes: w.Changes})
-	if w.Do == catalog.ActionAdd && hasSet {
-		images = nil
+	images, sets := imagesOf(catalog.Op{Changes: w.Changes}), setsIn(w.Changes)
+	isOfSets := w.Do == catalog.ActionAdd && len(sets) > 0
+	if isOfSets {
+		more, err := v.imagesOfSets(ctx, sets...)
+		if err != nil {
+			return Draft{}, err
+		}
+		images = append(images, more...)
+		if more == nil {
+			images = nil
+		}
 	}
 	state, err := v.content(ctx, images...)
-	if err == nil && images == nil {
-		w.Former, err = v.former(ctx, w.Changes, state)
+	if err == nil && isOfSets {
+		w.Former, err = v.former(ctx, sets, state)
 	}
 	if err != nil {
 		return Draft{}, err
 	}
-	asked, err := ops.Ask(state, v.Channel, w)
+	d, err := ops.Ask(state, v.Channel, w)
 	if refused, ok := errors.AsType[*ops.Refused](err); ok {
 		kind := KindWithdrawn
 		if refused.Again {
@@ -123,30 +130,36 @@ func (v *View) ask(ctx context.Context, w ops.Want) (Draft, error) {
 	if err != nil {
 		return Draft{}, refuse(KindDigest, v.Channel, "%v", err)
 	}
-	return Draft{Ops: asked.Ops, Outcomes: asked.Notes}, nil
+	return d, nil
+}
+
+// setsIn returns the sets of changes, sorted.
+func setsIn(changes []catalog.Change) []string {
+	names := map[string]bool{}
+	for _, c := range changes {
+		names[c.Release.Set] = true
+	}
+	delete(names, "")
+	return slices.Sorted(maps.Keys(names))
 }
 
 // former returns, by set, the members of sets that are added to and that no page names: all their releases are in later
 // sets now, and only the log still has the earlier ones. A set has ended, and begins anew, when no page lists any
 // member of it.
-func (v *View) former(ctx context.Context, changes []catalog.Change, state ops.State) (map[string][]string, error) {
+func (v *View) former(ctx context.Context, sets []string, state ops.State) (map[string][]string, error) {
 	out := map[string][]string{}
-	for _, c := range changes {
-		out[c.Release.Set] = nil
+	for _, name := range sets {
+		out[name] = nil
 	}
-	delete(out, "")
 	for _, name := range setNames(state.Pages) {
 		delete(out, name)
 	}
 	if len(out) == 0 {
 		return nil, nil
 	}
-	log, err := v.p.Log(ctx, v.Version)
+	log, err := v.log(ctx)
 	if err != nil {
 		return nil, err
-	}
-	for _, op := range v.Pending {
-		log = append(log, catalog.NewEntry(op, 0, time.Time{}))
 	}
 	isListed := map[string]bool{} // by set
 	for _, e := range log {

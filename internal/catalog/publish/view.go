@@ -45,9 +45,10 @@ type View struct {
 	merged   []string // the ops of the version
 	isNext   bool     // no later version of the channel is listed
 
-	mu    sync.Mutex
-	pages map[string]catalog.Page // with the pending ops
-	whole bool                    // pages has all
+	mu     sync.Mutex
+	pages  map[string]catalog.Page // with the pending ops
+	whole  bool                    // pages has all
+	logged []catalog.Entry         // see log
 }
 
 // View returns a channel to be changed. It refuses a channel that went back to an older version.
@@ -278,14 +279,22 @@ func (v *View) content(ctx context.Context, images ...string) (ops.State, error)
 	return ops.State{Pages: pages, Times: times.Times}, err
 }
 
-// Current is Read for callers that act on the releases of a channel: it also refuses a version if the registry shows a
-// newer one.
-func (p *Publisher) Current(ctx context.Context, channel string) (Version, error) {
-	v, err := p.View(ctx, channel)
-	if err != nil {
-		return Version{}, err
+// log returns the log of the version, with the pending ops, as if they were published now.
+func (v *View) log(ctx context.Context) ([]catalog.Entry, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.logged != nil {
+		return v.logged, nil
 	}
-	return v.Version, nil
+	log, err := v.p.Log(ctx, v.Version)
+	if err != nil {
+		return nil, err
+	}
+	for _, op := range v.Pending {
+		log = append(log, catalog.NewEntry(op, 0, v.p.now()))
+	}
+	v.logged = log
+	return log, nil
 }
 
 // Past returns the view of a version as it is.
@@ -293,16 +302,12 @@ func (p *Publisher) Past(v Version) *View {
 	return &View{Version: v, p: p, head: v.Digest, pages: map[string]catalog.Page{}, isNext: true}
 }
 
-// Waits lists the ops of a channel that its newest version does not have, each with the reason. An op that another
-// publisher folds in this moment is among them.
-func (p *Publisher) Waits(ctx context.Context, channel string) ([]Waiting, error) {
-	v, err := p.View(ctx, channel)
-	if err != nil {
-		return nil, err
-	}
+// Waits lists the ops that the version does not have, each with the reason. An op that another publisher folds in this
+// moment is among them.
+func (v *View) Waits() []Waiting {
 	out := append([]Waiting{}, v.Waiting...)
 	for _, op := range v.Pending {
 		out = append(out, Waiting{Op: op.Tag, Why: "the next publisher publishes it"})
 	}
-	return out, nil
+	return out
 }
