@@ -5,6 +5,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -477,4 +478,316 @@ func TestPowerCutWhileATagIsRestored(t *testing.T) {
 			assert.Equal(t, status.StateCurrent, w.check().State)
 		}
 	}
+}
+
+// rke2Etcd returns etcd's pod manifest as RKE2 writes it (its pkg/podtemplate).
+func rke2Etcd(image string) []byte {
+	return []byte(`apiVersion: v1
+kind: Pod
+metadata:
+  annotations:
+    etcd.k3s.io/initial: '{}'
+  labels:
+    component: etcd
+    tier: control-plane
+  name: etcd
+  namespace: kube-system
+  uid: 0a1b2c3d4e5f
+spec:
+  containers:
+  - command:
+    - etcd
+    image: ` + image + `
+    imagePullPolicy: IfNotPresent
+    name: etcd
+  hostNetwork: true
+status: {}
+`)
+}
+
+// onRKE2 returns a node whose etcd was written by RKE2 and has a patch release.
+func onRKE2(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Major} }
+	w.Policy.Owned = map[string]string{"etcd.yaml": "rke2"}
+	w.Registry.Release(etcd, "3.4.13", 1, "1.1")
+	w.Node.PutPodManifest("etcd.yaml", rke2Etcd(etcd+":3.4.13"))
+	w.check()
+	w.Node.Sync()
+	require.Equal(t, status.StateCurrent, w.check().State)
+	return w
+}
+
+// RKE2 rewrites its pods at each start, so an edit would not last: newer releases are only shown, even if the file is
+// listed, and for every size of change.
+func TestDistributionPodsAreShownAndNeverWritten(t *testing.T) {
+	t.Parallel()
+	listed := map[string]bool{"etcd.yaml": true}
+	for name, edit := range map[string]func(*world){
+		"as it is":          func(*world) {},
+		"listed":            func(w *world) { w.Policy.Manage = listed },
+		"in mode auto":      func(w *world) { w.Policy.Auto, w.Policy.Manage = true, listed },
+		"a template, too":   func(w *world) { w.Node.PutTemplate("etcd.yaml", rke2Etcd(etcd+":3.5.0")) },
+		"listed, as Always": func(w *world) { w.Policy.Manage, w.Policy.ManagedPullPolicy = listed, "Always" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := onRKE2(t)
+			edit(w)
+			was := w.Node.PodManifest("etcd.yaml")
+			newer := w.Registry.Release(etcd, "4.0.0", 1, "1.1")
+			w.Registry.Release(etcd, "3.5.0", 1, "1.1")
+			w.restart()
+
+			s := w.check()
+
+			const reason = "distribution: rke2 writes etcd.yaml itself at each start"
+			assert.Equal(t, status.StateCurrent, s.State, "an admin of the agent can do nothing about it: %s", s.Reason)
+			require.Len(t, podOf(s, "etcd.yaml").Holds, 1)
+			assert.Equal(t, status.HoldDistribution, podOf(s, "etcd.yaml").Holds[0].Name)
+			assert.Empty(t, w.Grain.Last().Updates)
+			assert.False(t, w.Node.Pinned(etcd, newer.Digest), "what is never applied is not pulled")
+			out, _ := w.apply()
+			assert.Empty(t, out, "an apply of everything does not end as held")
+			out, _ = w.apply("etcd")
+			assert.Equal(t, status.ResultHeld, out[0].Result)
+			assert.Equal(t, reason, out[0].Reason)
+			assert.Empty(t, w.boots(), "and the boot leaves it alone")
+			assert.Equal(t, was, w.Node.PodManifest("etcd.yaml"))
+			w.Node.Sync()
+			plan, err := w.agent.Plan(t.Context(), source.PollNone)
+			require.NoError(t, err)
+			assert.Empty(t, plan.Steps)
+		})
+	}
+}
+
+func TestNewerReleaseForADistributionPodIsShown(t *testing.T) {
+	t.Parallel()
+	w := onRKE2(t)
+	newer := w.Registry.Release(etcd, "4.0.0", 1, "1.1")
+
+	s := w.check()
+
+	i := image(s, "etcd.yaml", "etcd")
+	require.NotNil(t, i.Offered, "not refused as a control plane of kubeadm, which would be told to use kubeadm upgrade")
+	assert.Equal(t, newer.Digest, i.Offered.Digest)
+	assert.False(t, i.Staged)
+	assert.Equal(t, "major", podOf(s, "etcd.yaml").Change)
+}
+
+// RKE2 is upgraded and writes etcd's pod with another image: the agent follows it and updates other pods as on any
+// node.
+func TestOtherPodsAreUpdatedOnRKE2(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := onRKE2(t)
+		first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+		w.Node.PutPodManifest("lb.yaml", podYAML("lb", "lb="+velum+":4.0.0-rev1"))
+		w.Policy.Manage = map[string]bool{"lb.yaml": true}
+		w.restart()
+		w.check()
+		w.Node.Sync()
+		w.check()
+		w.runs("lb.yaml", "lb", first.Digest)
+		second := w.Registry.Release(velum, "4.0.0", 2, "1.1")
+		w.Registry.Release(etcd, "3.4.14", 1, "1.1")
+		assert.Equal(t, status.StateStaged, w.check().State)
+		w.Node.PutPodManifest("etcd.yaml", rke2Etcd(etcd+":3.4.14"))
+		w.Node.Sync()
+
+		out, s := w.apply("velum")
+
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+		w.runs("lb.yaml", "lb", second.Digest)
+		assert.Equal(t, string(rke2Etcd(etcd+":3.4.14")), w.Node.PodManifest("etcd.yaml"))
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
+	})
+}
+
+// The record is from a time when the agent wrote the file and was about to roll it back: the agent does not write over
+// RKE2's file.
+func TestOldRecordDoesNotOverwriteDistributionPods(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Policy.Manage = map[string]bool{"etcd.yaml": true}
+		first := w.Registry.Release(etcd, "3.4.13", 1, "1.1")
+		w.Node.PutPodManifest("etcd.yaml", rke2Etcd(etcd+":3.4.13"))
+		w.check()
+		w.Node.Sync()
+		w.check()
+		w.Registry.Release(etcd, "3.4.13", 1, "1.2")
+		w.check()
+		out, _ := w.apply()
+		require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+		out, _ = w.rollback("etcd")
+		require.Equal(t, status.ResultRolledBack, out[0].Result, out[0].Reason)
+		w.runs("etcd.yaml", "etcd", first.Digest)
+
+		w.Policy.Owned = map[string]string{"etcd.yaml": "rke2"}
+		w.Node.PutPodManifest("etcd.yaml", rke2Etcd(etcd+":3.4.13")) // RKE2 has started
+		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
+		w.restart()
+		w.check()
+		w.boots()
+		w.check()
+		out, _ = w.rollback("etcd")
+		assert.NotEqual(t, status.ResultRolledBack, out[0].Result)
+		assert.Equal(t, string(rke2Etcd(etcd+":3.4.13")), w.Node.PodManifest("etcd.yaml"))
+	})
+}
+
+const scheduler = "registry.example.com/kube-scheduler"
+
+// schedulerYAML returns a pod manifest with kubeadm's labels; kubeadm's new one differs in a flag as well as in the
+// image.
+func schedulerYAML(tag, flag string) []byte {
+	return []byte(`apiVersion: v1
+kind: Pod
+metadata:
+  labels:
+    component: kube-scheduler
+    tier: control-plane
+  name: kube-scheduler
+  namespace: kube-system
+spec:
+  containers:
+  - command:
+    - kube-scheduler
+    - --` + flag + `
+    image: ` + scheduler + ":" + tag + `
+    imagePullPolicy: IfNotPresent
+    name: kube-scheduler
+`)
+}
+
+// kubeadm changes a file as `kubeadm upgrade` does (cmd/kubeadm/app/phases/upgrade/staticpods.go, upgradeComponent): it
+// moves the old one to a backup, then the new one to its place. Calls of the agent come in between.
+type kubeadm struct {
+	node       *agenttest.Node
+	at, gap    int    // the call before which the old file is moved, and the number of calls until the new one is moved
+	sync       bool   // kubelet syncs in between
+	back       bool   // the upgrade fails, and the old file is moved back
+	calls      int    // of the agent
+	backup     string // the content of the moved file
+	moved, new bool
+}
+
+const upgraded = "kube-scheduler.yaml"
+
+// Around makes a call, after kubeadm's changes before it.
+func (k *kubeadm) Around(_ string, do func() error) error {
+	if k.calls++; k.calls == k.at {
+		k.moveOld()
+	}
+	if k.calls == k.at+k.gap {
+		k.moveNew()
+	}
+	return do()
+}
+
+// Asked ignores the agent's questions.
+func (k *kubeadm) Asked(string) {}
+
+// moveOld fails if the agent has set the file aside, and so does the upgrade: an admin starts it again.
+func (k *kubeadm) moveOld() {
+	if k.backup = k.node.PodManifest(upgraded); k.backup == "" {
+		return
+	}
+	k.moved = true
+	k.node.PutPodManifest(upgraded, nil)
+	if k.sync {
+		k.node.Sync()
+	}
+}
+
+func (k *kubeadm) moveNew() {
+	if !k.moved || k.new {
+		return
+	}
+	k.new = true
+	to := schedulerYAML("1.35.0-rev1", "v=3")
+	if k.back {
+		to = []byte(k.backup)
+	}
+	k.node.PutPodManifest(upgraded, to)
+	if k.sync {
+		k.node.Sync()
+	}
+}
+
+// Whenever kubeadm changes the file during an apply, the agent neither loses nor overwrites it, and follows the file
+// that it finds.
+func TestKubeadmUpgradesDuringAnApply(t *testing.T) {
+	for _, rebuild := range []bool{true, false} {
+		for _, sync := range []bool{true, false} {
+			for _, back := range []bool{false, true} {
+				for gap := range 4 {
+					run(t, fmt.Sprintf("rebuild %t, sync %t, back %t, gap %d", rebuild, sync, back, gap), func(t *testing.T) {
+						at := 1
+						for ; upgradeOnce(t, &kubeadm{at: at, gap: gap, sync: sync, back: back}, rebuild); at++ {
+						}
+						assert.Greater(t, at, 5, "calls of an apply")
+					})
+				}
+			}
+		}
+	}
+}
+
+// upgradeOnce reports whether the apply made that many calls.
+func upgradeOnce(t *testing.T, k *kubeadm, rebuild bool) bool {
+	t.Helper()
+	w := newWorld(t)
+	w.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Patch} }
+	w.Policy.Manage = map[string]bool{upgraded: true}
+	w.Registry.Release(scheduler, "1.34.1", 1, "1.1")
+	w.Node.PutPodManifest(upgraded, schedulerYAML("1.34.1-rev1", "v=2"))
+	w.check()
+	w.Node.Sync()
+	w.check()
+	next := w.Registry.Release(scheduler, "1.35.0", 1, "1.1")
+	if rebuild {
+		w.Registry.Release(scheduler, "1.34.1", 1, "1.2")
+	} else {
+		w.Registry.Release(scheduler, "1.34.2", 1, "1.1")
+	}
+	require.Equal(t, status.StateStaged, w.check().State)
+	k.node = w.Node
+	a := w.Agent()
+	agenttest.Intercept(a, k)
+	_, _, _ = a.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()})
+	reached := k.calls >= k.at
+
+	for !k.new { // the apply ended in between, or the upgrade failed and is started again
+		if !k.moved {
+			k.moveOld()
+			require.True(t, k.moved, "call %d: the file is there for kubeadm", k.at)
+		}
+		k.moveNew()
+	}
+	w.restart()
+	s := w.check()
+	for range 3 {
+		w.Clock.Add(10 * time.Minute)
+		w.Node.Sync()
+		s = w.check()
+	}
+	here := fmt.Sprintf("call %d of %d: %s: %s", k.at, k.calls, s.State, s.Reason)
+	require.Empty(t, w.Node.Aside(), here)
+	if k.back {
+		require.NotEmpty(t, w.Node.PodManifest(upgraded), here)
+		require.Contains(t, w.Node.PodManifest(upgraded), "--v=2", here)
+	} else {
+		require.Equal(t, string(schedulerYAML("1.35.0-rev1", "v=3")), w.Node.PodManifest(upgraded), here)
+		w.runs(upgraded, "kube-scheduler", next.Digest)
+		require.Equal(t, status.StateCurrent, s.State, here)
+		require.NotContains(t, w.Disk.JSON(), `"pending"`, here)
+	}
+	c, is := w.Node.Container(upgraded, "kube-scheduler")
+	require.True(t, is && c.Running, here)
+	p, err := w.agent.Plan(t.Context(), source.PollNone)
+	require.NoError(t, err, here)
+	require.Empty(t, p.Steps, here)
+	return reached
 }

@@ -29,7 +29,7 @@ func member(t *testing.T) (w *world, first, second release.Release) {
 	w = newWorld(t)
 	w.Fleet = &agenttest.Fleet{}
 	w.Policy.Auto = true
-	w.Policy.Lock = fleet.Lock{Pods: fleet.LockControlPlane, Server: "https://lock", Group: "masters", ID: "me"}
+	w.Policy.Lock = fleet.Lock{Pods: fleet.LockControlPlane, Target: fleet.Target{Server: "https://lock", Group: "masters"}, ID: "me"}
 	w.Policy.Manage = map[string]bool{"etcd.yaml": true}
 	first = w.Registry.Release(etcd, "3.4.13", 1, "1.1")
 	w.Node.PutTemplate("etcd.yaml", podYAML("etcd", "etcd="+etcd+":3.4.13-rev1"))
@@ -88,7 +88,7 @@ func TestOtherPodsNeedNoLock(t *testing.T) {
 		for _, pods := range []string{fleet.LockControlPlane, fleet.LockAll} {
 			w, _ := running(t)
 			w.Fleet, w.Policy.Auto = &agenttest.Fleet{}, true
-			w.Policy.Lock = fleet.Lock{Pods: pods, Server: "https://lock", Group: "g", ID: "me"}
+			w.Policy.Lock = fleet.Lock{Pods: pods, Target: fleet.Target{Server: "https://lock", Group: "g"}, ID: "me"}
 			w.restart()
 			w.Fleet.Give("other")
 			second := w.Registry.Release(velum, "4.0.0", 1, "1.2")

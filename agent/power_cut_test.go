@@ -169,7 +169,7 @@ func cutOnce(t *testing.T, cut *powerCut, rev int, bad, lost, hand, lock bool, a
 	}
 	if lock {
 		w.Fleet = &agenttest.Fleet{}
-		w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+		w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Target: fleet.Target{Server: "https://lock", Group: "g"}, ID: "me"}
 	}
 	first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
 	db := w.Registry.Release(mariadb, "10.0", 1, "1.1")

@@ -104,7 +104,7 @@ func TestSetWaitsForTheLockInTheMiddle(t *testing.T) {
 		run(t, fmt.Sprintf("auto %t", auto), func(t *testing.T) {
 			w, one, two := setWorld(t)
 			w.Fleet = &agenttest.Fleet{}
-			w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+			w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Target: fleet.Target{Server: "https://lock", Group: "g"}, ID: "me"}
 			w.restart()
 			w.check()
 			w.Node.OnAside = func(string) error { // the server loses the lock and grants it to another node
@@ -145,7 +145,7 @@ func TestSetBeginsOnlyIfAllPodsCan(t *testing.T) {
 		run(t, title, func(t *testing.T) {
 			w, _, _ := setWorld(t)
 			w.Fleet = &agenttest.Fleet{}
-			w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+			w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Target: fleet.Target{Server: "https://lock", Group: "g"}, ID: "me"}
 			w.restart()
 			w.check()
 			velumWas, dbWas := w.Node.PodManifest("velum.yaml"), w.Node.PodManifest("db.yaml")
@@ -363,7 +363,7 @@ func TestRollbackOfASetIsCompletedOnceBegun(t *testing.T) {
 				w, one, two := setWorld(t)
 				w.Policy.Prune.Keep = 2
 				w.Fleet = &agenttest.Fleet{}
-				w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+				w.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Target: fleet.Target{Server: "https://lock", Group: "g"}, ID: "me"}
 				w.restart()
 				w.check()
 				w.apply()
@@ -500,7 +500,7 @@ func (h *setHistory) begin() {
 	h.Policy.Prune.Keep = rapid.IntRange(0, 2).Draw(h.t, "keep")
 	h.Policy.Order = rapid.SampledFrom([][]string{nil, {"velum.yaml"}}).Draw(h.t, "order")
 	h.Fleet = &agenttest.Fleet{}
-	h.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+	h.Policy.Lock = fleet.Lock{Pods: fleet.LockAll, Target: fleet.Target{Server: "https://lock", Group: "g"}, ID: "me"}
 	h.Catalog = agenttest.NewCatalog()
 	h.promote(false)
 	h.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))

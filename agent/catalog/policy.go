@@ -1,5 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package catalog applies a release catalog to a node. A release catalog is a publisher's list of promoted releases,
+// one signed artifact in a registry.
+//
+// A Channel reads it and returns a verified Listing. A Policy holds the administrator's settings: which releases to
+// refuse, and when this node applies a rollout. A Status is for people. The format is in internal/catalog, and
+// internal/catalog/channel implements Channel.
+//
+// # Promises
+//
+//   - For a listed image, no release is offered that the catalog does not list or has withdrawn, or whose entry
+//     has a critical field that this agent does not know.
+//   - The releases of a set have the same time in a rollout, and are withdrawn together.
+//   - An expired or unreachable catalog takes no release away from a node.
+//
+// Why containers of listed images are rendered as repository:tag@digest: kubelet under Always takes what the floating
+// tag names, and a promotion must bind kubelet too. The template, or the record, tells a digest that the agent wrote
+// from one that a person wrote.
 package catalog
 
 import (
@@ -9,8 +26,48 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
+
+// Status is the node's last verified catalog, and why there is no newer one.
+type Status struct {
+	Catalog string `json:"catalog"` // repository:channel
+	// Version: 0: none has been read.
+	Version uint64        `json:"version" metric:"catalog_version" help:"Version of the release catalog that was verified last; 0 before the first, absent without a catalog."`
+	Digest  digest.Digest `json:"digest"`
+	Created *time.Time    `json:"created" metric:"catalog_created_timestamp_seconds" help:"When the verified version of the release catalog was published."`
+	// Expires: null: never.
+	Expires *time.Time `json:"expires" metric:"catalog_expires_timestamp_seconds" help:"When the verified version of the release catalog expires; absent if it never does."`
+	Expired bool       `json:"expired"`
+	Images  int        `json:"images"` // listed images of this node
+	// LastSuccess is when its host confirmed the version, or served a newer one.
+	LastSuccess *time.Time    `json:"lastSuccess"`
+	Failures    int           `json:"failures"` // in a row
+	Error       string        `json:"error"`
+	Cause       release.Cause `json:"cause"`
+	RetryAt     *time.Time    `json:"retryAt"`
+}
+
+// Status returns the status of a listing, without the source's errors; nil if the node has no catalog.
+func (l Listing) Status(now time.Time) *Status {
+	if l.Catalog == "" {
+		return nil
+	}
+	return &Status{
+		Catalog: l.Catalog, Version: l.Version, Digest: l.Digest, Created: when(l.Created), Expires: when(l.Expires),
+		Expired: l.IsExpired(now), Images: len(l.Images),
+	}
+}
+
+func when(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
 
 // Policy holds the administrator's settings for a catalog.
 type Policy struct {

@@ -110,9 +110,7 @@ func (k *Keeper) Unlock(ctx context.Context) error {
 	case lost && was.State == LockHeld: // a repeated release may find the lock of the next node
 		k.Log.Warn("somebody else changed the fleet lock while this node held it", "lock", k.Lock.Name(), "err", err)
 	case l.Given && !lost:
-		*k.Worked = LockWorked{
-			At: k.Now().UTC(), Server: k.Lock.Server, Group: k.Lock.Group, Lease: k.Lock.Lease, ID: k.Lock.ID,
-		}
+		*k.Worked = LockWorked{At: k.Now().UTC(), Target: k.Lock.Target, ID: k.Lock.ID}
 	}
 	l.forget(was, k.Now())
 	k.Log.Info("fleet lock released", "lock", k.Lock.Name())
@@ -122,7 +120,7 @@ func (k *Keeper) Unlock(ctx context.Context) error {
 // Forget drops a lock that is no longer configured: this node cannot release it.
 func (k *Keeper) Forget() {
 	l := k.Record
-	if l.State == "" || k.Server != nil && !l.isElsewhere(k.Lock) {
+	if l.State == "" || k.Server != nil && l.Target == k.Lock.Target {
 		return
 	}
 	if !l.State.IsIdle() {

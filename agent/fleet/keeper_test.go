@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	lock    = fleet.Lock{Pods: fleet.LockAll, Server: "https://lock", Group: "g", ID: "me"}
+	lock    = fleet.Lock{Pods: fleet.LockAll, Target: fleet.Target{Server: "https://lock", Group: "g"}, ID: "me"}
 	taken   = &fleet.LockError{Server: "lock", Status: 409, Value: "all slots are taken"}
 	lost    = &fleet.LockError{Server: "lock", Err: errors.New("the answer was lost")}
 	errFull = errors.New("no space left on device")
@@ -74,10 +74,14 @@ func TestTryLock(t *testing.T) {
 		did   []string
 		state fleet.LockState
 	}{
-		"it works":               {func(*node) {}, "", nil, works, ""},
-		"it was refused before":  {func(n *node) { n.Record.Refuse(fleet.LockRecord{Pods: []string{"a.yaml"}}, now) }, "", nil, works, ""},
-		"it has worked":          {func(n *node) { *n.Worked = fleet.LockWorked{At: now, Server: "https://lock", Group: "g", ID: "me"} }, "", nil, nil, ""},
-		"another one has worked": {func(n *node) { *n.Worked = fleet.LockWorked{At: now, Server: "https://lock", Group: "h", ID: "me"} }, "", nil, works, ""},
+		"it works":              {func(*node) {}, "", nil, works, ""},
+		"it was refused before": {func(n *node) { n.Record.Refuse(fleet.LockRecord{Pods: []string{"a.yaml"}}, now) }, "", nil, works, ""},
+		"it has worked": {func(n *node) {
+			*n.Worked = fleet.LockWorked{At: now, Target: fleet.Target{Server: "https://lock", Group: "g"}, ID: "me"}
+		}, "", nil, nil, ""},
+		"another one has worked": {func(n *node) {
+			*n.Worked = fleet.LockWorked{At: now, Target: fleet.Target{Server: "https://lock", Group: "h"}, ID: "me"}
+		}, "", nil, works, ""},
 		"another node has it":    {func(n *node) { n.err = taken }, "held: lock: lock server lock: 409: all slots are taken", release.ErrHeld, works[:2], ""},
 		"the id has it already":  {func(n *node) { n.answer.Retained = true }, fleet.ErrRetained.Error(), fleet.ErrRetained, works[:2], ""},
 		"there is no connection": {func(n *node) { n.err = &fleet.LockError{Server: "lock", Err: lost.Err, Unsent: true} }, "lock server lock: the answer was lost", nil, works[:2], ""},
@@ -236,7 +240,7 @@ func TestForgottenLock(t *testing.T) {
 	}{
 		"as it is configured": {func(*node) {}, fleet.LockWaiting},
 		"of another group":    {func(n *node) { n.Lock.Group = "h" }, ""},
-		"a lease":             {func(n *node) { n.Lock = fleet.Lock{Pods: fleet.LockAll, Lease: "a/b"} }, ""},
+		"a lease":             {func(n *node) { n.Lock = fleet.Lock{Pods: fleet.LockAll, Target: fleet.Target{Lease: "a/b"}} }, ""},
 		"of another server":   {func(n *node) { n.Lock.Server = "https://other" }, ""},
 		"none":                {func(n *node) { n.Server = nil }, ""},
 		"nothing to forget":   {func(n *node) { *n.Record = fleet.LockRecord{} }, ""},

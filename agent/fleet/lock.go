@@ -40,15 +40,38 @@ const (
 
 // Lock configures the fleet lock, under which pods are restarted; the zero value: no lock.
 type Lock struct {
-	Pods   string // LockControlPlane or LockAll
-	Server string // URL of the lock server
-	Group  string
-	Lease  string // NAMESPACE/NAME in the cluster; Server and Group are then empty
-	ID     string // of this node at the server
+	Pods string // LockControlPlane or LockAll
+	Target
+	ID string // of this node at the server
+}
+
+// Target is what the nodes of a fleet lock: a group of a lock server, or a Lease of the cluster.
+type Target struct {
+	Server string `json:"server,omitempty"` // URL of the lock server
+	Group  string `json:"group,omitempty"`
+	Lease  string `json:"lease,omitempty"` // NAMESPACE/NAME; Server and Group are then empty
 }
 
 // Name returns the name of the lock for people: its Lease, or its group.
-func (l Lock) Name() string { return cmp.Or(l.Lease, l.Group) }
+func (t Target) Name() string { return cmp.Or(t.Lease, t.Group) }
+
+// Place returns for people what gives the lock.
+func (t Target) Place() string {
+	if t.Lease != "" {
+		return "the Lease " + t.Lease
+	}
+	return t.Server
+}
+
+// FreeCommand returns the command that takes a lock in the cluster from its holder, for example a node that is gone;
+// empty for a lock server.
+func (t Target) FreeCommand() string {
+	namespace, name, isLease := strings.Cut(t.Lease, "/")
+	if !isLease {
+		return ""
+	}
+	return "kubectl -n " + namespace + " patch lease " + name + ` --type merge -p '{"spec":{"holderIdentity":null}}'`
+}
 
 // Covers reports whether a pod is restarted under the lock.
 func (l Lock) Covers(isControlPlane bool) bool {
@@ -236,15 +259,8 @@ type LockStatus struct {
 // IsStuck reports whether the server did not accept the release.
 func (l *LockStatus) IsStuck() bool { return l.State == LockReleasing && l.Error != "" }
 
-// FreeCommand returns the command that takes a lock in the cluster from its holder, for example a node that is gone;
-// empty for a lock server.
-func (l *LockStatus) FreeCommand() string {
-	namespace, name, _ := strings.Cut(l.Lease, "/")
-	if l.Lease == "" {
-		return ""
-	}
-	return "kubectl -n " + namespace + " patch lease " + name + ` --type merge -p '{"spec":{"holderIdentity":null}}'`
-}
+// Target returns what is locked.
+func (l *LockStatus) Target() Target { return Target{Server: l.Server, Group: l.Group, Lease: l.Lease} }
 
 // LockStatus returns the status of the lock; nil if none is configured. failed are the pod manifests for which it is
 // kept.

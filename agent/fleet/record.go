@@ -18,10 +18,7 @@ type LockRecord struct {
 	Since time.Time `json:"since,omitzero"`
 	// Pods are the pod manifests that need the lock.
 	Pods []string `json:"pods,omitempty"`
-	// Server and Group, or Lease, are the target of the request.
-	Server string `json:"server,omitempty"`
-	Group  string `json:"group,omitempty"`
-	Lease  string `json:"lease,omitempty"`
+	Target
 	// Unsent: the node waits for the lock, and no request that takes it can have reached the server so far.
 	Unsent bool `json:"unsent,omitempty"`
 	// Given: the server confirmed the grant.
@@ -40,17 +37,12 @@ type LockRecord struct {
 
 // as returns the record of a state of the same lock, without more.
 func (l *LockRecord) as(state LockState, since time.Time) LockRecord {
-	return LockRecord{State: state, Since: since.UTC(), Server: l.Server, Group: l.Group, Lease: l.Lease}
-}
-
-// target sets the lock that is requested.
-func (l *LockRecord) target(at Lock) {
-	l.Server, l.Group, l.Lease = at.Server, at.Group, at.Lease
+	return LockRecord{State: state, Since: since.UTC(), Target: l.Target}
 }
 
 // Ask records a request for the lock before it is sent, for a pod manifest. A held lock stays held.
 func (l *LockRecord) Ask(file string, at Lock, now time.Time) {
-	l.target(at)
+	l.Target = at.Target
 	l.Unsent = false
 	if l.State != LockWaiting && l.State != LockHeld {
 		l.State, l.Since, l.RetryAt, l.Failures = LockWaiting, now.UTC(), time.Time{}, 0
@@ -99,7 +91,7 @@ func (l *LockRecord) Release(now time.Time) {
 
 // Try records a trial before the lock is requested and released at once. After a crash it is released.
 func (l *LockRecord) Try(at Lock, now time.Time) {
-	l.target(at)
+	l.Target = at.Target
 	*l = l.as(LockReleasing, now)
 }
 
@@ -132,11 +124,6 @@ func (l *LockRecord) Retain(isOffered func(file string) bool) {
 
 // isUntaken reports whether no request that may have taken the lock was sent.
 func (l *LockRecord) isUntaken() bool { return l.State.IsIdle() || l.State == LockWaiting && l.Unsent }
-
-// isElsewhere reports whether another lock was requested than the configured one.
-func (l *LockRecord) isElsewhere(at Lock) bool {
-	return l.Server != at.Server || l.Group != at.Group || l.Lease != at.Lease
-}
 
 // Hold returns why an automatic apply of a pod manifest waits for the lock, if it does.
 func (l *LockRecord) Hold(file string, now time.Time) (reason string, waits bool) {
@@ -176,16 +163,14 @@ func (l *LockRecord) IsDue(now time.Time, of func(file string) Pod) bool {
 
 // LockWorked is the last lock that was granted and released.
 type LockWorked struct {
-	At     time.Time `json:"at"`
-	Server string    `json:"server"`
-	Group  string    `json:"group"`
-	Lease  string    `json:"lease,omitempty"`
-	ID     string    `json:"id"`
+	At time.Time `json:"at"`
+	Target
+	ID string `json:"id"`
 }
 
 // Since returns when the configured lock worked last; zero: never.
 func (w LockWorked) Since(at Lock) time.Time {
-	if w.Server != at.Server || w.Group != at.Group || w.Lease != at.Lease || w.ID != at.ID {
+	if w.Target != at.Target || w.ID != at.ID {
 		return time.Time{}
 	}
 	return w.At

@@ -6,8 +6,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
@@ -71,4 +76,131 @@ func (e Expected) Down(pods node.ByPod, now time.Time) *status.Down {
 	early := out.Reason == "" || out.Reason == "ContainerCreating" || out.Reason == "PodInitializing"
 	out.Starting = out.Starting && early && now.Sub(out.Since) < StartTimeout
 	return &out
+}
+
+// RestoreWritten restores what a lost record knew of managed pod manifests without a template: which digests in them
+// the agent wrote. Those stand beside a tag, and the agent has pinned their images; an override also has IfNotPresent.
+// Templates show it without a record, see foundOverride.
+func RestoreWritten(inv node.Inventory, rec *record.Record, p policy.Policy, now time.Time) {
+	templates := node.ByName(inv.Templates)
+	_, pinned := inv.Digests()
+	for _, f := range inv.PodManifests {
+		pod, err := f.Parse()
+		if err != nil || f.Err != nil || !p.Manage[f.Name] || templates[f.Name] != nil {
+			continue
+		}
+		o := record.Override{
+			At: now.UTC(), Reason: "the record that said why was lost", Data: string(f.Data),
+			Images: map[string]record.PinnedImage{},
+		}
+		bound := map[string]digest.Digest{}
+		for _, img := range pod.Images {
+			ref := manifests.SplitReference(img.Reference)
+			repository, err := release.NormalizeRepository(ref.Name)
+			pin := release.Pin{Repository: repository, Digest: digest.Digest(ref.Digest)}
+			if err != nil || img.Document != 0 || !node.IsContainer(img) || ref.Tag == "" || !pinned[pin] {
+				continue
+			}
+			if _, listed := inv.Catalog.Find(repository, pin.Digest); listed {
+				bound[node.PlaceOf(img)] = pin.Digest
+			} else if node.PullPolicyOf(img) == manifests.PullIfNotPresent {
+				o.Images[node.PlaceOf(img)] = record.PinnedImage{
+					Pin: pin, Tag: ref.Tag, Follow: release.Floating(ref.Tag, p.RuleFor(repository).Scheme),
+				}
+			}
+		}
+		if len(o.Images) > 0 {
+			rec.Overrides.Set(f.Name, o)
+		}
+		if len(bound) > 0 {
+			rec.Bound.Set(f.Name, bound)
+		}
+	}
+}
+
+// foundOverride returns the override for a pod manifest that has digests in place of its template's tags. The record
+// has none, because it was lost or because a person wrote the digests. The images follow the template's tags.
+func (v *PodView) foundOverride(p policy.Policy) record.Override {
+	if v.Template == nil || v.Disk == nil || len(v.Override.Images) > 0 {
+		return v.Override
+	}
+	template, err := v.Template.Parse()
+	if err != nil {
+		return v.Override
+	}
+	disk, err := v.Disk.Parse()
+	if err != nil {
+		return v.Override
+	}
+	follows := map[string]bool{}
+	for _, img := range template.Images {
+		follows[node.PlaceOf(img)] = node.IsContainer(img) && node.Pulled(img)
+	}
+	o := record.Override{Reason: "the record does not say why", Images: map[string]record.PinnedImage{}}
+	for _, img := range disk.Images {
+		ref := manifests.SplitReference(img.Reference)
+		_, isBound := v.Bound[node.PlaceOf(img)]
+		if img.Document != 0 || ref.Digest == "" || isBound || !follows[node.PlaceOf(img)] {
+			continue
+		}
+		if repository, err := release.NormalizeRepository(ref.Name); err == nil {
+			o.Images[node.PlaceOf(img)] = record.PinnedImage{
+				Pin: release.Pin{Repository: repository, Digest: digest.Digest(ref.Digest)}, Tag: ref.Tag,
+				Follow: release.Floating(ref.Tag, p.RuleFor(repository).Scheme),
+			}
+		}
+	}
+	if len(o.Images) == 0 {
+		return v.Override
+	}
+	return o
+}
+
+// LocalRegistryFacts returns the input of the local registry's table, except for steps under way.
+func LocalRegistryFacts(inv node.Inventory, rec record.Record, p policy.Policy) localregistry.Facts {
+	f := localregistry.Facts{
+		Pulled: map[string]digest.Digest{}, Private: rec.Private, ServePrivate: p.ServePrivate,
+		Known: func(p release.Pin) release.Release { return rec.Releases[release.Key(p.Repository, p.Digest)] },
+		Denied: func(d digest.Digest) (string, bool) {
+			no, is := rec.Denies(release.Release{Digest: d})
+			return no.Reason, is
+		},
+	}
+	for _, h := range inv.Held {
+		switch {
+		case h.Pin && h.Complete:
+			pin := release.Pin{Repository: h.Repository, Digest: h.Digest}
+			f.Images = append(f.Images, localregistry.Image{Pin: pin, MediaType: h.MediaType, Size: h.Size})
+		case !h.Pin && !h.Staged:
+			f.Pulled[h.Name] = h.Digest
+		}
+	}
+	for _, v := range ReadPods(inv, rec, p) {
+		if v.Err != nil || v.Disk == nil {
+			continue
+		}
+		for _, w := range v.Wants {
+			if node.IsContainer(w.Image) && w.Ask.Repository != "" && w.OnDisk.Repository != "" {
+				f.Followed = append(f.Followed, v.onLocalRegistry(w, rec))
+			}
+		}
+	}
+	return f
+}
+
+// onLocalRegistry returns the candidate digests for a tag that a container follows.
+func (v *PodView) onLocalRegistry(w Want, rec record.Record) localregistry.Followed {
+	place, on := node.PlaceOf(w.Image), w.OnDisk.Tagged()
+	out := localregistry.Followed{Reference: on}
+	at := v.Override.Images[place]
+	if v.Override.Pending && at.Repository == on.Repository && at.Follow == on.Tag {
+		out.Pending = at.Digest
+	}
+	if at := v.Bound[place]; at.Repository == on.Repository {
+		out.Written = at.Digest
+	}
+	if g := rec.Good[record.GoodKey(v.File, w.Image.Container)]; g.Repository == on.Repository {
+		out.Good = g.Running
+	}
+	return out
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -64,9 +63,11 @@ func (i Image) Place() string {
 }
 
 // Ask asks the source about the images of pod manifests, whose names are paths. It uses only the source, policy, log
-// and clock of asker.
-func Ask(ctx context.Context, asker *source.Asker, files []node.PodFile) Preview {
-	asker.Policy = managing(asker.Policy, files)
+// and clock of asker. ownerOf returns the distribution that builds an image for pod manifests that it writes.
+func Ask(
+	ctx context.Context, asker *source.Asker, files []node.PodFile, ownerOf func(reference string) string,
+) Preview {
+	asker.Policy = managing(asker.Policy, files, ownerOf)
 	asker.Record, asker.Progress = &record.Record{}, &status.Reporter{}
 	asker.Jitter = func() float64 { return 0 }
 	inv := node.Inventory{PodManifests: files}
@@ -102,29 +103,27 @@ func Ask(ctx context.Context, asker *source.Asker, files []node.PodFile) Preview
 
 // managing returns a policy as if the configuration listed the files under manage, and no images. A file that a
 // distribution writes belongs to it in any directory, also if this machine has another distribution.
-func managing(p policy.Policy, files []node.PodFile) policy.Policy {
+func managing(p policy.Policy, files []node.PodFile, ownerOf func(reference string) string) policy.Policy {
 	p.Manage, p.Owned, p.Images = map[string]bool{}, maps.Clone(p.Owned), nil
 	for _, file := range files {
 		p.Manage[file.Name] = true
-		if owner := cmp.Or(p.Owned[filepath.Base(file.Name)], ownerOf(file.Data)); owner != "" {
+		if owner := cmp.Or(p.Owned[filepath.Base(file.Name)], ownerOfPod(file.Data, ownerOf)); owner != "" {
 			p.Owned[file.Name] = owner
 		}
 	}
 	return p
 }
 
-// rke2Image is an image that RKE2 builds for its own static pods, also in a mirror.
-var rke2Image = regexp.MustCompile(`(^|/)rancher/(hardened-(kubernetes|etcd)|rke2-cloud-provider)[:@]`)
-
-// ownerOf returns the distribution that writes a pod manifest, by its images: RKE2's pods have kubeadm's labels.
-func ownerOf(data []byte) string {
+// ownerOfPod returns the distribution that writes a pod manifest, by its images: its labels may be kubeadm's.
+func ownerOfPod(data []byte, ownerOf func(reference string) string) string {
 	file, err := manifests.Parse(data)
 	if err != nil {
 		return ""
 	}
-	isRKE2 := func(i manifests.Image) bool { return rke2Image.MatchString(i.Reference) }
-	if slices.ContainsFunc(file.Images, isRKE2) {
-		return "rke2"
+	for _, image := range file.Images {
+		if owner := ownerOf(image.Reference); owner != "" {
+			return owner
+		}
 	}
 	return ""
 }

@@ -93,7 +93,7 @@ func TestTheLinesForRegistriesYAMLAreAnAnswer(t *testing.T) {
 	assert.Equal(t, exitDone, code)
 	assert.Equal(t, "mirrors:\n  registry.suse.com:\n    endpoint:\n    - \"https://registry.suse.com\"\n    - \"http://127.0.0.1:334\"\n", out)
 	assert.NotContains(t, errs, "error:")
-	assert.Contains(t, errs, "/etc/rancher/rke2/registries.yaml has for registry.suse.com, restart k3s or rke2, and enable again with --write")
+	assert.Contains(t, errs, "/etc/rancher/rke2/registries.yaml has for registry.suse.com, restart rke2, and enable again with --write")
 	out, errs, code = run("--write")
 	assert.Equal(t, exitHeld, code)
 	assert.Empty(t, out)

@@ -205,7 +205,7 @@ func (a *app) change(
 func (s settings) memory() registryhost.Memory {
 	all := registryhost.Registries{Dirs: s.Containerd.CertsD}
 	if slices.Equal(all.Dirs, []string{s.platform.At(s.platform.CertsD)}) && s.platform.Registries != "" {
-		all.MadeOf = s.platform.At(s.platform.Registries)
+		all.Writer = &s.platform
 	}
 	return registryhost.Memory{Dir: s.StateDir, Registries: all}
 }

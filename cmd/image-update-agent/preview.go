@@ -22,6 +22,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/face/cli"
 	"github.com/kubic-project/image-update-agent/internal/face/statuspage"
 	"github.com/kubic-project/image-update-agent/internal/face/terminal"
+	"github.com/kubic-project/image-update-agent/internal/node/platform"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 	"github.com/kubic-project/image-update-agent/manifests"
 	"github.com/kubic-project/image-update-agent/tags"
@@ -102,7 +103,8 @@ func (a *app) preview(ctx context.Context, s settings, p policy.Policy, log *slo
 	ignored := hostsIgnoredForPreview(s)
 	reg := a.registryWith(s, ignored, log)
 	defer reg.Close()
-	got := preview.Ask(ctx, &source.Asker{Source: reg, Policy: p, Log: log, Now: time.Now}, files)
+	got := preview.Ask(ctx, &source.Asker{Source: reg, Policy: p, Log: log, Now: time.Now}, files,
+		platform.OwnerOf)
 	if areFollowed(ignored) {
 		noteUnparsedHosts(ctx, s.Containerd.CertsD, got.Images)
 	}

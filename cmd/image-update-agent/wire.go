@@ -321,14 +321,11 @@ func channelOf(s settings, from origin, log *slog.Logger) (*channel.Channel, err
 // lock is the fleet lock as a policy.
 func (s settings) lock() fleet.Lock {
 	l := s.Apply.Lock
-	id, _ := s.lockID()
-	switch {
-	case l.Lease != "":
-		return fleet.Lock{Pods: l.Pods, Lease: l.Lease, ID: id}
-	case l.URL != "":
-		return fleet.Lock{Pods: l.Pods, Server: l.URL, Group: l.Group, ID: id}
+	if !l.IsSet() {
+		return fleet.Lock{}
 	}
-	return fleet.Lock{}
+	id, _ := s.lockID()
+	return fleet.Lock{Pods: l.Pods, Target: l.Target(), ID: id}
 }
 
 // lockID is this node's id in the lock server's list, and the one that it may have had before. In the cluster, it is

@@ -203,7 +203,7 @@ func TestEightAgentsTakeTurns(t *testing.T) {
 		t.Parallel()
 		cluster := story.StartEtcd(t)
 		url := lockServer(t, cluster.Store())
-		takeTurns(t, fleet.Lock{Server: url, Group: "masters"}, func(id string) fleet.Locker { return lockOf(t, url, id) }, func() {
+		takeTurns(t, fleet.Lock{Target: fleet.Target{Server: url, Group: "masters"}}, func(id string) fleet.Locker { return lockOf(t, url, id) }, func() {
 			leader := cluster.Leader()
 			leader.Kill()
 			cluster.Start(leader)
@@ -216,7 +216,7 @@ func TestEightAgentsTakeTurns(t *testing.T) {
 		t.Parallel()
 		cluster := story.StartEtcd(t)
 		api := story.StartAPIServer(t, cluster)
-		takeTurns(t, fleet.Lock{Lease: leaseName}, func(id string) fleet.Locker { return leaseOf(t, api, id) }, func() {
+		takeTurns(t, fleet.Lock{Target: fleet.Target{Lease: leaseName}}, func(id string) fleet.Locker { return leaseOf(t, api, id) }, func() {
 			leader := cluster.Leader()
 			api.Kill()
 			leader.Kill()

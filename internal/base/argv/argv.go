@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package argv reads the flags of other programs from their command lines: of kubelet, k3s, RKE2, etcd and API servers.
+// Package argv reads the flags of other programs from their command lines: of kubelet, the distributions that start it,
+// etcd and API servers.
 package argv
 
 import (

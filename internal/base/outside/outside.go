@@ -9,14 +9,21 @@
 package outside
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"reflect"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/kubic-project/image-update-agent/internal/base/lazyregexp"
 )
 
 // MaxText is the maximum length of Text in bytes: a sentence with a URL and a digest in it. MaxError is Error's: the
@@ -161,4 +168,151 @@ func Syntax(format string, err error) error {
 	default:
 		return errors.New("not " + format)
 	}
+}
+
+// Hide masks all texts of a document that v points to, except map keys: the last protection before output, for errors
+// that include a parser's text. A field for the name of an image keeps what is a reference or a tag.
+func Hide(v any) { hide(reflect.ValueOf(v)) }
+
+// namesOfImages are the fields for references, tags and patterns of tags, which have passed their parsers.
+var namesOfImages = map[string]bool{
+	"Image": true, "Repository": true, "Tag": true, "Reference": true, "Follow": true, "From": true, "To": true,
+	"Long": true,
+}
+
+// isName reports whether a text can only be a reference, a tag or a digest.
+func isName(text string) bool { return nameOfImage().MatchString(text) }
+
+var nameOfImage = lazyregexp.New(
+	`^[A-Za-z0-9_][\w.-]*(?::[0-9]+/)?(?:[\w.-]+/)*[\w./-]*(?::[\w.-]+)?(?:@sha(?:256|512):[0-9a-f]+)?$`)
+
+var text = reflect.TypeFor[string]()
+
+func hide(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() && (v.Kind() == reflect.Pointer || v.Elem().Kind() == reflect.Pointer) {
+			hide(v.Elem())
+		}
+	case reflect.String:
+		if !v.CanSet() || v.Type() != text { // the agent's own types, such as kinds and digests, are plain words
+			return
+		}
+		if masked := Mask(v.String()); masked != v.String() { // a document may share unchanged texts
+			v.SetString(masked)
+		}
+	case reflect.Struct:
+		for n := range v.NumField() {
+			field := v.Type().Field(n)
+			isKept := namesOfImages[field.Name] && field.Type == text && isName(v.Field(n).String())
+			if field.IsExported() && !isKept {
+				hide(v.Field(n))
+			}
+		}
+	case reflect.Slice, reflect.Array:
+		for n := range v.Len() {
+			hide(v.Index(n))
+		}
+	case reflect.Map:
+		hideMap(v)
+	}
+}
+
+func hideMap(v reflect.Value) {
+	for _, key := range v.MapKeys() {
+		value := reflect.New(v.Type().Elem()).Elem()
+		value.Set(v.MapIndex(key))
+		if hide(value); !reflect.DeepEqual(value.Interface(), v.MapIndex(key).Interface()) {
+			v.SetMapIndex(key, value)
+		}
+	}
+}
+
+// HideAttr returns a slog.HandlerOptions.ReplaceAttr that masks texts and errors.
+func HideAttr(_ []string, a slog.Attr) slog.Attr {
+	switch v := a.Value.Any().(type) {
+	case string:
+		a.Value = slog.StringValue(Mask(v))
+	case error:
+		a.Value = slog.StringValue(Mask(v.Error()))
+	case fmt.Stringer:
+		if masked := Mask(v.String()); masked != v.String() { // a URL
+			a.Value = slog.StringValue(masked)
+		}
+	}
+	return a
+}
+
+// Writer makes text safe for a terminal, a journal or a log file: it replaces all characters except printable ones,
+// tabs and line ends with U+FFFD, so that text cannot move the cursor, change a colour or hide other text. It is safe
+// for concurrent use if the underlying writer is.
+type Writer struct {
+	mu   sync.Mutex
+	w    io.Writer
+	part []byte // the start of an incomplete character
+	err  error  // the first of w
+}
+
+// NewWriter returns a Writer to w.
+func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
+
+// Write writes text. A character may be split between two calls.
+func (w *Writer) Write(text []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	rest := append(w.part, text...)
+	out := make([]byte, 0, len(rest))
+	for len(rest) > 0 && utf8.FullRune(rest) {
+		r, size := utf8.DecodeRune(rest)
+		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
+			r = utf8.RuneError
+		}
+		out, rest = utf8.AppendRune(out, r), rest[size:]
+	}
+	w.part = append([]byte(nil), rest...)
+	if _, err := w.w.Write(out); err != nil {
+		w.err = cmp.Or(w.err, err)
+		return 0, err
+	}
+	return len(text), nil
+}
+
+// Err returns the first error of a write, for text whose writes are not checked one by one.
+func (w *Writer) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// Control writes a control sequence of the agent unchanged.
+func (w *Writer) Control(sequence string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, _ = io.WriteString(w.w, sequence) // if it fails, so does the text
+}
+
+// JSON returns a writer for a json.Encoder, which escapes only the first 32 characters: the writer escapes all
+// characters that are not printable, and keeps the values.
+func JSON(w io.Writer) io.Writer { return jsonWriter{w} }
+
+type jsonWriter struct{ w io.Writer }
+
+// Write expects whole values, as an encoder writes them.
+func (j jsonWriter) Write(text []byte) (int, error) {
+	out := make([]byte, 0, len(text))
+	for _, r := range string(text) {
+		switch {
+		case r == '\n' || r == '\t' || unicode.IsPrint(r):
+			out = utf8.AppendRune(out, r)
+		case r > 0xFFFF:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	if _, err := j.w.Write(out); err != nil {
+		return 0, err
+	}
+	return len(text), nil
 }

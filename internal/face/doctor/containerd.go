@@ -290,14 +290,14 @@ func (n Node) checkProxy(ctx context.Context) []Finding {
 	if !running {
 		own = os.Getenv // it is started as this program is
 	}
-	return proxyFindings(unit, theirs, n.Platform.Root, own)
+	return n.proxyFindings(unit, theirs, own)
 }
 
 // proxyFindings compares the environment of a unit that starts containerd with the agent's.
-func proxyFindings(unit string, theirs func(string) string, root string, own func(string) string) []Finding {
+func (n Node) proxyFindings(unit string, theirs, own func(string) string) []Finding {
 	const check = "proxy"
-	name, proxy := proxyIn(theirs)
-	isSet, err := hosts.NewProxies(root, own).IsSet()
+	name, proxy := n.proxyIn(theirs)
+	isSet, err := hosts.NewProxies(n.Platform.Root, own).IsSet()
 	switch {
 	case err != nil:
 		return []Finding{warn(check, err.Error(), "correct /etc/sysconfig/proxy")}
@@ -314,10 +314,9 @@ func proxyFindings(unit string, theirs func(string) string, root string, own fun
 			", then run systemctl restart image-update-agent; ignore this if registries can be reached without it")}
 }
 
-// proxyIn returns the variable that names a proxy, and the proxy. k3s and RKE2 pass those that begin with CONTAINERD_
-// on to containerd.
-func proxyIn(getenv func(string) string) (name, proxy string) {
-	for _, begins := range []string{"CONTAINERD_", ""} {
+// proxyIn returns the variable that names a proxy of containerd, and the proxy.
+func (n Node) proxyIn(getenv func(string) string) (name, proxy string) {
+	for _, begins := range slices.Compact([]string{n.Platform.ContainerdVariables, ""}) {
 		for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
 			if proxy := getenv(begins + name); proxy != "" {
 				return begins + name, proxy

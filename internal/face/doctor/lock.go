@@ -45,7 +45,7 @@ func (n Node) checkHolder(ctx context.Context, daemon *status.Status) Finding {
 		known = *daemon.Lock
 	}
 	name := n.Apply.Lock.Lease
-	free := (&fleet.LockStatus{Lease: name}).FreeCommand()
+	free := n.Apply.Lock.Target().FreeCommand()
 	switch {
 	case err != nil:
 		return fail(check, err, n.lockRemedy(err))
@@ -134,9 +134,8 @@ func (n Node) tryLock(ctx context.Context, daemon *status.Status) Finding {
 		return warn(check, "not tried: the daemon does not answer, and only it knows whether this node has the lock", start)
 	}
 	l := daemon.Lock
-	switch set := n.Apply.Lock; {
-	case l == nil || l.Lease != set.Lease || l.ID != n.LockID || l.Server != set.URL,
-		set.URL != "" && l.Group != set.Group:
+	switch {
+	case l == nil || l.Target() != n.Apply.Lock.Target() || l.ID != n.LockID:
 		return warn(check, "not tried: the daemon uses other settings for the lock",
 			"run systemctl reload image-update-agent, then doctor again")
 	case l.IsStuck():
@@ -185,9 +184,6 @@ func (n Node) stuck(err error) string {
 }
 
 func worked(l *fleet.LockStatus) Finding {
-	place := l.Server
-	if l.Lease != "" {
-		place = "the Lease " + l.Lease
-	}
-	return ok("lock", fmt.Sprintf("%s gave the lock and took it back at %s", place, l.WorkedAt.Format(time.RFC3339)))
+	return ok("lock", fmt.Sprintf("%s gave the lock and took it back at %s",
+		l.Target().Place(), l.WorkedAt.Format(time.RFC3339)))
 }

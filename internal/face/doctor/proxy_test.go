@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubic-project/image-update-agent/internal/node/platform"
 )
 
 func TestAProxyThatOnlyContainerdHasIsNamed(t *testing.T) {
@@ -21,11 +23,13 @@ func TestAProxyThatOnlyContainerdHasIsNamed(t *testing.T) {
 	for title, c := range map[string]struct {
 		theirs, own map[string]string
 		file        string // /etc/sysconfig/proxy
+		passes      string // how the variables of containerd begin
 		want        string // empty: no finding
 	}{
 		"only containerd":       {theirs: map[string]string{"HTTPS_PROXY": proxy}, want: named},
 		"in small letters":      {theirs: map[string]string{"https_proxy": proxy}, want: "https_proxy of containerd.service"},
-		"as k3s passes it on":   {theirs: map[string]string{"CONTAINERD_HTTPS_PROXY": proxy}, want: "CONTAINERD_HTTPS_PROXY of"},
+		"nobody passes it on":   {theirs: map[string]string{"CONTAINERD_HTTPS_PROXY": proxy}},
+		"as k3s passes it on":   {theirs: map[string]string{"CONTAINERD_HTTPS_PROXY": proxy}, passes: "CONTAINERD_", want: "CONTAINERD_HTTPS_PROXY of"},
 		"no URL":                {theirs: map[string]string{"HTTP_PROXY": "s3cr3t"}, want: "(not a URL, HTTP_PROXY of"},
 		"both":                  {theirs: map[string]string{"HTTPS_PROXY": proxy}, own: map[string]string{"HTTPS_PROXY": proxy}},
 		"the agent's is SUSE's": {theirs: map[string]string{"HTTPS_PROXY": proxy}, file: "PROXY_ENABLED=yes\nHTTPS_PROXY=http://p:1\n"},
@@ -39,7 +43,8 @@ func TestAProxyThatOnlyContainerdHasIsNamed(t *testing.T) {
 			require.NoError(t, os.MkdirAll(filepath.Join(root, "etc/sysconfig"), 0o755))
 			require.NoError(t, os.WriteFile(filepath.Join(root, "etc/sysconfig/proxy"), []byte(c.file), 0o600))
 		}
-		all := proxyFindings("containerd.service", of(c.theirs), root, of(c.own))
+		all := Node{Platform: platform.Platform{Root: root, ContainerdVariables: c.passes}}.
+			proxyFindings("containerd.service", of(c.theirs), of(c.own))
 		if c.want == "" {
 			assert.Empty(t, all, title)
 			continue

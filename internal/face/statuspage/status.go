@@ -346,7 +346,7 @@ func Lock(to *terminal.Page, l fleet.LockStatus) error {
 	}
 	p.Item(labelled("This node:"), l.ID)
 	if len(l.Holders) > 0 { // another node
-		p.Item(labelled("If gone:"), cmp.Or(l.FreeCommand(), "release its lock on the server"))
+		p.Item(labelled("If gone:"), cmp.Or(l.Target().FreeCommand(), "release its lock on the server"))
 	}
 	return p.Flush()
 }

@@ -191,8 +191,9 @@ type kind func(text string, args []string) (any, error)
 // kinds are the values of the tag `is`.
 var kinds = map[string]kind{
 	"bool":        onOff,
-	"onoff":       onOff,    // the two words
-	"oneof":       oneOf,    // the words
+	"onoff":       onOff, // the two words
+	"oneof":       oneOf, // the words
+	"platform":    func(text string, _ []string) (any, error) { return oneOf(text, platform.Names()) },
 	"number":      number,   // minimum, maximum
 	"size":        size,     // minimum, maximum, meaning of 0
 	"duration":    duration, // the maximum; 0: it may be off

@@ -262,7 +262,7 @@ func (k KubeletConfig) PodManifests() string {
 func (c *Config) KubeletConfig() KubeletConfig { return ReadKubelet(c.Platform, c.ask) }
 
 // Unread returns why kubelet may read another directory than podManifests: the unreadable part of its configuration, or
-// of that of k3s or RKE2. It is nil if the directory is known, or if the agent's configuration names it.
+// of that of the distribution. It is nil if the directory is known, or if the agent's configuration names it.
 func (c *Config) Unread() error {
 	if !c.isNodes {
 		return nil
@@ -274,8 +274,8 @@ func (c *Config) Unread() error {
 	return nil
 }
 
-// The keys read from the configuration of k3s and RKE2, which are also flags of their programs. The flag config names
-// another file than the platform's.
+// The keys read from the configuration of a distribution that starts kubelet, which are also flags of its program. The
+// flag config names another file than the platform's.
 const (
 	keyDataDir    = "data-dir"
 	keyKubeletArg = "kubelet-arg"
@@ -285,8 +285,8 @@ const (
 // shortFlags map short flags to their long names.
 var shortFlags = map[string]string{"d": keyDataDir, "c": flagConfig}
 
-// distribution is the configuration of k3s or RKE2 (pkg/configfilearg of k3s): its file, overridden by the drop-ins,
-// then by its variables and flags. A list of flags replaces one in a file.
+// distribution is the configuration of one that starts kubelet (pkg/configfilearg of k3s): its file, overridden by the
+// drop-ins, then by its variables and flags. A list of flags replaces one in a file.
 type distribution struct {
 	values   map[string][]string // by key
 	place    string              // the file with the flags of kubelet

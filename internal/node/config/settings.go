@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/base/window"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
@@ -32,7 +33,7 @@ type Settings struct {
 	PullPolicy        string `yaml:"pullPolicy" is:"oneof Always IfNotPresent" default:"Always"`
 	ManagedPullPolicy string `yaml:"managedPullPolicy" is:"oneof? Always IfNotPresent" default:""`
 	// Platform is the Kubernetes distribution, which determines defaults; empty: the detected one.
-	Platform  string `yaml:"platform" is:"oneof? caasp kubeadm k3s rke2" default:""`
+	Platform  string `yaml:"platform" is:"platform?" default:""`
 	Templates string `yaml:"templates" is:"path" platform:"Templates"`
 	// PodManifests is kubelet's directory (staticPodPath); not set: from kubelet's configuration.
 	PodManifests string `yaml:"podManifests" is:"path" platform:"PodManifests"`
@@ -238,6 +239,17 @@ type Lock struct {
 
 // IsSet reports whether there is a lock.
 func (l Lock) IsSet() bool { return l.Lease != "" || l.URL != "" }
+
+// Target is what the settings have the nodes lock.
+func (l Lock) Target() fleet.Target {
+	switch {
+	case l.Lease != "":
+		return fleet.Target{Lease: l.Lease}
+	case l.URL != "":
+		return fleet.Target{Server: l.URL, Group: l.Group}
+	}
+	return fleet.Target{}
+}
 
 // Kubelet configures requests to kubelet.
 type Kubelet struct {

@@ -5,6 +5,7 @@
 package platform
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,6 +34,8 @@ type Platform struct {
 	PodManifests string
 	// Owned are the files of PodManifests that the distribution rewrites at each of its starts.
 	Owned []string
+	// OwnImages are the repositories, without their registry, of images that the distribution builds for Owned.
+	OwnImages []string
 	// KubeletConfig is kubelet's configuration if the unit names none. KubeletDropIns is the directory of drop-ins of a
 	// kubelet that the distribution starts, and Config then has its flags; empty if the unit starts kubelet.
 	KubeletConfig, KubeletDropIns, Config string
@@ -44,6 +47,8 @@ type Platform struct {
 	ContainerdSocket, ContainerdConfig, CertsD string
 	// ContainerdLog is the file with containerd's log; empty: its unit's journal.
 	ContainerdLog string
+	// ContainerdVariables begin the names of its unit's variables that are for containerd alone; empty if there are none.
+	ContainerdVariables string
 	// Registries is the file from which the distribution writes the hosts.toml files of CertsD at each start; empty if
 	// it writes none.
 	Registries string
@@ -84,6 +89,7 @@ func All() []Platform {
 	} {
 		rke2.Owned = append(rke2.Owned, component+".yaml")
 	}
+	rke2.OwnImages = []string{"rancher/hardened-kubernetes", "rancher/hardened-etcd", "rancher/rke2-cloud-provider"}
 	return []Platform{caasp, rke2, k3s, kubeadm}
 }
 
@@ -107,7 +113,8 @@ func rancher(name string, kubeadm Platform) Platform {
 
 		ContainerdSocket: "/run/k3s/containerd/containerd.sock",
 		ContainerdConfig: data + "/agent/etc/containerd/config.toml", CertsD: data + "/agent/etc/containerd/certs.d",
-		ContainerdLog: data + "/agent/containerd/containerd.log",
+		ContainerdLog:       data + "/agent/containerd/containerd.log",
+		ContainerdVariables: "CONTAINERD_",
 
 		Registries:  etc + "/registries.yaml",
 		Kubeconfigs: []string{etc + "/" + name + ".yaml", data + "/agent/kubelet.kubeconfig"},
@@ -168,6 +175,31 @@ func (p Platform) EditedContainerdConfig(version string) string {
 	default:
 		return filepath.Join(dir, "config-v3.toml.tmpl")
 	}
+}
+
+// RegistriesText is the text for Registries that makes the distribution use endpoints, in order, for a registry. It puts
+// the registry itself after all of them.
+func (p Platform) RegistriesText(registry string, endpoints []string) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "mirrors:\n  %s:\n    endpoint:\n", registry)
+	for _, e := range endpoints {
+		fmt.Fprintf(&text, "    - %q\n", e)
+	}
+	return text.String()
+}
+
+// OwnerOf returns the name of the distribution that builds an image, also in a mirror, for pod manifests that it writes;
+// empty if there is none.
+func OwnerOf(reference string) string {
+	for _, p := range All() {
+		if slices.ContainsFunc(p.OwnImages, func(repository string) bool {
+			_, after, is := strings.Cut("/"+reference, "/"+repository)
+			return is && after != "" && strings.Contains(":@", after[:1])
+		}) {
+			return p.Name
+		}
+	}
+	return ""
 }
 
 // At returns a path below the root.
@@ -276,11 +308,12 @@ func Named(root, name string) Platform {
 	return Detect(root)
 }
 
-// Names returns the names of all platforms.
+// Names returns the names of all platforms, sorted.
 func Names() (names []string) {
 	for _, p := range All() {
 		names = append(names, p.Name)
 	}
+	slices.Sort(names)
 	return names
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/base/lazyregexp"
 	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/node/platform"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
@@ -65,7 +66,7 @@ func (r Registries) Enable(ctx context.Context, registry string, position localr
 			return c, nil // written by a person
 		}
 	}
-	if r.MadeOf != "" {
+	if r.Writer != nil {
 		return Change{}, r.madeOf(ctx, registry, position)
 	}
 	if err := p.check(); err != nil {
@@ -473,9 +474,9 @@ func orderOf(ctx context.Context, dir string, data []byte, registry string) (ord
 	return order, nil
 }
 
-// madeOf refuses to write a hosts.toml that k3s or RKE2 would overwrite. Its *MadeOfError has the lines that make them
-// name the local registry: the current hosts of the registry, in order, and the local registry first or last. The
-// registry itself, which both put after all endpoints, is named only if the local registry must follow it.
+// madeOf refuses to write a hosts.toml that the distribution would overwrite. Its *MadeOfError has the lines that make
+// it name the local registry: the current hosts of the registry, in order, and the local registry first or last. The
+// registry itself, which comes after all endpoints, is named only if the local registry must follow it.
 func (r Registries) madeOf(ctx context.Context, registry string, position localregistry.Position) error {
 	dir, err := hosts.FindDir(r.Dirs, registry)
 	if err != nil {
@@ -497,23 +498,25 @@ func (r Registries) madeOf(ctx context.Context, registry string, position localr
 	} else {
 		endpoints = append(endpoints, localregistry.URL)
 	}
-	var lines strings.Builder
-	fmt.Fprintf(&lines, "mirrors:\n  %s:\n    endpoint:\n", registry)
-	for _, e := range endpoints {
-		fmt.Fprintf(&lines, "    - %q\n", outside.Mask(e))
+	for n, e := range endpoints {
+		endpoints[n] = outside.Mask(e)
 	}
-	return &MadeOfError{File: r.MadeOf, Registry: registry, Lines: lines.String()}
+	return &MadeOfError{Writer: *r.Writer, Registry: registry, Lines: r.Writer.RegistriesText(registry, endpoints)}
 }
 
-// MadeOfError is a hosts.toml that the agent must not write, because k3s or RKE2 writes it from File at each start.
+// MadeOfError is a hosts.toml that the agent must not write, because the distribution writes it at each start.
 type MadeOfError struct {
-	File, Registry string
-	Lines          string // what File needs, so that the hosts.toml names the local registry
+	Writer   platform.Platform
+	Registry string
+	Lines    string // what the distribution's Registries needs, so that the hosts.toml names the local registry
 }
+
+// File is the file from which the distribution writes the hosts.toml.
+func (e *MadeOfError) File() string { return e.Writer.At(e.Writer.Registries) }
 
 func (e *MadeOfError) Error() string {
-	return e.File + ": k3s and RKE2 write the hosts.toml files from it at each start: add this to what it has for " +
-		e.Registry + ":\n" + e.Lines + "then restart k3s or rke2 and enable again, so that the agent remembers it"
+	return fmt.Sprintf("%s: %s writes the hosts.toml files from it at each start: add this to what it has for %s:\n%s"+
+		"then restart %[2]s and enable again, so that the agent remembers it", e.File(), e.Writer.Name, e.Registry, e.Lines)
 }
 
 // Is reports whether target is release.ErrHeld.
@@ -522,6 +525,6 @@ func (e *MadeOfError) Is(target error) bool { return target == release.ErrHeld }
 // Print writes for people what to add to the file.
 func (e *MadeOfError) Print(out, said io.Writer) {
 	fmt.Fprint(out, e.Lines)
-	fmt.Fprintf(said, "next: add this to what %s has for %s, restart k3s or rke2, and enable again with --write, so that "+
-		"the agent remembers it\n", e.File, e.Registry)
+	fmt.Fprintf(said, "next: add this to what %s has for %s, restart %s, and enable again with --write, so that "+
+		"the agent remembers it\n", e.File(), e.Registry, e.Writer.Name)
 }

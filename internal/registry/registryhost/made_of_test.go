@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/node/platform"
 )
 
 // asRKE2 writes the hosts.toml files of a registries.yaml as RKE2 does at its start: the endpoints, and the registry as
@@ -55,7 +56,8 @@ func TestLinesForRKE2(t *testing.T) {
 			t.Run(name+", "+string(position), func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
-				r := Registries{Dirs: []string{dir}, MadeOf: "/etc/rancher/rke2/registries.yaml"}
+				rke2 := platform.Named("", "rke2")
+				r := Registries{Dirs: []string{dir}, Writer: &rke2}
 				asRKE2(t, dir, before)
 				was, _ := os.ReadFile(filepath.Join(dir, registry, hostsTOML))
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	"github.com/kubic-project/image-update-agent/internal/node/platform"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
@@ -40,9 +41,8 @@ func (e *RefusedError) Is(target error) bool { return target == release.ErrHeld 
 // Registries are the node's registries with their hosts in containerd's directories of hosts.toml files.
 type Registries struct {
 	Dirs []string // containerd's config_path, in order
-	// MadeOf is the file from which k3s or RKE2 writes the hosts.toml files of Dirs at each start; empty if they are
-	// not generated.
-	MadeOf string
+	// Writer is the distribution that writes the hosts.toml files of Dirs at each start; nil if none does.
+	Writer *platform.Platform
 }
 
 // Author is the author of the hosts.toml that names the local registry.
