@@ -26,10 +26,10 @@ type Cockpit struct {
 	UID  int    // of the session
 }
 
-// session enters a copy of the part, where page, bus, runtime directory and program of the node are in their places, and
-// containerd's directory, which containerd names by its path. It ends with its last page. The arguments are the directory
-// of the session, the part, the page, the bus, the node's root, the agent's program, the uid, the port and containerd's
-// directory.
+// session enters a copy of the part, where page, bus, runtime directory and program of the node are in their places,
+// and so is containerd's directory, which containerd names by its path. It ends with its last page. The arguments are
+// the directory of the session, the part, the page, the bus, the node's root, the agent's program, the uid, the port
+// and containerd's directory.
 const session = `dir=$1 part=$2 page=$3 bus=$4 node=$5 program=$6 uid=$7 port=$8 containerd=$9
 mount -t tmpfs cockpit "$dir"
 mkdir "$dir/upper" "$dir/work" "$dir/tree"
