@@ -164,7 +164,7 @@ func (x *crossed) both(t *testing.T, a, b []string, later time.Duration) []ran {
 	var wg sync.WaitGroup
 	for n := range out {
 		wg.Go(func() {
-			time.Sleep(time.Duration(n) * later)
+			<-time.After(time.Duration(n) * later)
 			is := &out[n]
 			args := append(slices.Clone(is.args), "--key", x.key, "--by", is.by, "--output", "json",
 				"--name", x.registry.Ref(crossedCatalog))
