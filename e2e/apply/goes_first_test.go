@@ -4,6 +4,7 @@ package apply
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -119,6 +120,14 @@ func TestRequestPrecedesASlowPull(t *testing.T) {
 	reached := slow.reached
 	checking := n.StartAgent("check", "--output", "json")
 	<-reached
+	store := n.Containerd.Client().ContentStore()
+	node.Eventually(t, "containerd has all that came", story.Ready, func() error {
+		parts, err := store.ListStatuses(t.Context())
+		if err == nil && (len(parts) != 1 || parts[0].Offset != story.BrokenAt) {
+			err = fmt.Errorf("%+v", parts)
+		}
+		return err
+	})
 
 	began := time.Now()
 	before := n.ReadFile(story.VelumYAML)

@@ -139,7 +139,16 @@ func TestPlatformIsWhatKubeletRuns(t *testing.T) {
 			assert.Equal(t, version == node.Containerd2, err != nil, "its CRI wants the very platform: %v", err)
 
 			s := story.Parsed(t, n.Agent("run", "--once", "--output", "json"))
-			before := listed(t, n)
+			var before map[string]string
+			node.Eventually(t, "cri lists what was staged", story.Ready, func() error { // it learns of it by events
+				before = listed(t, n)
+				for repository, config := range configs {
+					if config != "" && before[n.Registry.Ref(repository)] == "" {
+						return fmt.Errorf("%s: not listed", repository)
+					}
+				}
+				return nil
+			})
 			n.Registry.Forget()
 			for repository, config := range configs {
 				i := story.ImageOf(t, s, repository+".yaml")
