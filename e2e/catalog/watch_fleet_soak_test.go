@@ -142,7 +142,7 @@ func TestWatchedFleetOfTenThousand(t *testing.T) {
 	t.Logf("fleet took %s", time.Since(began).Round(time.Millisecond))
 
 	w := &wave{publishers: p, prometheus: server}
-	cmd, log := w.watch(t)
+	cmd, said := w.watch(t)
 	show(sim.firstFailure() - time.Minute)
 	well := sim.count(status.ReleaseRunning)
 	text := fmt.Sprint(well)
@@ -155,12 +155,12 @@ func TestWatchedFleetOfTenThousand(t *testing.T) {
 	show(sim.firstFailure())
 	require.Error(t, cmd.Wait())
 	assert.Equal(t, 1, cmd.ProcessState.ExitCode())
-	assert.Contains(t, log.String(), "error: paused: "+image+":4.0.0-rev1-build1.2: ")
+	assert.Contains(t, said(), "error: paused: "+image+":4.0.0-rev1-build1.2: ")
 	assert.Contains(t, p.does(t, "rollout", "prod"), "paused")
 	stopped := sim.now
 	begun := simulated - sim.count(status.ReleaseStaged)
 	sim.paused, sim.now = stopped, 2*simulatedFor
 	end := simulated - sim.count(status.ReleaseStaged)
-	t.Logf("paused after %.1f h: %d nodes had begun, %d began before they polled\n%s", stopped.Hours(), begun, end-begun, log)
+	t.Logf("paused after %.1f h: %d nodes had begun, %d began before they polled\n%s", stopped.Hours(), begun, end-begun, said())
 	assert.Less(t, end-begun, 160, "at most those of one interval")
 }

@@ -3,12 +3,14 @@
 package catalog
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http/httptest"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -148,16 +150,26 @@ func (w *wave) later(d time.Duration) {
 	}
 }
 
-// watch starts `rollout prod --watch`.
-func (w *wave) watch(t *testing.T, more ...string) (cmd *exec.Cmd, out *bytes.Buffer) {
+// watch starts `rollout prod --watch`, and returns when it has looked once: it would end at once if the rollout were over
+// by then. said returns its output.
+func (w *wave) watch(t *testing.T, more ...string) (cmd *exec.Cmd, said func() string) {
 	t.Helper()
 	cmd = w.command(t, append([]string{
 		"rollout", "prod", "velum", "--watch", "--every", "300ms", "--prometheus", w.prometheus, "--key", w.key,
 	}, more...)...)
-	out = &bytes.Buffer{}
-	cmd.Stdout, cmd.Stderr = out, out
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	require.NoError(t, err)
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
 	require.NoError(t, cmd.Start())
-	return cmd, out
+	said = func() string { return story.Output(t, log.Name()) }
+	node.Eventually(t, "the watch has looked", story.Ready, func() error {
+		if said() == "" {
+			return errors.New("it has said nothing")
+		}
+		return nil
+	})
+	return cmd, said
 }
 
 // The third of eight nodes fails. The watch stops the rollout there: five nodes never begin, until a person resumes it.
@@ -183,7 +195,7 @@ func TestWatchedRolloutStopsAtTheFirstFailure(t *testing.T) {
 	third.Node.Crash(bad, true)
 	w.poll(t)
 	w.awaitFleet(t, w.prometheus, "8 staged")
-	cmd, log := w.watch(t)
+	cmd, said := w.watch(t)
 	for step := 0; w.count(bad, status.ReleaseFailed) == 0; step++ {
 		require.Less(t, step, 16, "it fails within 48 h")
 		w.later(3 * time.Hour)
@@ -191,24 +203,24 @@ func TestWatchedRolloutStopsAtTheFirstFailure(t *testing.T) {
 		w.awaitFleet(t, w.prometheus, fmt.Sprintf(": %d of 8 nodes run it", w.count(bad, status.ReleaseRunning)))
 	}
 	require.Error(t, cmd.Wait())
-	assert.Equal(t, 1, cmd.ProcessState.ExitCode(), log)
+	assert.Equal(t, 1, cmd.ProcessState.ExitCode(), said())
 	begun := w.count(bad, status.ReleaseRunning)
 	// Nodes that begin in the same three hours poll one after the other, and the watch may see the failure first.
 	assert.Regexp(t, fmt.Sprintf(`error: paused: %s:4\.0\.0-rev1-build1\.2: [0-%d] of 8 nodes run it, 1 failed \(%s\)`,
-		regexp.QuoteMeta(w.registry.Ref("demo/velum")), begun, third.name), log.String())
+		regexp.QuoteMeta(w.registry.Ref("demo/velum")), begun, third.name), said())
 	w.later(100 * time.Hour)
 	w.poll(t)
 	assert.Equal(t, begun, w.count(bad, status.ReleaseRunning), "no node begins")
 	assert.GreaterOrEqual(t, begun, 2)
-	t.Logf("%d of 8 nodes had begun\n%s", begun+1, log)
+	t.Logf("%d of 8 nodes had begun\n%s", begun+1, said())
 
 	// A person knows that it is this node's own fault.
 	w.does(t, "rollout", "prod", "velum", "--resume", "--over", "1h", "--key", w.key)
-	cmd, log = w.watch(t, "--max-failed", "1", "--nodes", "80")
+	cmd, said = w.watch(t, "--max-failed", "1", "--nodes", "80")
 	w.later(time.Hour)
 	w.poll(t)
 	assert.Equal(t, 7, w.count(bad, status.ReleaseRunning))
 	w.does(t, "rollout", "prod", "velum", "--now", "--key", w.key)
-	require.NoError(t, cmd.Wait(), log)
-	assert.Contains(t, log.String(), fmt.Sprintf(": 7 of 8 nodes run it, 1 failed (%s)\n", third.name))
+	require.NoError(t, cmd.Wait(), said())
+	assert.Contains(t, said(), fmt.Sprintf(": 7 of 8 nodes run it, 1 failed (%s)\n", third.name))
 }
