@@ -177,8 +177,8 @@ func (p Platform) EditedContainerdConfig(version string) string {
 	}
 }
 
-// RegistriesText is the text for Registries that makes the distribution use endpoints, in order, for a registry. It puts
-// the registry itself after all of them.
+// RegistriesText is the text for Registries that makes the distribution use endpoints, in order, for a registry. It
+// puts the registry itself after all of them.
 func (p Platform) RegistriesText(registry string, endpoints []string) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "mirrors:\n  %s:\n    endpoint:\n", registry)
@@ -188,8 +188,8 @@ func (p Platform) RegistriesText(registry string, endpoints []string) string {
 	return text.String()
 }
 
-// OwnerOf returns the name of the distribution that builds an image, also in a mirror, for pod manifests that it writes;
-// empty if there is none.
+// OwnerOf returns the name of the distribution that builds an image, also in a mirror, for pod manifests that it
+// writes; empty if there is none.
 func OwnerOf(reference string) string {
 	for _, p := range All() {
 		if slices.ContainsFunc(p.OwnImages, func(repository string) bool {
