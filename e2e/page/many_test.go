@@ -80,7 +80,9 @@ func TestPageAppliesManyPods(t *testing.T) {
 				s.Images[n].Offered, s.Images[n].Change, s.PodManifests[n].Change = nil, "", ""
 			}
 		})
-		page.Await("dialog header", "There is nothing to apply any more") // another tab was faster
+		page.Await("#dialog-problem", "The offer has changed since this dialog was opened") // another tab was faster
+		page.Click("dialog [type=submit]")
+		page.Await("dialog header", "There is nothing to apply any more")
 		page.Press(kb.Escape)
 		page.AwaitNone("dialog")
 
