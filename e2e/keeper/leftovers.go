@@ -34,15 +34,15 @@ func newDir() (string, *os.File, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
+	// Sweep takes a lock that is free, so the file gets its name when this process has it.
+	name := filepath.Join(dir, lockName)
+	lock, err := os.OpenFile(name+".new", os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
 	if err != nil {
 		return "", nil, err
 	}
 	// containers may run as any user, and get paths in this directory
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return "", nil, err
-	}
-	return dir, lock, unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+	return dir, lock, errors.Join(
+		os.Chmod(dir, 0o755), unix.Flock(int(lock.Fd()), unix.LOCK_EX), os.Rename(name+".new", name))
 }
 
 // Sweep removes what killed keepers left in os.TempDir and the cgroups, and returns the directories. Their processes
@@ -76,7 +76,8 @@ func abandoned(dir string) (*os.File, error) {
 	}
 	name, flags := filepath.Join(dir, lockName), os.O_RDWR|unix.O_NOFOLLOW
 	if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
-		if time.Since(info.ModTime()) < lockPatience {
+		// A keeper that has just removed the file has changed the directory.
+		if info, err = os.Lstat(dir); err == nil && time.Since(info.ModTime()) < lockPatience {
 			return nil, nil
 		}
 		flags |= os.O_CREATE // only here: else a new file blocks the keeper's removal of dir
