@@ -5,6 +5,7 @@ package registry
 import (
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -125,15 +126,14 @@ func TestVanishedDigest(t *testing.T) {
 	n := story.Started(t)
 	rev2 := story.Rel(n, "demo/velum", "4.0.0-rev2-build1.2")
 	before := story.Look(t, n, story.GrainFile)
-	var asked atomic.Int32
+	var asked atomic.Bool
+	vanish := sync.OnceFunc(func() { n.Registry.Delete("demo/velum", rev2) }) // each layer's request waits for it
 	n.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		// The agent's first request for a blob is for the config, which describes the image.
-		if !strings.Contains(r.URL.Path, "/blobs/") || asked.Add(1) == 1 {
+		if !strings.Contains(r.URL.Path, "/blobs/") || asked.CompareAndSwap(false, true) {
 			return false
 		}
-		if asked.Load() == 2 {
-			n.Registry.Delete("demo/velum", rev2)
-		}
+		vanish()
 		w.WriteHeader(http.StatusNotFound)
 		return true
 	})
