@@ -138,7 +138,7 @@ func (s *stage) restart(_ bool, args []string) {
 	s.cri.StopContainer(c.GetId())
 	s.until("restart", func() error {
 		again, err := s.cri.Newest(args[0]+"-"+s.script.name, args[1])
-		if err == nil && again.GetId() == c.GetId() {
+		if err == nil && (again.GetId() == c.GetId() || again.GetState() == cri.ContainerState_CONTAINER_CREATED) {
 			err = errors.New("not yet")
 		}
 		return err
@@ -202,6 +202,7 @@ func (s *stage) answers(not bool, args []string) {
 		}
 		return err
 	})
+	s.node.WaitStarted()
 }
 
 // seen returns a text that changes when a pod is touched.

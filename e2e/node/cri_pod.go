@@ -38,6 +38,38 @@ func (c *CRI) Newest(pod, container string) (*cri.ContainerStatus, error) {
 	return status.GetStatus(), nil
 }
 
+// WaitStarted waits until CRI says of no container that it was made and not started: a program may answer before
+// containerd has written that it runs. Without kubelet or containerd nobody starts one.
+func (n *Node) WaitStarted() {
+	n.tb.Helper()
+	if n.Containerd == nil || n.Containerd.alive() != nil || n.Kubelet == nil || n.Kubelet.alive() != nil {
+		return
+	}
+	c := n.CRI()
+	Eventually(n.tb, "containers have started", Patience, c.allStarted)
+}
+
+// allStarted is an error while the newest container of a place in a pod has been made and not started.
+func (c *CRI) allStarted() error {
+	answer, err := c.Runtime.ListContainers(c.node.tb.Context(), &cri.ListContainersRequest{})
+	if err != nil {
+		return fmt.Errorf("cri: %w", err)
+	}
+	newest := map[[2]string]*cri.Container{}
+	for _, one := range answer.GetContainers() {
+		place := [2]string{one.GetLabels()[podNameLabel], one.GetLabels()[containerNameLabel]}
+		if newest[place].GetCreatedAt() <= one.GetCreatedAt() {
+			newest[place] = one
+		}
+	}
+	for place, one := range newest {
+		if one.GetState() == cri.ContainerState_CONTAINER_CREATED {
+			return fmt.Errorf("cri: %s: made, and not started", place)
+		}
+	}
+	return nil
+}
+
 // StopContainer stops a container without grace.
 func (c *CRI) StopContainer(id string) {
 	c.node.tb.Helper()

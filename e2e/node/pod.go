@@ -53,7 +53,7 @@ func Answer(port int) (string, error) {
 	return string(body), err
 }
 
-// WaitAnswer waits until the pod on a port gives this answer.
+// WaitAnswer waits until the pod on a port gives this answer, and CRI says that it runs.
 func (n *Node) WaitAnswer(port int, want string) {
 	n.tb.Helper()
 	Eventually(n.tb, fmt.Sprintf("pod at port %d", port), Patience, func() error {
@@ -63,4 +63,5 @@ func (n *Node) WaitAnswer(port int, want string) {
 		}
 		return err
 	})
+	n.WaitStarted()
 }
