@@ -31,6 +31,7 @@ type LocalRegistry struct {
 	lock     sync.Mutex
 	changed  *sync.Cond
 	argv     []string
+	limit    time.Duration // after which a process is killed
 	requests Requests
 	killed   int
 	socket   *net.TCPListener // nil: the port is closed
@@ -98,7 +99,10 @@ func (o *LocalRegistry) Serve(what Serving) {
 	o.lock.Lock()
 	defer o.lock.Unlock()
 	isFirst := o.argv == nil
-	o.argv = argv
+	o.argv, o.limit = argv, time.Minute // a slow machine's process does not hang
+	if what == Hangs {
+		o.limit = o.runtimeMax
+	}
 	for !isFirst && !o.isOver && (o.process != nil || o.socket == nil) {
 		o.stop()
 		o.changed.Wait()

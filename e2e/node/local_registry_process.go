@@ -113,11 +113,11 @@ func (o *LocalRegistry) serveOnce() error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	process, err := o.start(socket, log)
+	process, limit, err := o.start(socket, log)
 	if err != nil {
 		return err
 	}
-	kill := time.AfterFunc(o.runtimeMax, func() {
+	kill := time.AfterFunc(limit, func() {
 		o.lock.Lock()
 		defer o.lock.Unlock()
 		o.killed++
@@ -135,17 +135,18 @@ func (o *LocalRegistry) serveOnce() error {
 	return err
 }
 
-func (o *LocalRegistry) start(socket, log *os.File) (*exec.Cmd, error) {
+// start returns a process and the time after which it is killed.
+func (o *LocalRegistry) start(socket, log *os.File) (*exec.Cmd, time.Duration, error) {
 	o.lock.Lock()
 	defer o.lock.Unlock()
 	process := exec.CommandContext(o.node.tb.Context(), o.argv[0], o.argv[1:]...)
 	process.Stdin, process.Stdout, process.Stderr = socket, log, log
 	process.Env = []string{searchPath(), "RUNTIME_DIRECTORY=" + o.node.Path(runtimeDir)}
 	if err := process.Start(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	o.process, o.stopped = process.Process, false
-	return process, nil
+	return process, o.limit, nil
 }
 
 // pass passes a client's connection to a process.
