@@ -65,7 +65,8 @@ func startChecked(t *testing.T, options node.Options) *node.Node {
 	var n *node.Node
 	t.Cleanup(func() {
 		if n != nil {
-			assert.Empty(t, left(t, n.Dir))
+			// udev looks at a loop device when it changes, and keeps it until it has.
+			assert.EventuallyWithT(t, func(c *assert.CollectT) { assert.Empty(c, left(t, n.Dir)) }, node.Patience, time.Second)
 		}
 	})
 	began := time.Now()
