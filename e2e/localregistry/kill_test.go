@@ -51,10 +51,7 @@ func TestKilledBeforeAStopBehindTheGate(t *testing.T) {
 // approve starts a daemon that applies to a pod and is killed by it.
 func (r *localRegistryRig) approve(t *testing.T, p localRegistryPod) {
 	t.Helper()
-	node.Eventually(t, "daemon listens", story.Ready, func() error {
-		_, err := os.Stat(r.Path(story.AgentSocket))
-		return err
-	})
+	node.Eventually(t, "daemon listens", story.Ready, func() error { return story.Listens(r.Node) })
 	assert.NotZero(t, r.StartAgent("apply", p.name+".yaml").Wait(story.Ready).Code)
 }
 

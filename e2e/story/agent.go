@@ -5,7 +5,6 @@ package story
 import (
 	"encoding/json"
 	"maps"
-	"os"
 	"slices"
 	"testing"
 
@@ -83,7 +82,7 @@ func Check(t *testing.T, n *node.Node) status.Status {
 	t.Helper()
 	var r node.Result
 	node.Eventually(t, "daemon answers", Ready, func() error {
-		if _, err := os.Stat(n.Path(AgentSocket)); err != nil {
+		if err := Listens(n); err != nil {
 			return err
 		}
 		r = n.Agent("check", "--output", "json")

@@ -5,6 +5,7 @@ package story
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"testing"
 
@@ -32,11 +33,17 @@ func Started(t *testing.T) *node.Node {
 func StartDaemon(tb testing.TB, n *node.Node) *node.Process {
 	tb.Helper()
 	p := n.StartAgent("run")
-	node.Eventually(tb, "daemon", Ready, func() error {
-		_, err := os.Stat(n.Path(AgentSocket))
-		return err
-	})
+	node.Eventually(tb, "daemon", Ready, func() error { return Listens(n) })
 	return p
+}
+
+// Listens is an error while no daemon listens: the file of its socket is there before, and after its end.
+func Listens(n *node.Node) error {
+	conn, err := net.Dial("unix", n.Path(AgentSocket))
+	if err != nil {
+		return err
+	}
+	return conn.Close()
 }
 
 // IsCurrent asserts that there is nothing to do. On a node where kubelet does not run yet, followed images have not

@@ -5,6 +5,7 @@ package story
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -129,9 +130,19 @@ func (c *EtcdCluster) AwaitHealth(m *EtcdMember) {
 	})
 }
 
-// Leader returns the cluster's leader.
-func (c *EtcdCluster) Leader() *EtcdMember {
+// Leader returns the cluster's leader, once it has one.
+func (c *EtcdCluster) Leader() (leader *EtcdMember) {
 	c.t.Helper()
+	node.Eventually(c.t, "leader of etcd", Ready, func() error {
+		if leader = c.leader(); leader == nil {
+			return errors.New("none")
+		}
+		return nil
+	})
+	return leader
+}
+
+func (c *EtcdCluster) leader() *EtcdMember {
 	for _, m := range c.Members {
 		if m.Process == nil {
 			continue
@@ -153,7 +164,6 @@ func (c *EtcdCluster) Leader() *EtcdMember {
 			return m
 		}
 	}
-	c.t.Fatal("etcd has no leader")
 	return nil
 }
 
