@@ -3,6 +3,7 @@
 package host_test
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -77,7 +78,12 @@ func TestHostService(t *testing.T) {
 		assert.Contains(t, h.Journal(host.Service), "mine.yaml:1: unknown key \"intervall\"")
 		h.WriteFile("/etc/image-update-agent/config.d/mine.yaml", "interval: 2h\n")
 		h.Await(host.Service, "ActiveState", "active") // the boot has not started it
-		assert.NotNil(t, hostSays(t, h, "status").NextCheck)
+		node.Eventually(t, "the first observation, after which it knows its next check", story.Ready, func() error {
+			if s := hostSays(t, h, "status"); s.NextCheck == nil {
+				return errors.New(s.Reason)
+			}
+			return nil
+		})
 	})
 }
 
@@ -87,7 +93,7 @@ func TestHostWatchdog(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, root host.Root) {
 		h, _, _ := installed(t, root, node.Options{Containerd: node.Containerd2})
-		h.DropIn(host.Service, "[Service]\nWatchdogSec=10s\nRestartSec=20ms\n")
+		h.DropIn(host.Service, "[Service]\nWatchdogSec=30s\nRestartSec=20ms\n")
 		h.OwnDisk("/var/lib/image-update-agent")
 		require.Equal(t, "running", h.Boot())
 		first := h.Show(host.Service, "MainPID")["MainPID"]
@@ -100,7 +106,7 @@ func TestHostWatchdog(t *testing.T) {
 		h.Await(host.Service, "NRestarts", "1")
 		h.Await(host.Service, "ActiveState", "active")
 		journal := h.Journal(host.Service)
-		assert.Contains(t, journal, "Watchdog timeout (limit 10s)!")
+		assert.Contains(t, journal, "Watchdog timeout (limit 30s)!")
 		assert.Contains(t, journal, "Failed with result 'watchdog'.")
 		assert.NotEqual(t, first, h.Show(host.Service, "MainPID")["MainPID"])
 		s := hostSays(t, h, "check")

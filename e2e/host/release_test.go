@@ -87,7 +87,7 @@ func runsOn(t *testing.T, h *host.Host, n *node.Node) {
 	n.Registry.Publish("demo/velum", "4.0.0-rev1-build1.1", node.Image{})
 	h.Must("systemctl", "restart", host.Service)
 	story.IsCurrent(t, hostSays(t, h, "check"))
-	assert.Equal(t, "active", h.Show(hookPath, "ActiveState")["ActiveState"])
+	h.Await(hookPath, "ActiveState", "active")
 }
 
 // TestHostTarball follows docs/install.md, "From a tarball".
