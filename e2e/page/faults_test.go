@@ -28,7 +28,7 @@ func (s *cockpitNode) staged(t *testing.T) (port int) {
 	return port
 }
 
-const quickConfig = "applyTimeout: 30s\nsettle: 1s\n"
+const quickConfig = "settle: 1s\n"
 
 // The page outlives the daemon and the bus, and never shows what it does not know.
 func TestPageFaults(t *testing.T) {

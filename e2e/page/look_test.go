@@ -44,8 +44,10 @@ func violations(page *browser.Tab, code, options string) []string {
 	if browser.Eval[string](page, "typeof axe") == "undefined" {
 		browser.Eval[string](page, code+"; ''")
 	}
-	return browser.Eval[[]string](page, fmt.Sprintf(`axe.run(%s).then(found => found.violations.flatMap(v =>
-		v.nodes.map(n => v.id + ": " + n.target + ": " + n.failureSummary)))`, options))
+	// Cockpit changes its theme with the next frame.
+	return browser.Eval[[]string](page, fmt.Sprintf(`new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))
+		.then(() => axe.run(%s)).then(found => found.violations.flatMap(v =>
+			v.nodes.map(n => v.id + ": " + n.target + ": " + n.failureSummary)))`, options))
 }
 
 // wide reports whether the page is wider than the window.
@@ -56,7 +58,7 @@ func wide(page *browser.Tab) bool {
 // The same page in the dark, on a telephone, by keyboard, to a screen reader, and in German.
 func TestPageLook(t *testing.T) {
 	t.Parallel()
-	s := startCockpitNode(t, node.Options{Containerd: node.Containerd2, Kubelet: true}, "applyTimeout: 45s\nsettle: 1s\n")
+	s := startCockpitNode(t, node.Options{Containerd: node.Containerd2, Kubelet: true}, "settle: 1s\n")
 	port := s.FreePort()
 	story.Template(s.Node, port, s.Registry.Ref("demo/velum:__TAG__"))
 	story.Rel(s.Node, "demo/velum", "4.0.0-rev1-build1.1")

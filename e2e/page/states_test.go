@@ -5,6 +5,7 @@ package page
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -60,6 +61,14 @@ func startDaemon(t testing.TB, s status.Status) *daemon {
 		api.NewBus(api.BusOptions{Address: d.bus.Address, Daemon: d, Log: slog.New(slog.DiscardHandler)}).Run(ctx)
 	})
 	t.Cleanup(func() { stop(); assert.NoError(t, server.Close()); ended.Wait() })
+	node.Eventually(t, "the daemon is on the bus", node.Patience, func() error {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if len(d.hear) == 0 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
 	return d
 }
 
@@ -396,6 +405,13 @@ func TestPageReadsWhatHasChanged(t *testing.T) {
 		d := startDaemon(t, podsOf(3))
 		page := d.open(t, version, "en-US", 0)
 		page.Await(story.PageState, "Updates are ready")
+		node.Eventually(t, "the page hears of progress", browser.Patience, func() error { // it shows the status before
+			d.say(status.Progress{Reference: "first-image", Phase: status.PhaseResolving})
+			if shown := page.Text("#work"); !strings.Contains(shown, "first-image") {
+				return errors.New(shown)
+			}
+			return nil
+		})
 		before := d.reads.Load()
 		for n := range 50 {
 			d.say(status.Progress{Reference: "image", Phase: status.PhaseDownloading, Done: int64(n), Total: 49})
@@ -404,13 +420,27 @@ func TestPageReadsWhatHasChanged(t *testing.T) {
 		page.Await("#work", "another-image")
 		assert.Equal(t, before, d.reads.Load(), "a pull is shown from its signals")
 
+		browser.Eval[string](page, `{
+			const { control } = cockpit.transport;
+			cockpit.transport.control = (...args) => {
+				window.mark = args[1]?.page_status?.type ?? window.mark;
+				return control.apply(cockpit.transport, args);
+			};
+			""
+		}`)
 		hide(page, true)
 		for _, tag := range []string{"4.0.0-rev1-build1.3", "4.0.0-rev1-build1.4"} {
 			d.become(func(s *status.Status) { offer(s, tag) })
 		}
-		d.become(func(s *status.Status) { s.State, s.Reason = status.StateHeld, "held" })
+		d.become(func(s *status.Status) { s.State, s.Reason = status.StateStale, "stale" })
+		node.Eventually(t, "the hidden page hears of the last one", browser.Patience, func() error {
+			if mark := browser.Eval[string](page, `window.mark ?? ""`); mark != "warning" {
+				return errors.New(mark)
+			}
+			return nil
+		})
 		hide(page, false)
-		page.Await(story.PageState, "Updates are held")
+		page.Await(story.PageState, "A registry does not answer")
 		page.Await("#pods", "4.0.0-rev1-build1.4")
 		assert.LessOrEqual(t, d.reads.Load(), before+2, "a hidden page reads nothing; shown again, it reads once, and once for a late signal")
 		assert.Empty(t, page.Console())
@@ -458,6 +488,11 @@ func TestPageSaysItsFaults(t *testing.T) {
 		d.become(func(s *status.Status) { s.Images = nil })
 		page.Await("h1", "This page has a fault")
 		page.Await("main", "The agent is not affected")
-		assert.NotEmpty(t, page.Console())
+		node.Eventually(t, "the console", browser.Patience, func() error { // the browser tells of it beside
+			if len(page.Console()) == 0 {
+				return errors.New("nothing")
+			}
+			return nil
+		})
 	})
 }
