@@ -3,10 +3,12 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -41,7 +43,12 @@ func TestMetricsPort(t *testing.T) {
 	daemon := story.StartDaemonWith(t, n)
 	story.Check(t, n)
 	story.Diagnosed(t, story.Diagnose(t, n, 0)["metrics port"], "warning", "another program answers", "metrics.listen")
-	assert.Contains(t, story.Output(t, daemon.Stderr), "cannot serve metrics at the port")
+	node.Eventually(t, "the daemon tries", story.Ready, func() error {
+		if log := story.Output(t, daemon.Stderr); !strings.Contains(log, "cannot serve metrics at the port") {
+			return errors.New(log)
+		}
+		return nil
+	})
 
 	n.Registry.Down()
 	story.Check(t, n)

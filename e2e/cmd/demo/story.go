@@ -52,7 +52,6 @@ func (d *demo) start() {
 	d.publish("4.0.0-rev1-build1.1", 1)
 	d.node.WriteFile(template, fmt.Sprintf(podTemplate, d.node.Registry.Ref("demo/velum"), d.port))
 	d.node.WriteFile(grain, "roles:\n- admin\n")
-	d.node.WriteFile("etc/image-update-agent/config.d/demo.yaml", "applyTimeout: 6s\n")
 
 	d.step("The daemon starts. There is no such pod yet, so writing it restarts nothing: it is written at once")
 	d.startDaemon()
@@ -108,6 +107,8 @@ func (d *demo) badRelease() {
 	digest := d.node.Registry.PublishFaulty("demo/velum", "4.0.0-rev3-build3.1", node.Image{}, node.Crash)
 	d.say("published 4.0.0-rev3-build3.1 (%s)", digest)
 	d.agent("check")
+	d.node.WriteFile("etc/image-update-agent/config.d/demo.yaml", "applyTimeout: 6s\n") // good ones may take their time
+	d.node.Agent("reload")
 
 	d.step("The admin approves it. It does not come up within applyTimeout, so the agent rolls it back and denies it")
 	d.agentEnds(1, "apply")
