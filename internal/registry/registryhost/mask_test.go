@@ -70,6 +70,9 @@ func TestNoSecretIsPrinted(t *testing.T) {
 			require.NoError(t, back.Write())
 		}
 	}
+	// The admin's lines in a block are comments: a text of several lines is one value there, too.
+	block := was + "[host.'https://a'.header]\n" + was + "x = '''\n" + was + hidden + "'''\nserver = 'https://b'\n"
+	assert.NotContains(t, string(masked([]byte(block))), hidden)
 }
 
 // printed returns all printed forms of a change.
