@@ -66,7 +66,7 @@ func TestFleetSeesAReleaseThrough(t *testing.T) {
 	p, port := followsProd(t, node.Containerd2)
 	n := p.node
 	address := story.Address(n.FreePort())
-	n.WriteFile(story.ConfigFile, n.ReadFile(story.ConfigFile)+"metrics: {listen: '"+address+"'}\nsettle: 1s\n")
+	n.WriteFile(story.ConfigFile, n.ReadFile(story.ConfigFile)+"metrics: {listen: '"+address+"'}\nsettle: 3s\n")
 	require.Zero(t, n.Agent("reload").Code)
 	rules := filepath.Join(story.Checkout(t), "packaging/prometheus/image-update-agent.rules.yml")
 	server := story.StartPrometheus(t, rules, story.Target{Node: "n1", Address: address})
