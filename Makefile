@@ -168,7 +168,7 @@ pictures: root node hosts ## redraw the pictures in docs: from *.dot files, and 
 		neato -n2 -Tsvg "$$source" | \
 			sed "1a<!-- drawn by make pictures from $${source##*/}, sha256:$$sum -->" >"$${source%.dot}.svg"; \
 	done
-	@rm docs/cockpit/*.png # what is not drawn again is missed by the tests of the pages
+	@rm -f docs/cockpit/*.png # what is not drawn again is missed by the tests of the pages
 	@IUA_PICTURES='$(CURDIR)/docs/cockpit' go -C e2e test -count=1 -run '^TestPage(Story|Faults|Look|Rights|AppliesManyPods)$$/^287$$' ./page
 
 stylesheet: ## rebuild cockpit/patternfly.css from the parts of PatternFly that the page uses

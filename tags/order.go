@@ -288,18 +288,25 @@ func FloatsFor(from Tag, list []Tag) (isFloating func(Tag) bool) {
 	}
 	under := map[string][]Tag{} // by the version and revision of the floating tags: a list may be long
 	for _, t := range list {
-		numbers := t.numbers()
-		under[numbers+" "] = append(under[numbers+" "], t)
-		if t.rev.is() {
-			under[numbers+" "+t.Rev()] = append(under[numbers+" "+t.Rev()], t)
+		app := t.App()
+		if t.isSUSE() { // only SUSE's builds are under a tag of their own version
+			under[app+" "] = append(under[app+" "], t)
+			if t.rev.is() {
+				under[app+" "+t.Rev()] = append(under[app+" "+t.Rev()], t)
+			}
 		}
-		for end := strings.LastIndexByte(numbers, '.'); end > 0; end = strings.LastIndexByte(numbers[:end], '.') {
-			under[numbers[:end]+" "] = append(under[numbers[:end]+" "], t)
+		if t.hasMarks() {
+			continue
+		}
+		for end := strings.LastIndexByte(app, '.'); end > 0; end = strings.LastIndexByte(app[:end], '.') {
+			under[app[:end]+" "] = append(under[app[:end]+" "], t)
 		}
 	}
 	return func(to Tag) bool {
-		return !to.pre.is() &&
-			slices.ContainsFunc(under[to.numbers()+" "+to.Rev()], func(t Tag) bool { return t.IsUnder(to) })
+		if to.pre.is() || to.Form() == Long || to.hasMarks() && !to.isSUSE() {
+			return false // no tag is under it
+		}
+		return slices.ContainsFunc(under[to.App()+" "+to.Rev()], func(t Tag) bool { return t.IsUnder(to) })
 	}
 }
 

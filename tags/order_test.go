@@ -217,7 +217,9 @@ func TestFloatsForAPreRelease(t *testing.T) {
 // A registry that lists as many tags as are read does not keep a node that follows a pre-release busy for an hour.
 func TestLongListsForAPreRelease(t *testing.T) {
 	t.Parallel()
-	for from, form := range map[string]string{"7.2-rc3": "7.%d", "7.2-rc3-alpine": "7.2-alpine%d"} {
+	for from, form := range map[string]string{
+		"7.2-rc3": "7.%d", "7.2-rc3-alpine": "7.2-alpine%d", "3.26.1-rc1-ls7": "3.26.1-ls%d",
+	} {
 		var list []tags.Tag
 		var texts []string
 		for n := range 100_000 {

@@ -160,7 +160,7 @@ func (l *lookup) newestTag(ctx context.Context) (string, digest.Digest, error) {
 	if cause != nil {
 		return "", "", cause
 	}
-	return "", "", fmt.Errorf("%s: none of its %d tags can be read as a version: %w", l.question.Repository, len(list),
+	return "", "", fmt.Errorf("%s: none of its %d tags with a version can be followed: %w", l.question.Repository, len(list),
 		release.ErrNotFound)
 }
 

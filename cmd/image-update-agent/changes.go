@@ -148,13 +148,17 @@ func compareLists(i *statuspage.ImageChanges, from, to []contents.Package) error
 
 // listOf says what packages are from.
 func listOf(packages []contents.Package) string {
+	isOfGo := func(p contents.Package) bool { return p.Format == contents.Go }
+	hasGo := slices.ContainsFunc(packages, isOfGo)
 	switch {
 	case len(packages) == 0:
 		return "no list of packages"
-	case slices.ContainsFunc(packages, func(p contents.Package) bool { return p.Format != contents.Go }):
-		return "a package database"
+	case !slices.ContainsFunc(packages, func(p contents.Package) bool { return !isOfGo(p) }):
+		return "only Go programs"
+	case hasGo:
+		return "a package database and Go programs" // which are not looked for beside a full database
 	}
-	return "only Go programs"
+	return "a package database"
 }
 
 // packagesOf returns the packages of an image, nil if it has no list of them.

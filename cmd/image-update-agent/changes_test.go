@@ -3,6 +3,7 @@
 package main
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
@@ -66,7 +67,8 @@ func TestOnlyListsOfOneKindAreCompared(t *testing.T) {
 		"programs":             {module, module, 0, ""},
 		"none any more":        {rpm, nil, 0, "the running image has a package database, and the offered one no list of packages: what changes is not known"},
 		"none before":          {nil, module, 0, "no list of packages, and the offered one only Go programs"},
-		"a database is gone":   {append(module, dpkg...), module, 0, "a package database, and the offered one only Go programs"},
+		"a database is gone":   {append(module, dpkg...), module, 0, "a package database and Go programs, and the offered one only Go programs"},
+		"programs beside it":   {dpkg, append(slices.Clone(dpkg), module...), 0, "a package database, and the offered one a package database and Go programs"},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()

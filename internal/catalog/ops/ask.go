@@ -52,7 +52,8 @@ type Draft struct {
 	Outcomes []Note       // one for each release
 }
 
-// Ask compares a want with the content of its channel, which has the pages of its images; of an add to sets, all pages.
+// Ask compares a want with the content of its channel, which has the pages of its images; of an add to sets, also those
+// of all images that have or had releases of them.
 // An error that is no *Refused is a *catalog.Error of conflicts.
 func Ask(s State, channel string, w Want) (Draft, error) {
 	a := asking{do: w.Do, sets: map[string]map[string]bool{}, stays: map[string]bool{}, state: s}

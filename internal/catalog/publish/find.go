@@ -115,8 +115,19 @@ func (v *View) setsOf(ctx context.Context, names ...string) (map[string]*set, er
 }
 
 // imagesOfSets returns the images that have releases of sets, or had; nil, which is all, if the log does not tell,
-// because it has lost its beginning. Ops that cross name a part of a set each, and the log has them all.
+// because it has lost its beginning, or is larger than all pages. Ops that cross name a part of a set each, and the log
+// has them all.
 func (v *View) imagesOfSets(ctx context.Context, names ...string) ([]string, error) {
+	var logs, pages int64
+	for _, ref := range v.Log {
+		logs += ref.Size
+	}
+	for _, ref := range v.Manifest.Pages {
+		pages += ref.Size
+	}
+	if logs > pages {
+		return nil, nil
+	}
 	log, err := v.log(ctx)
 	if err != nil || v.Digest != "" && (len(log) == 0 || log[0].Version != 1) {
 		return nil, err

@@ -17,6 +17,18 @@ import (
 // Log returns the log of a channel, the oldest entry first. It has every op since the channel was made, also those that
 // were pruned, as far as there is space for them.
 func (r *reader) Log(ctx context.Context, v Version) ([]catalog.Entry, error) {
+	all, err := r.entries(ctx, v)
+	seen := map[string]bool{} // an op that was stored again is folded again
+	all = slices.DeleteFunc(all, func(e catalog.Entry) bool {
+		again := seen[e.Tag]
+		seen[e.Tag] = true
+		return again
+	})
+	return all, err
+}
+
+// entries returns a log as it is: an op that was folded again is in it again.
+func (r *reader) entries(ctx context.Context, v Version) ([]catalog.Entry, error) {
 	parts := make([][]catalog.Entry, len(v.Log))
 	err := each(ctx, r.jobs, v.Log, func(ctx context.Context, n int, ref catalog.BlobRef) error {
 		r.step("reading part %d of %d of the log", n+1, len(parts))
@@ -26,13 +38,7 @@ func (r *reader) Log(ctx context.Context, v Version) ([]catalog.Entry, error) {
 		}
 		return err
 	})
-	seen := map[string]bool{} // an op that was stored again is folded again
-	all := slices.DeleteFunc(slices.Concat(parts...), func(e catalog.Entry) bool {
-		again := seen[e.Tag]
-		seen[e.Tag] = true
-		return again
-	})
-	return all, err
+	return slices.Concat(parts...), err
 }
 
 // standing returns since when each release of a log is listed without being withdrawn, by member: since the version

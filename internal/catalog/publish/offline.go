@@ -13,6 +13,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
@@ -170,19 +171,18 @@ func (p *Publisher) before(ctx context.Context, d signedDir, k keys) (v *View, e
 // names. It refuses a version that is not what its ops make of the version before.
 func (p *Publisher) explain(ctx context.Context, got *Result, d signedDir, before *View) error {
 	next := Version{Manifest: d.Manifest, Digest: d.digest}
-	log, err := p.Log(ctx, next)
+	log, err := p.entries(ctx, next)
 	if err != nil {
 		return err
 	}
-	log = slices.DeleteFunc(log, func(e catalog.Entry) bool { return e.Version != d.Version })
-	got.Others = othersOf(log, nil)
+	got.Others = othersOf(log[max(0, len(log)-len(d.ops)):], nil)
 	was, err := before.published(ctx, imagesOf(d.ops...)...)
 	if err != nil {
 		return err
 	}
 	is, _ := ops.Fold(was, d.ops...)
 	if err := p.checkFolded(ctx, d, before, is, log); err != nil {
-		return &Error{Kind: KindInput, Object: d.dir, Text: "not a version that --out writes", Err: err}
+		return &Error{Kind: KindInput, Object: d.dir, Text: "not a version that this image-catalog writes with --out", Err: err}
 	}
 	named := membersOf(d.ops)
 	for _, image := range slices.Sorted(maps.Keys(is.Pages)) {
@@ -203,8 +203,9 @@ func (p *Publisher) explain(ctx context.Context, got *Result, d signedDir, befor
 	return err
 }
 
-// checkFolded checks that a version is what its ops make of the version before, that its log and its list of ops have
-// them, and no others, and that there are numbers left for the next ones.
+// checkFolded checks that a version is what its ops make of the version before, that its log is that of the version
+// before with its ops behind it, that its list of ops has them and no other new ones, and that there are numbers left
+// for the next versions.
 func (p *Publisher) checkFolded(
 	ctx context.Context, d signedDir, before *View, is ops.State, log []catalog.Entry,
 ) error {
@@ -212,11 +213,14 @@ func (p *Publisher) checkFolded(
 		return fmt.Errorf("version %d is too far above version %d", d.Version, before.Version.Version)
 	}
 	own := draft{view: before, manifest: d.Manifest, blobs: map[digest.Digest][]byte{}, ops: d.ops}
+	own.manifest.Name = p.name
+	upcoming, _ := ops.Fold(ops.State{Times: before.Times}, onlyOf(d.ops, nil)...) // the end of a freeze may be among them
+	upcoming.Turn = before.Turn
 	for _, op := range d.ops {
-		if why := ops.Refusal(before.Times, op, p.now()); why != "" {
+		if why := ops.Refusal(upcoming.Times, op, p.now()); why != "" {
 			return fmt.Errorf("%s: %s", op.Tag, why)
 		}
-		if op.Name != d.Name || op.Channel != d.Channel {
+		if op.Name != p.name || op.Channel != d.Channel {
 			return fmt.Errorf("%s is for channel %s of %s", op.Tag, op.Channel, op.Name)
 		}
 	}
@@ -236,19 +240,35 @@ func (p *Publisher) checkFolded(
 			return fmt.Errorf("it names %s as published, but has no such op", op)
 		}
 	}
+	for _, op := range d.ops {
+		if !slices.Contains(listed, op.Tag) {
+			return fmt.Errorf("its list of ops lacks %s", op.Tag)
+		}
+	}
 	if err != nil {
 		return err
 	}
-	return checkLogged(own, log)
+	earlier, err := p.entries(ctx, before.Version)
+	if err != nil {
+		return err
+	}
+	return checkLogged(own, earlier, log)
 }
 
-// checkLogged checks that entries of a log are those of a version's ops. Which keys have signed them only the log says.
-func checkLogged(d draft, log []catalog.Entry) error {
-	log = slices.Clone(log)
-	for n := range log {
-		log[n].Key, log[n].Keys = "", nil
+// checkLogged checks that a log is an earlier one with the entries of a version's ops behind it. A log of the most parts
+// may have lost its beginning. Which keys have signed the ops only the log says.
+func checkLogged(d draft, earlier, log []catalog.Entry) error {
+	at := len(log) - len(d.ops)
+	lost := len(earlier) - at
+	if at < 0 || lost < 0 || lost > 0 && len(d.manifest.Log) < catalog.MaxLogParts ||
+		!slices.EqualFunc(earlier[lost:], log[:at], func(a, b catalog.Entry) bool { return reflect.DeepEqual(a, b) }) {
+		return errors.New("its log is not that of the version before, with its ops")
 	}
-	has, err := catalog.NewLog(log...)
+	added := slices.Clone(log[at:])
+	for n := range added {
+		added[n].Key, added[n].Keys = "", nil
+	}
+	has, err := catalog.NewLog(added...)
 	want, errWant := catalog.NewLog(d.entries()...)
 	if err = errors.Join(err, errWant); err == nil && !bytes.Equal(slices.Concat(has...), slices.Concat(want...)) {
 		err = errors.New("its log does not have its ops as they are")
@@ -408,7 +428,7 @@ func (p *Publisher) readDir(ctx context.Context, dir string) (d signedDir, err e
 			return d, refuse(KindInput, filepath.Join(dir, name), "has digest %s", sum)
 		}
 		d.blobs[sum] = data
-		p.cache.addBlob(sum, data) // the registry does not have it yet
+		p.cache.addOwn(sum, data)
 	}
 	if d.ops, err = readDirOps(dir); err != nil {
 		return d, err
@@ -432,18 +452,19 @@ func (p *Publisher) readDir(ctx context.Context, dir string) (d signedDir, err e
 
 // readDirOps reads the ops of a directory, in their order.
 func readDirOps(dir string) ([]catalog.Op, error) {
-	entries, err := os.ReadDir(filepath.Join(dir, opsDir))
-	if err != nil {
+	dir = filepath.Join(dir, opsDir)
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // Git keeps no empty directory, and a version may have no op
 		return nil, err
 	}
 	out := make([]catalog.Op, len(entries))
 	for n, entry := range entries {
-		data, err := ReadFile(filepath.Join(dir, opsDir, entry.Name()), catalog.MaxOp)
-		if err == nil {
-			out[n], err = catalog.DecodeOp(entry.Name(), data)
-		}
+		data, err := ReadFile(filepath.Join(dir, entry.Name()), catalog.MaxOp)
 		if err != nil {
 			return nil, err
+		}
+		if out[n], err = catalog.DecodeOp(entry.Name(), data); err != nil {
+			return nil, &Error{Kind: KindInput, Object: filepath.Join(dir, entry.Name()), Text: "not an op", Err: err}
 		}
 	}
 	slices.SortFunc(out, func(a, b catalog.Op) int { return a.Mark().Compare(b.Mark()) })

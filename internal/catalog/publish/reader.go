@@ -348,6 +348,7 @@ type cache struct {
 	mu       sync.Mutex
 	blobs    map[digest.Digest][]byte
 	size     int
+	own      map[digest.Digest][]byte            // of a directory: the registry does not have them yet, so they stay
 	tags     map[string]func() ([]string, error) // by repository of images
 	versions kept[digest.Digest, Version]
 	signers  kept[string, string]   // the keys of versions, as they were verified, by channel and digest
@@ -410,8 +411,20 @@ func (c *cache) tagsOf(repository string, list func() ([]string, error)) ([]stri
 func (c *cache) blob(d digest.Digest) ([]byte, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if data, ok := c.own[d]; ok {
+		return data, true
+	}
 	data, ok := c.blobs[d]
 	return data, ok
+}
+
+func (c *cache) addOwn(d digest.Digest, data []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.own == nil {
+		c.own = map[digest.Digest][]byte{}
+	}
+	c.own[d] = data
 }
 
 func (c *cache) addBlob(d digest.Digest, data []byte) {

@@ -318,13 +318,14 @@ func editDir(t *testing.T, dir string, edit func(m *catalog.Manifest)) {
 	require.NoError(t, err)
 	m, err := catalog.DecodeManifest(body)
 	require.NoError(t, err)
+	name := m.Name
 	edit(&m)
 	body, d, err := m.Encode()
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, body, 0o600))
 	payload, err := json.Marshal(map[string]any{
 		"critical": map[string]any{
-			"identity": map[string]string{"docker-reference": m.Name},
+			"identity": map[string]string{"docker-reference": name},
 			"image":    map[string]string{"docker-manifest-digest": d.String()},
 			"type":     "cosign container image signature",
 		},

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -274,6 +275,19 @@ func TestADirectoryThatHidesAChangeIsRefused(t *testing.T) {
 			t.Helper()
 			editOps(t, dir, func(op *catalog.Op) { op.Name = images + "other" })
 		}, "is for channel prod of " + images + "other"},
+		"another catalog": {func(t *testing.T, dir string, m *catalog.Manifest) {
+			t.Helper()
+			m.Name = images + "other"
+			editOps(t, dir, func(op *catalog.Op) { op.Name = m.Name })
+		}, "is for channel prod of " + images + "other"},
+		"a log that has lost its beginning": {func(t *testing.T, dir string, m *catalog.Manifest) {
+			t.Helper()
+			editLog(t, dir, m, func(all []catalog.Entry) []catalog.Entry { return all[1:] })
+		}, "its log is not that of the version before, with its ops"},
+		"a log with a past of its own": {func(t *testing.T, dir string, m *catalog.Manifest) {
+			t.Helper()
+			editLog(t, dir, m, func(all []catalog.Entry) []catalog.Entry { return slices.Insert(all, 0, all[0]) })
+		}, "its log is not that of the version before, with its ops"},
 		"an op that does not count": {func(t *testing.T, dir string, _ *catalog.Manifest) {
 			t.Helper()
 			editOps(t, dir, func(op *catalog.Op) { op.Turn = catalog.MaxVersion })
@@ -308,6 +322,54 @@ func TestADirectoryThatHidesAChangeIsRefused(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 		})
 	}
+}
+
+// editLog edits the log of a directory, which has one part.
+func editLog(t *testing.T, dir string, m *catalog.Manifest, edit func([]catalog.Entry) []catalog.Entry) {
+	t.Helper()
+	require.Len(t, m.Log, 1)
+	data, err := os.ReadFile(filepath.Join(dir, "blobs", m.Log[0].Digest.Encoded()))
+	require.NoError(t, err)
+	part, err := catalog.UnpackLog(data, m.Log[0])
+	require.NoError(t, err)
+	entries, err := part.Entries()
+	require.NoError(t, err)
+	parts, err := catalog.NewLog(edit(entries)...)
+	require.NoError(t, err)
+	data, err = parts[0].Encode()
+	require.NoError(t, err)
+	m.Log[0] = catalog.BlobRef{Digest: digest.FromBytes(data), Size: int64(len(data))}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "blobs", m.Log[0].Digest.Encoded()), data, 0o600))
+}
+
+// A version that was written for others to sign is published as it was written, also if one of its ops ends a freeze,
+// and if what carries the directory keeps no empty one.
+func TestADirectoryIsPublishedAsItWasWritten(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, "ci", "prod")
+	h.begin(1, "prod")
+	p := h.as(publish.Trust{}, "prod")
+	trust := publish.Trust{All: [][]byte{h.public("prod")}}
+	h.does(p, "prod", publish.Freeze(noon.Add(time.Hour)), publish.How{})
+	h.store(opAt("prod", noon, 9, catalog.ActionFreeze), "prod") // unfreeze, whose publisher was killed
+	dir := filepath.Join(t.TempDir(), "add")
+	h.does(h.as(trust), "prod", added(releaseOf("velum", 1, "")), publish.How{Out: dir})
+	_, err := h.as(trust).PublishDir(t.Context(), dir, nil, true)
+	require.NoError(t, err)
+
+	maps.DeleteFunc(h.m.tags, func(tag string, _ digest.Digest) bool { return strings.HasPrefix(tag, "op-prod-") }) // pruned
+	dir = filepath.Join(t.TempDir(), "base")
+	based := h.with(trust, func(o *publish.Options) { o.Base = 1 })
+	h.does(based, "prod", publish.Refresh(time.Time{}), publish.How{Out: dir})
+	if entries, err := os.ReadDir(filepath.Join(dir, "ops")); err == nil && len(entries) == 0 {
+		require.NoError(t, os.Remove(filepath.Join(dir, "ops")))
+	}
+	_, err = h.as(trust).PublishDir(t.Context(), dir, nil, true)
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "ops"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "ops", ".DS_Store"), nil, 0o600))
+	_, err = h.as(trust).PublishDir(t.Context(), dir, nil, true)
+	require.ErrorContains(t, err, filepath.Join(dir, "ops", ".DS_Store")+": not an op")
 }
 
 // Who builds on an earlier version sees what that leaves out: before it is published, and before it is signed elsewhere,

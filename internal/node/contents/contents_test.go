@@ -3,6 +3,7 @@
 package contents
 
 import (
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -24,7 +26,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMain lets Read start this program as the reader; "rights" and "memory" are readers that show what they may do.
+// TestMain lets Read start this program as the reader; the others are readers that show what they
+// may do.
 func TestMain(m *testing.M) {
 	if len(os.Args) < 2 || strings.HasPrefix(os.Args[1], "-") {
 		os.Exit(m.Run())
@@ -41,7 +44,9 @@ func TestMain(m *testing.M) {
 		child.ExtraFiles, child.Stdout = []*os.File{os.NewFile(3, "")}, os.Stdout
 		err = child.Start()
 	case "wait":
-		select {}
+		time.Sleep(time.Hour) // a select without a case would end at once, as a deadlock
+	case "flood":
+		_, err = os.Stdout.Write(bytes.Repeat([]byte(" "), maxAnswer+1)) // which would decode as no package
 	case "memory":
 		wasted := make([]byte, 2*maxMemory)
 		wasted[len(wasted)-1] = 1
@@ -340,6 +345,12 @@ func TestTheReaderLeavesNothing(t *testing.T) {
 	require.NoError(t, alive.Close())
 }
 
+func TestTheAnswerIsBounded(t *testing.T) {
+	t.Parallel()
+	_, err := Read(t.Context(), []File{{Go, "bin/x", os.Stdin}}, "flood")
+	require.ErrorContains(t, err, "package reader: ")
+}
+
 // An answer that is too long, or has a text that cannot be shown whole, is no list.
 func TestAnswersOfTheReader(t *testing.T) {
 	t.Parallel()
@@ -447,10 +458,11 @@ func TestLayersAreReadAsOverlayfsShowsThem(t *testing.T) {
 		"a directory":                     {layers{{rpm + "/"}}, nil, rpm + ": not a regular file"},
 		"a symlink to a directory":        {layers{{"var/lib/rpm>/etc", "usr/lib/sysimage/rpm/Packages=1"}}, []string{"rpm=usr/lib/sysimage/rpm/Packages=1"}, ""},
 		"a symlink to the other place":    {layers{{"var/lib/rpm>../../usr/lib/sysimage/rpm", "usr/lib/sysimage/rpm/Packages=1"}}, []string{"rpm=usr/lib/sysimage/rpm/Packages=1"}, ""},
-		"a symlink to a place of its own": {layers{{"srv/rpm/Packages=2"}, {"var/lib/rpm>/opt/rpm", "opt>./nowhere/../srv"}}, []string{"rpm=srv/rpm/Packages=2"}, ""},
+		"a symlink to a place of its own": {layers{{"srv/rpm/Packages=2", "etc/"}, {"var/lib/rpm>/opt/rpm", "opt>./etc/../srv"}}, []string{"rpm=srv/rpm/Packages=2"}, ""},
+		"a symlink through nothing":       {layers{{"srv/rpm/Packages=2"}, {"var/lib/rpm>/opt/rpm", "opt>./nowhere/../srv"}}, nil, ""},
 		"a symlink out of the layer":      {layers{{"var>../../../../../tmp", "tmp/lib/rpm/Packages=1"}}, []string{"rpm=tmp/lib/rpm/Packages=1"}, ""},
 		"a symlink to itself":             {layers{{"var>../../../../../var"}}, nil, "var/lib/rpm: too many symlinks"},
-		"a long symlink":                  {layers{{"var>" + strings.Repeat("a/../", 50)}}, nil, "var/lib/rpm: too many symlinks"},
+		"a long symlink":                  {layers{{"a/", "var>" + strings.Repeat("a/../", 50)}}, nil, "var/lib/rpm: too many symlinks"},
 		"two databases of apk":            {layers{{apk + "=1"}, {"usr/" + apk + "=2"}}, nil, "it is not known which of them apk reads"},
 		"one database of apk":             {layers{{"lib>usr/lib", "usr/" + apk + "=1"}}, []string{"apk=usr/" + apk + "=1"}, ""},
 		"a program in two places":         {layers{{"bin>usr/bin", "usr/bin/x=\x7fELF"}}, []string{"go=usr/bin/x=\x7fELF"}, ""},

@@ -220,7 +220,10 @@ func (l Layers) resolve(dir string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if info == nil || info.Mode().Type() != fs.ModeSymlink {
+		switch {
+		case info == nil, !info.IsDir() && info.Mode().Type() != fs.ModeSymlink:
+			return "", fs.ErrNotExist
+		case info.IsDir():
 			at = append(at, part)
 			continue
 		}
@@ -250,7 +253,10 @@ func (l Layers) look(name string) (fs.FileInfo, *os.Root, error) {
 // list returns the names of the regular files in a directory of all layers.
 func (l Layers) list(dir string) (names []string, err error) {
 	seen := map[string]bool{}
-	if dir, err = l.resolve(dir); err != nil {
+	if dir, err = l.resolve(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	for _, root := range l {

@@ -52,13 +52,13 @@ func Read(ctx context.Context, files []File, args ...string) ([]Package, error) 
 	answer, message := bounded{most: maxAnswer}, bounded{most: maxMessage}
 	reader.Stdout, reader.Stderr = &answer, &message
 	if err := withoutNewRights(reader.Run); err != nil {
-		said := strings.TrimSpace(message.String())
+		said := strings.TrimSpace(message.data.String())
 		if said == "" || ctx.Err() != nil {
 			return nil, outside.Error(errors.Join(context.Cause(ctx), fmt.Errorf("package reader: %w", err)))
 		}
 		return nil, outside.Error(errors.New(said))
 	}
-	packages, err := decode(&answer)
+	packages, err := decode(&answer.data)
 	if err != nil {
 		return nil, outside.Error(fmt.Errorf("package reader: malformed answer: %w", err))
 	}
@@ -104,15 +104,15 @@ func withoutNewRights(run func() error) error {
 
 // bounded keeps the first bytes, and fails at more.
 type bounded struct {
-	bytes.Buffer
+	data bytes.Buffer // not embedded: io.Copy would call its ReadFrom, which has no bound
 	most int
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > b.most {
+	if b.data.Len()+len(p) > b.most {
 		return 0, fmt.Errorf("more than %d bytes", b.most)
 	}
-	return b.Buffer.Write(p)
+	return b.data.Write(p)
 }
 
 // Serve is the other process: it writes the packages of its files, which are open from descriptor 3 on and named by
@@ -174,7 +174,7 @@ func parse(kind, name string, file *os.File) ([]Package, error) {
 	case RPM:
 		return readRPM(db)
 	case Dpkg:
-		return readDpkg(db, path.Base(path.Dir(name)) == "status.d")
+		return readDpkg(db, path.Base(name) != "status") // distroless has a file of each package
 	case Apk:
 		return readApk(db)
 	default:
