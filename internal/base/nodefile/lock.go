@@ -56,7 +56,7 @@ func (d *Dir) lock(ctx context.Context, name string, patience time.Duration) (un
 			// For people: on a full disk it is not written, and the lock still holds.
 			_ = file.Truncate(0)
 			_, _ = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-			return func() { _, _ = file.Truncate(0), file.Close() }, nil
+			return func() { release(file) }, nil
 		}
 		if _, locked := errors.AsType[*LockedError](err); !locked {
 			return nil, fmt.Errorf("lock %s: %w", d.path(name), err)
@@ -70,6 +70,15 @@ func (d *Dir) lock(ctx context.Context, name string, patience time.Duration) (un
 			return nil, err
 		}
 	}
+}
+
+// release ends a lock also where a process that is being started still has a copy of the file, until its exec.
+func release(file *os.File) {
+	_ = file.Truncate(0)
+	_, _ = control(file, func(fd int) (int, error) {
+		return 0, unix.Flock(fd, unix.LOCK_UN) //nolint:forbidigo // ends it
+	})
+	_ = file.Close()
 }
 
 // tryLock does not wait. A file that lost its name before it was locked is no lock.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -46,6 +47,37 @@ func TestALockIsHeldByOne(t *testing.T) {
 	}()
 	unlock()
 	require.NoError(t, <-free, "it waits")
+}
+
+// A process that is being started has copies of all files until its exec, also of a lock that ends meanwhile.
+func TestALockEndsWhileAProcessStarts(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "lock")
+	unlock, err := Lock(t.Context(), path, 0)
+	require.NoError(t, err)
+	defer unix.Close(copyOf(t, path))
+	unlock()
+	unlock, err = Lock(t.Context(), path, 0)
+	require.NoError(t, err)
+	unlock()
+}
+
+// copyOf returns a copy of this process's descriptor of a file.
+func copyOf(t *testing.T, path string) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, file := range files {
+		if name, err := os.Readlink(filepath.Join("/proc/self/fd", file.Name())); err == nil && name == path {
+			fd, err := strconv.Atoi(file.Name())
+			require.NoError(t, err)
+			fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+			require.NoError(t, err)
+			return fd
+		}
+	}
+	require.FailNow(t, "not open", path)
+	return -1
 }
 
 // The holder is named only if that process was seen to have the file open.
