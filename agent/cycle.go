@@ -311,8 +311,8 @@ func (c *cycle) restoreTags(ctx context.Context, inv *node.Inventory) {
 		} else {
 			c.log.Warn("tag named no image, restored", "tag", tag.Record.Name, "type", tag.Record.NotImage, "digest", tag.Digest)
 		}
-		c.asker.NotePage(tag.Repository, fmt.Errorf("kubelet pulled %s and got %s, a login page or an answer of "+
-			"another server; the tag %s",
+		c.asker.NotePage(tag.Repository, fmt.Errorf("kubelet pulled %s and got %s, from a login page or another server; "+
+			"the tag %s",
 			tag.Record.Name, tag.Record.NotImage, text))
 	}
 	if len(broken) == 0 {

@@ -441,7 +441,7 @@ func TestTagThatNamesNoImageIsRestored(t *testing.T) {
 			require.Len(t, s.Sources, 1)
 			from := s.Sources[0]
 			assert.Equal(t, release.CauseNoRegistry, from.Cause)
-			assert.Contains(t, from.Error, "kubelet pulled "+ref.String()+" and got text/html, a login page or an answer of another server; the tag names ")
+			assert.Contains(t, from.Error, "kubelet pulled "+ref.String()+" and got text/html, from a login page or another server; the tag names ")
 			assert.NotNil(t, from.RetryAt, "it is asked again soon")
 			assert.NotEqual(t, status.StateCurrent, s.State)
 			if c.restored {

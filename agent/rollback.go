@@ -195,7 +195,7 @@ func (c *cycle) endRequests(inv node.Inventory, pl plan.Plan) {
 		c.results = append(c.results, stepResult{
 			step: plan.Step{Do: plan.StepRollBack, File: p.File}, err: fmt.Errorf("%w: %w", release.ErrHeld, err),
 		})
-		c.log.Info("requested rollback is over", "file", p.File, "reason", err)
+		c.log.Info("requested rollback did not begin", "file", p.File, "reason", err)
 	}
 }
 

@@ -109,7 +109,7 @@ func TestArgumentsOfTheRunningProcess(t *testing.T) {
 	running := map[string]any{"Service.MainPID": uint32(4711)}
 	got := readCommand(t, map[string]string{"proc/4711/cmdline": "/opt/kubelet\x00--a=b c\x00\x00", "etc/sysconfig/kubelet": "A=\\x\n"}, running)
 	assert.Equal(t, []string{"/opt/kubelet", "--a=b c", ""}, got.Running)
-	require.ErrorContains(t, got.Err, "cannot read the line of A")
+	require.ErrorContains(t, got.Err, "cannot parse the line with A")
 	assert.Empty(t, readCommand(t, nil, running).Running, "it has ended")
 }
 
@@ -124,14 +124,14 @@ func TestCommandsThatAreNotKnown(t *testing.T) {
 		"no unit":          {nil, map[string]any{"Unit.LoadState": "not-found"}, "not-found"},
 		"several commands": {nil, map[string]any{"Service.ExecStartEx": append(command("/a"), command("/b")...)}, "2 commands"},
 		"no command":       {nil, map[string]any{"Service.ExecStartEx": []execStart{}}, "0 commands"},
-		"an escape":        {map[string]string{extra: `A="a\"b"`}, nil, "cannot read the line of A"},
-		"two quotes":       {map[string]string{extra: `A="a" 'b'`}, nil, "cannot read the line of A"},
-		"an open quote":    {map[string]string{extra: "A=\"a\nb\""}, nil, "cannot read the line of A"},
-		"a long line":      {map[string]string{extra: "A=a\\\nb"}, nil, "cannot read a line that is continued"},
-		"a comment":        {map[string]string{extra: "# a\\\nA=b"}, nil, "cannot read a line that is continued"},
-		"a shell's":        {map[string]string{extra: "export A=b"}, nil, "cannot read the line of export A"},
+		"an escape":        {map[string]string{extra: `A="a\"b"`}, nil, "cannot parse the line with A"},
+		"two quotes":       {map[string]string{extra: `A="a" 'b'`}, nil, "cannot parse the line with A"},
+		"an open quote":    {map[string]string{extra: "A=\"a\nb\""}, nil, "cannot parse the line with A"},
+		"a long line":      {map[string]string{extra: "A=a\\\nb"}, nil, "continued lines are not supported"},
+		"a comment":        {map[string]string{extra: "# a\\\nA=b"}, nil, "continued lines are not supported"},
+		"a shell's":        {map[string]string{extra: "export A=b"}, nil, "cannot parse the line with export A"},
 		"words in quotes":  {nil, map[string]any{"Service.Environment": []string{"KUBELET_CONFIG_ARGS=--a='b c'"}}, "cannot split $KUBELET_CONFIG_ARGS"},
-		"a pattern":        {nil, map[string]any{"Service.EnvironmentFiles": []envFile{{"/etc/*.env", true}}}, "cannot read a pattern of files"},
+		"a pattern":        {nil, map[string]any{"Service.EnvironmentFiles": []envFile{{"/etc/*.env", true}}}, "patterns are not supported"},
 		"a missing file":   {nil, map[string]any{"Service.EnvironmentFiles": []envFile{{"/etc/none", false}}}, "etc/none: no such file"},
 		"a large file":     {map[string]string{extra: strings.Repeat("#", 256<<10+1)}, nil, extra},
 	} {

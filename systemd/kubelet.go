@@ -350,7 +350,7 @@ func (s starts) environment(root string) (map[string]string, error) {
 // is plain or wholly in quotes. What systemd reads from any other (src/basic/env-file.c) is not known here.
 func readVariables(file string, mayMiss bool, env map[string]string) error {
 	if strings.ContainsAny(file, "*?[") {
-		return fmt.Errorf("%s: cannot read a pattern of files", file)
+		return fmt.Errorf("%s: patterns are not supported", file)
 	}
 	text, err := load(file)
 	if err != nil && (!mayMiss || !errors.Is(err, fs.ErrNotExist)) {
@@ -361,10 +361,10 @@ func readVariables(file string, mayMiss bool, env map[string]string) error {
 		m := assignment().FindStringSubmatch(line)
 		switch {
 		case strings.HasSuffix(line, `\`):
-			return fmt.Errorf("%s: cannot read a line that is continued", file)
+			return fmt.Errorf("%s: continued lines are not supported", file)
 		case line == "" || strings.ContainsAny(line[:1], "#;"):
 		case m == nil:
-			return fmt.Errorf("%s: cannot read the line of %s", file, outside.Line(strings.SplitN(line, "=", 2)[0], 64))
+			return fmt.Errorf("%s: cannot parse the line with %s", file, outside.Line(strings.SplitN(line, "=", 2)[0], 64))
 		default:
 			env[m[1]] = m[2] + m[3] + m[4]
 		}

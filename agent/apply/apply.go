@@ -127,7 +127,7 @@ type Result struct {
 	RollBack bool
 	// FailedReleases are the releases that did not come up, by "repository@digest".
 	FailedReleases []string
-	// TagMoved: a tag names another digest than the step.
+	// TagMoved: a tag does not name the digest of the step.
 	TagMoved bool
 	// Unchecked are the containers whose readiness could not be checked.
 	Unchecked []string

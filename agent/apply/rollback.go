@@ -179,7 +179,7 @@ func (a *attempt) noteHealthyAgain(o record.Override) {
 
 // endRequest ends a person's rollback that could not begin. It only waited: the node is as before.
 func (a *attempt) endRequest(ctx context.Context, err error) Result {
-	a.Log.Info("requested rollback is over", "file", a.step.File, "reason", err)
+	a.Log.Info("requested rollback did not begin", "file", a.step.File, "reason", err)
 	a.Records.Record.EndRequest(a.step.File)
 	if !release.IsWaiting(err) {
 		err = fmt.Errorf("%w: nothing was changed: %w", release.ErrHeld, err)

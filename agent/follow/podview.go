@@ -218,8 +218,8 @@ func (v *PodView) PullPolicy(p policy.Policy) string {
 	return p.ManagedPullPolicy
 }
 
-// PinnedAt returns the digest of an image's place in the override. An edit of a pod manifest without a template ends
-// the override.
+// PinnedAt returns the digest that the override has for an image's place. An edit of a pod manifest without a template
+// ends the override.
 func (v *PodView) PinnedAt(i manifests.Image) (record.PinnedImage, bool) {
 	at, ok := v.Override.Images[node.PlaceOf(i)]
 	if !ok || v.Template == nil && !v.Override.Pending && !v.Named[node.PlaceOf(i)] {

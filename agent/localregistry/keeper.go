@@ -77,8 +77,8 @@ func (k *Keeper) Probe(ctx context.Context) {
 	}
 }
 
-// ProbeNow asks the local registry for a tag of its table, if hosts.toml names it for one. While it does not answer,
-// Answers, AnswersDigest and Gated return nothing.
+// ProbeNow asks the local registry for the first tag in its table whose registry's hosts.toml names it, if there is
+// one. While it does not answer, Answers, AnswersDigest and Gated return nothing.
 func (k *Keeper) ProbeNow(ctx context.Context) { k.probe(ctx, probeNowFor) }
 
 func (k *Keeper) probe(ctx context.Context, limit time.Duration) {

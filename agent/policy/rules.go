@@ -268,7 +268,7 @@ func IsOlder(running, rel release.Release, s tags.Scheme, now time.Time) (older 
 
 // Contradiction returns how the order of two releases by name contradicts their order by creation time: a release with
 // a higher tag was created earlier, or one with a lower tag later. Then neither order decides which one is newer, and a
-// person must. It is empty if the orders agree, or if a time is not evidence.
+// person must. It is empty if the orders agree, or if a time is not plausible.
 func Contradiction(was, rel release.Release, s tags.Scheme, now time.Time) string {
 	from, errFrom := s.Parse(was.Name())
 	to, errTo := s.Parse(rel.Name())
@@ -297,7 +297,7 @@ func contradiction(order int, was, rel release.Release, now time.Time) string {
 	return fmt.Sprintf("%s is "+than+" (%s, %s)", rel.Name(), was.Name(), day(rel.Created), day(was.Created))
 }
 
-// IsEarlier reports whether a was created before b. It is false if a time is not evidence.
+// IsEarlier reports whether a was created before b. It is false if a time is not plausible.
 func IsEarlier(a, b release.Release, now time.Time) bool {
 	return IsPlausibleCreation(a.Created, now) && IsPlausibleCreation(b.Created, now) && a.Created.Before(b.Created)
 }

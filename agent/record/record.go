@@ -208,7 +208,7 @@ type SourceRecord struct {
 	List bool `json:"list,omitempty"`
 }
 
-// NoList is why a host serves no tag list: 401 to 405. Newer tags are unknown.
+// NoList is why a host serves no tag list: HTTP 401 to 405. Newer tags are unknown.
 type NoList struct {
 	Host       string        `json:"host,omitempty"`
 	Cause      release.Cause `json:"cause,omitempty"`
@@ -274,7 +274,7 @@ type Failure struct {
 	Offer   string    `json:"offer"`          // PodPlan.ID
 	Running string    `json:"runs,omitempty"` // running releases, if the health check was without an apply
 	Reason  string    `json:"reason"`
-	// Past: a person has checked since. It is no failure of now, and still no release that mode auto applies.
+	// Past: a person has checked since. The state is not failed, but mode auto still does not apply the release.
 	Past bool `json:"past,omitempty"`
 }
 

@@ -222,7 +222,7 @@ func (w *Watched) Note(containers []node.Container, now time.Time) {
 	}
 }
 
-// Correct adds the containers that have ended or started since to a cycle's status. An ended container is a failure;
+// Correct adds to a cycle's status the containers that have ended or started since. An ended container is a failure;
 // otherwise state and reasons stay.
 func (w *Watched) Correct(s status.Status) status.Status {
 	w.mu.Lock()

@@ -40,7 +40,7 @@ A build that the channel lists already stays as it is; --set also puts it into t
 --severity, --fixes and --note say what the builds are good for; promotions keep it, and the
 verb note changes it.
 
-A batch has one image in each line, followed by the name of its set, if it has one. If one
+A batch file has one image per line, followed by the name of its set, if it has one. If one
 line is wrong, add publishes nothing and names all lines that are wrong.
 
 Exit status: 0 published, 3 the channel lists all of it already.`,

@@ -406,7 +406,7 @@ func systemBus(root string) string {
 	return bus.At(filepath.Join("/", root, "run/dbus/system_bus_socket"))
 }
 
-// Holds asks all at the same time.
+// Holds checks all preconditions at the same time.
 func (p preconditions) Holds(ctx context.Context) []status.Hold {
 	var reboots, kubelet []status.Hold
 	var both sync.WaitGroup

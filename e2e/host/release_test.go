@@ -90,7 +90,7 @@ func runsOn(t *testing.T, h *host.Host, n *node.Node) {
 	h.Await(hookPath, "ActiveState", "active")
 }
 
-// TestHostTarball follows docs/install.md, "From a tarball".
+// TestHostTarball follows docs/install.md, "Tarball".
 func TestHostTarball(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, root host.Root) {
@@ -113,7 +113,7 @@ func TestHostTarball(t *testing.T) {
 	})
 }
 
-// TestHostSystemExtension follows docs/install.md, "As a system extension", with the directory form of the image, since
+// TestHostSystemExtension follows docs/install.md, "System extension", with the directory form of the image, since
 // a nested host has no loop devices. Nothing is written to /etc, and on a systemd that reloads units after a merge the
 // agent also starts at the next boot.
 func TestHostSystemExtension(t *testing.T) {

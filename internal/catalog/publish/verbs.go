@@ -22,7 +22,7 @@ import (
 // Settle publishes what waits, and asks for nothing.
 func Settle(context.Context, *View) (Draft, error) { return Draft{}, nil }
 
-// Refresh sets when a channel expires; zero: never. It makes a channel that is not there where that is allowed.
+// Refresh sets when a channel expires; zero: never. It creates a missing channel where that is allowed.
 func Refresh(expires time.Time) Verb {
 	return func(context.Context, *View) (Draft, error) {
 		return Draft{Ops: []catalog.Op{{Do: catalog.ActionRefresh, Expires: expires}}}, nil

@@ -32,7 +32,7 @@ type Watched interface {
 	Daemon
 	// Changed is closed when the status becomes another one, its progress aside.
 	Changed() <-chan struct{}
-	// Listen calls f with all progress until stop has returned. f takes no time.
+	// Listen calls f with all progress until stop has returned. f must not block.
 	Listen(f func(status.Progress)) (stop func())
 }
 

@@ -30,7 +30,7 @@ func (e UsageError) Error() string { return e.Err.Error() }
 
 func (e UsageError) Unwrap() error { return e.Err }
 
-// Usage makes a mistake in the arguments of an error.
+// Usage marks an error as a mistake in the arguments.
 func Usage(err error) error { return UsageError{err} }
 
 // IsUsage reports whether an error is a mistake in the arguments.

@@ -22,7 +22,7 @@ type Outcome struct {
 	Diff string `json:"diff"` // with --diff
 }
 
-// Outcomes adds the differences, by pod manifest.
+// Outcomes adds to each outcome the diff of its pod manifest.
 func Outcomes(out []status.Outcome, diffs map[string]string) []Outcome {
 	views := make([]Outcome, 0, len(out))
 	for _, o := range out {

@@ -32,7 +32,7 @@ func NewProgress(w io.Writer) *Progress {
 	return &Progress{w: outside.NewWriter(w), isTerminal: terminal.Is(w), said: map[string]string{}}
 }
 
-// Show takes an event. Ends of questions and health checks are not shown: the next event or the result says enough.
+// Show prints an event. Ends of questions and health checks are not shown: the next event or the result says enough.
 func (p *Progress) Show(e status.Progress) {
 	if e.Ended != "" {
 		return

@@ -158,7 +158,7 @@ func widthsOf(rows [][]string) []int {
 	return widths
 }
 
-// Colour is one of a terminal (ECMA-48, SGR).
+// Colour is a terminal colour (ECMA-48, SGR).
 type Colour string
 
 // The colours of pages; a word in None is written plainly.

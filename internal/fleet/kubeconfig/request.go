@@ -96,7 +96,7 @@ type Status struct {
 	About   string // the resource, such as leases; empty: unknown
 }
 
-// Unsaid returns an error of a request without the token, which a server or a proxy may quote.
+// Unsaid returns a request's error without the token, which a server or a proxy may quote.
 func (c Config) Unsaid(err error) error { return sent.Unsaid(err, c.secrets()...) }
 
 // secrets are what is sent to the server and to the proxy.

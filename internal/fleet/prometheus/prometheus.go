@@ -100,7 +100,7 @@ func (c *Client) Values(ctx context.Context, label, selector string, since time.
 	return values, c.ask(ctx, http.MethodGet, u, nil, &values)
 }
 
-var errForeign = errors.New("prometheus: the answer is not that of its query API")
+var errForeign = errors.New("prometheus: not an answer of its query API")
 
 // ask sends a request, and decodes the data of a complete answer.
 func (c *Client) ask(ctx context.Context, method string, u *url.URL, form io.Reader, data any) error {

@@ -46,9 +46,9 @@ func TestQuery(t *testing.T) {
 		"whole":            {200, vector + `, "isPartial": false}`, ""},
 		"a bad query":      {400, `{"status": "error", "errorType": "bad_data", "error": "parse error"}`, "parse error"},
 		"it is overloaded": {503, "try later", "status 503"},
-		"a login page":     {200, "<html>", "not that of its query API"},
-		"a range":          {200, `{"status": "success", "data": {"resultType": "matrix", "result": []}}`, "not that of its query API"},
-		"no status":        {200, `{"data": {"resultType": "vector"}}`, "not that of its query API"},
+		"a login page":     {200, "<html>", "not an answer of its query API"},
+		"a range":          {200, `{"status": "success", "data": {"resultType": "matrix", "result": []}}`, "not an answer of its query API"},
+		"no status":        {200, `{"data": {"resultType": "vector"}}`, "not an answer of its query API"},
 		"no number": {
 			200, `{"status": "success", "data": {"resultType": "vector", "result": [{"value": [1, "x"]}]}}`, "not a number",
 		},
@@ -89,10 +89,10 @@ func TestValues(t *testing.T) {
 		"incomplete":    {200, found + `, "warnings": ["a store is away"]}`, "incomplete answer: a store is away"},
 		"partial":       {200, found + `, "isPartial": true}`, "incomplete answer"},
 		"no such API":   {404, "404 page not found", "status 404"},
-		"a vector":      {200, vector + "}", "not that of its query API"},
-		"no data":       {200, `{"status": "success"}`, "not that of its query API"},
+		"a vector":      {200, vector + "}", "not an answer of its query API"},
+		"no data":       {200, `{"status": "success"}`, "not an answer of its query API"},
 		"bad selector":  {400, `{"status": "error", "error": "parse error"}`, "parse error"},
-		"another value": {200, `{"status": "success", "data": [1]}`, "not that of its query API"},
+		"another value": {200, `{"status": "success", "data": [1]}`, "not an answer of its query API"},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			assert.Equal(t, "/p/api/v1/label/instance/values", r.URL.Path)

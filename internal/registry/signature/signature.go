@@ -140,7 +140,7 @@ func (v *Verifier) Keys(ctx context.Context) ([]string, error) {
 	return fingerprints, nil
 }
 
-// Trusts reports whether as many of these keys are trusted as are required.
+// Trusts reports whether at least the required number of these keys is trusted.
 func (v *Verifier) Trusts(ctx context.Context, fingerprints []string) (bool, error) {
 	ring, err := v.keys.current(ctx)
 	if err != nil {

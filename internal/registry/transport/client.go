@@ -49,8 +49,8 @@ import (
 type Options struct {
 	// Version of the product, for the User-Agent. SUSE's sample nginx answers 404 to Go's default.
 	Version string
-	// Credentials returns the login for a repository on a host, zero if there is none, with an error if that is a
-	// problem; nil: none. It is not called for hosts with plain http.
+	// Credentials returns the login for a repository on a host. Without a login, the error is why a file or an entry
+	// could not be used. nil: no logins. It is not called for hosts with plain http.
 	Credentials func(host, repository string) (hosts.Login, error)
 	// TokenServers are other hosts that receive the logins of a registry, by the registry's host.
 	TokenServers map[string]string
@@ -73,7 +73,7 @@ type Options struct {
 	ConnectionsPerHost int
 	// Now is the clock for waits and for the budget; nil: time.Now.
 	Now func() time.Time
-	// Log receives a line for everything that is left out; nil: none.
+	// Log receives a warning for each login that is not sent; nil: none.
 	Log *slog.Logger
 }
 
