@@ -112,7 +112,7 @@ func (a *Agent) cycle(ctx context.Context, r *Request, needs ...string) (cycleRe
 	return c.report(final, inv, offers, plan)
 }
 
-// tryAgain has the hosts asked that wait: a person waits, and may know that the registry is back.
+// tryAgain asks again the hosts that wait: a person waits, and may know that the registry is back.
 func (a *Agent) tryAgain() {
 	if a.Pacer != nil {
 		a.Pacer.TryAgain()

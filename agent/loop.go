@@ -17,7 +17,7 @@ import (
 // ErrEnded is returned for requests after the end of Run.
 var ErrEnded = errors.New("the daemon is stopping")
 
-// Loop runs requests, one at a time: by the clock, on container events, and of people.
+// Loop runs requests, one at a time: of the clock, of container events, and of people.
 type Loop struct {
 	board
 	wake    time.Duration // the longest sleep, for the watchdog; 0: unlimited

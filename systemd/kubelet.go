@@ -299,7 +299,7 @@ func askCommand(ctx context.Context, address, root, unit string) (s starts, err 
 // ${NAME} a part of one word, $$ a dollar sign (src/basic/env-util.c of systemd, replace_env_argv).
 func (s starts) words(env map[string]string) ([]string, error) {
 	if len(s.exec) != 1 || len(s.exec[0].Argv) == 0 {
-		return nil, fmt.Errorf("%d commands", len(s.exec))
+		return nil, fmt.Errorf("%d commands, want one", len(s.exec))
 	}
 	command := s.exec[0]
 	out := []string{command.Path}

@@ -102,7 +102,7 @@ func parseChange(name string, lowest Change) (Change, error) {
 	known := changeNames[lowest-Unrelated:]
 	i := slices.Index(known, name)
 	if i < 0 {
-		return Same, fmt.Errorf("tags: change %q: unknown, one of %s", name, strings.Join(known, ", "))
+		return Same, fmt.Errorf("tags: change %q: want one of %s", name, strings.Join(known, ", "))
 	}
 	return lowest + Change(i), nil
 }

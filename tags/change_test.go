@@ -110,7 +110,7 @@ func TestChangeNames(t *testing.T) {
 func TestUnknownChanges(t *testing.T) {
 	t.Parallel()
 	_, err := tags.ParseChange("Minor")
-	require.EqualError(t, err, `tags: change "Minor": unknown, one of none, rebuild, revision, patch, minor, major`)
+	require.EqualError(t, err, `tags: change "Minor": want one of none, rebuild, revision, patch, minor, major`)
 	_, err = tags.ParseChange("")
 	require.Error(t, err)
 

@@ -82,7 +82,7 @@ func (c *Catalog) change(f func(*catalog.Listing)) {
 	c.published = next
 }
 
-// Fail makes each read fail, until nil.
+// Fail makes each read fail; nil ends it.
 func (c *Catalog) Fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -226,7 +226,7 @@ func (n *Node) names(d digest.Digest) []string {
 	return out
 }
 
-// Blind fails every query of the runtime, until nil: containerd is down.
+// Blind fails every query of the runtime; nil ends it: containerd is down.
 func (n *Node) Blind(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

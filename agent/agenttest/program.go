@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// WriteProgram writes a program that can be executed at once. A process that another test starts meanwhile would have
+// WriteProgram writes a program that can be executed at once. A process that another test starts meanwhile would keep
 // it open for writing until its exec: go.dev/issue/22315.
 func WriteProgram(t *testing.T, file, text string) {
 	t.Helper()

@@ -130,14 +130,14 @@ func (r *Registry) offersDigest(repository string, d digest.Digest) bool {
 	return there && r.down == nil
 }
 
-// Down makes every request fail with err, until nil; DownLists only the lists.
+// Down makes every request fail with err; nil ends it. DownLists: only the lists.
 func (r *Registry) Down(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.down = err
 }
 
-// DownLists makes only the tag lists fail with err, until nil.
+// DownLists makes only the tag lists fail with err; nil ends it.
 func (r *Registry) DownLists(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

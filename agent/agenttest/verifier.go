@@ -45,7 +45,7 @@ func (v *Verifier) Replace(key string) {
 	v.key = key
 }
 
-// Away makes every verification fail with err, until nil.
+// Away makes every verification fail with err; nil ends it.
 func (v *Verifier) Away(err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -178,7 +178,7 @@ func (g *Grain) SetBusy(reason string) {
 	g.busy = reason
 }
 
-// Fail makes every call fail, until nil.
+// Fail makes every call fail; nil ends it.
 func (g *Grain) Fail(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -258,7 +258,7 @@ func (d *Disk) Lose() {
 	d.record = nil
 }
 
-// Fail makes every call fail, until nil: the disk is full.
+// Fail makes every call fail; nil ends it: the disk is full.
 func (d *Disk) Fail(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

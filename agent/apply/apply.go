@@ -163,8 +163,8 @@ func (a *attempt) ended(err error) Result {
 	return a.result
 }
 
-// Apply applies a step; against is the reason not to (nil: none). Apply deletes the approval, so that a failed apply is
-// not retried without a new one. The approval stays if the restart was interrupted or could not be observed.
+// Apply applies a step, unless against is a reason not to. Apply deletes the approval, so that a failed apply is not
+// retried without a new one. The approval stays if the restart was interrupted or could not be observed.
 func (x *Executor) Apply(ctx context.Context, s plan.Step, against error) Result {
 	a := x.newAttempt(s)
 	err := against

@@ -55,7 +55,7 @@ type Listed struct {
 	Rollout Rollout // zero: at once
 	// Withdrawn is why no node may run it; nil: it may be offered.
 	Withdrawn *Withdrawal
-	// Advisory is what the release is good for; nil: the publisher has not said so.
+	// Advisory is what the release is good for; nil: the publisher has not said.
 	Advisory *format.Advisory
 	// UnknownCritical is a critical field that this agent does not know; empty if there is none.
 	UnknownCritical string
@@ -109,7 +109,7 @@ func (l Listing) Find(repository string, d digest.Digest) (Listed, bool) {
 }
 
 // Brings returns what the change of an image from the running digest to the offered one brings: what the publisher says
-// of each build in between. Without a running digest it is what the offered release brings. It is partial where the
+// of each build in between. Without a running digest it is what the offered release brings. It is partial if the
 // catalog does not list one of the two.
 func (l Listing) Brings(repository string, running, offered digest.Digest, s tags.Scheme) format.Brought {
 	var builds []format.Build

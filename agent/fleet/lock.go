@@ -55,7 +55,7 @@ type Target struct {
 // Name returns the name of the lock for people: its Lease, or its group.
 func (t Target) Name() string { return cmp.Or(t.Lease, t.Group) }
 
-// Place returns for people what gives the lock.
+// Place names for people what grants the lock.
 func (t Target) Place() string {
 	if t.Lease != "" {
 		return "the Lease " + t.Lease
@@ -83,7 +83,7 @@ func (l Lock) Covers(isControlPlane bool) bool {
 type Locker interface {
 	// Lock takes the lock for this node, or keeps it. Even after an error the node may hold it.
 	Lock(ctx context.Context) (LockAnswer, error)
-	// Unlock releases it, if the node holds it. It may return ErrLost if the node does not.
+	// Unlock releases the lock if the node holds it. It may return ErrLost if not.
 	Unlock(ctx context.Context) error
 }
 
@@ -240,19 +240,19 @@ type LockStatus struct {
 	State  LockState `json:"state"`
 	// Since: of State; absent while it is free.
 	Since time.Time `json:"since,omitzero" metric:"lock_since_timestamp_seconds" help:"Since when the fleet lock is in its state; absent while it is free."`
-	// PodManifests are those that need it.
+	// PodManifests need the lock.
 	PodManifests []string `json:"podManifests"`
-	// Kept: it is held because one of them did not come up, so that the fleet stops.
+	// Kept: the lock is held because a pod did not come up, so that the fleet stops.
 	Kept bool `json:"kept" metric:"lock_kept" help:"1 if the node keeps the fleet lock because a pod did not become healthy, so that the fleet stops."`
-	// Error is why it was not granted, or not released; Kind is the word for it of a lock server or an API server.
+	// Error is why the lock was not granted or released; Kind is the word of the lock server or API server for that.
 	Error string `json:"error"`
 	Kind  string `json:"kind"`
 	// Holders are the nodes that hold it, as far as known.
 	Holders []LockHolder `json:"holders"`
 	RetryAt time.Time    `json:"retryAt,omitzero"`
-	// WorkedAt is when it was last granted and released; absent: never with the current configuration.
+	// WorkedAt is when the lock was last granted and released; absent: never with this configuration.
 	WorkedAt time.Time `json:"workedAt,omitzero"`
-	// Warning: it was granted to this node and another one.
+	// Warning: the lock was granted to another node, too.
 	Warning string `json:"warning"`
 }
 

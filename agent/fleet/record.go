@@ -89,7 +89,7 @@ func (l *LockRecord) Release(now time.Time) {
 	}
 }
 
-// Try records a trial before the lock is requested and released at once. After a crash it is released.
+// Try records a lock that is requested and released at once. After a crash the agent releases it.
 func (l *LockRecord) Try(at Lock, now time.Time) {
 	l.Target = at.Target
 	*l = l.as(LockReleasing, now)

@@ -77,8 +77,8 @@ func (k *Keeper) Probe(ctx context.Context) {
 	}
 }
 
-// ProbeNow asks the local registry for the first tag in its table whose registry's hosts.toml names it, if there is
-// one. While it does not answer, Answers, AnswersDigest and Gated return nothing.
+// ProbeNow asks the local registry for the first tag in its table of a registry that uses it, if there is one. While it
+// does not answer, Answers, AnswersDigest and Gated return nothing.
 func (k *Keeper) ProbeNow(ctx context.Context) { k.probe(ctx, probeNowFor) }
 
 func (k *Keeper) probe(ctx context.Context, limit time.Duration) {
@@ -131,8 +131,8 @@ func (k *Keeper) Position(repository string) Position {
 	return k.Hosts.Position(RegistryOf(repository))
 }
 
-// IsAsked reports whether hosts.toml names the local registry for a followed tag, or for one of the table, which may be
-// missing or torn.
+// IsAsked reports whether hosts.toml names the local registry for a followed tag, or for a tag of the table; the table
+// may be missing or torn.
 func (k *Keeper) IsAsked(followed []Followed) bool {
 	if k == nil {
 		return false

@@ -40,7 +40,7 @@ type Facts struct {
 	// Last is the previous table. Only it has the tags of written pod manifests that have not passed their health
 	// check.
 	Last Table
-	// Private are the repositories that need a login. ServePrivate: they are answered, too.
+	// Private are the repositories that need a login. ServePrivate: serve them, too.
 	Private      map[string]bool
 	ServePrivate bool
 	// IsPrivate reports the logins needed since the start, see Hosts; nil: only Private counts.

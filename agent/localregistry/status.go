@@ -19,7 +19,7 @@ type Status struct {
 	Registries []RegistryStatus `json:"registries"`
 	// Answers counts its answers since the boot, or since its journal was reset; null: unknown.
 	Answers *Answers `json:"answers"`
-	// Lost are the registries for which it was enabled and is no longer at its position.
+	// Lost are the registries that no longer have the local registry at its position.
 	Lost []LostRegistry `json:"lost,omitempty"`
 	// WantedError is why the registries for which it was enabled are unknown; absent if they are known.
 	WantedError string `json:"wantedError,omitempty"`

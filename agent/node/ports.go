@@ -35,8 +35,8 @@ type ImageStore interface {
 
 // ImageNamer names images.
 type ImageNamer interface {
-	// Name names a digest repository@digest, so that CRI finds it without a registry. It returns ErrNotFound if the
-	// node does not have the whole image.
+	// Name gives an image the name repository@digest, so that CRI finds it without a registry. It returns ErrNotFound
+	// if the node does not have the whole image.
 	Name(ctx context.Context, p release.Pin) error
 	// Restore points a broken record (HeldImage.NotImage) at a digest. It returns ErrConflict if the record has changed
 	// since was; ErrNotFound if the node does not have the whole image.

@@ -121,8 +121,8 @@ func IsUnstaged(p PodPlan) bool {
 	return at.Result == status.ResultHeld && !at.Staged
 }
 
-// Approval returns an approval of the pod's current offer. was is the one before: an interrupted apply of the
-// same offer may have stopped the pod, and what ran before that counts.
+// Approval returns an approval of the pod's current offer. was is the previous approval: its interrupted apply may have
+// stopped the pod, and what ran before that counts.
 func (p *PodPlan) Approval(was record.Approval, now time.Time) record.Approval {
 	out := record.Approval{At: now, Offer: p.Offer, WasHealthy: true}
 	if was.Offer == p.Offer {

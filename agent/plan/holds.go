@@ -310,7 +310,7 @@ func (f *facts) addSeverityWait(p *PodPlan) {
 	})
 }
 
-// Brings returns what all changes of the pod bring together.
+// Brings returns what all changes of the pod bring in total.
 func (p *PodPlan) Brings() format.Brought {
 	var out format.Brought
 	for _, i := range p.Images {

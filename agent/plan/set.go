@@ -329,7 +329,7 @@ func untilStable(count int, change func(n int) (changed bool)) {
 // BegunSet is the state of a set whose pods have begun to restart.
 type BegunSet struct {
 	Name string
-	// Ended: all of its pods run it, or none does.
+	// Ended: all pods run the set, or none does.
 	Ended bool
 	// Undo are the pods to roll back, with their targets, because the other pods do not get the set.
 	Undo map[string]record.Override

@@ -12,7 +12,7 @@ import (
 // denial, nor prolong an approval, so a time has passed only when the clock and Believed have passed it.
 type Clock struct {
 	Seen time.Time `json:"seen,omitzero"` // by the last cycle
-	// Believed advances with the clock, but not when that jumps.
+	// Believed advances with the clock, except when it jumps.
 	Believed time.Time `json:"believed,omitzero"`
 	// Jumped is Believed at the last jump of the clock; zero: the clock agrees with Believed.
 	Jumped time.Time `json:"jumped,omitzero"`

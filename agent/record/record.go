@@ -85,7 +85,7 @@ type Record struct {
 	Sets Entries[BegunSet] `json:"sets,omitempty"`
 	// Lock is the node's fleet lock.
 	Lock fleet.LockRecord `json:"lock,omitzero"`
-	// LockWorked is the last grant and release of that.
+	// LockWorked is the last time that the lock worked.
 	LockWorked fleet.LockWorked `json:"lockWorked,omitzero"`
 	Clock      Clock            `json:"clock,omitzero"`
 	// New: the record began empty, and no cycle has observed the node since.
@@ -128,7 +128,7 @@ func (e Entries[V]) Retain(keep map[string]bool) {
 	}
 }
 
-// TagList is a tag list: its SUSE tags only.
+// TagList has the SUSE tags of a tag list.
 type TagList struct {
 	At   time.Time `json:"at"`
 	Tags []string  `json:"tags"`
@@ -229,8 +229,8 @@ type Good struct {
 	Down bool `json:"down,omitempty"`
 }
 
-// Approval is bound to an offer: if the offer changes, the approval is void. One by auto only says which containers ran
-// before an apply by mode auto.
+// Approval is bound to an offer: if the offer changes, the approval is void. An approval by mode auto only says which
+// containers ran before it.
 type Approval struct {
 	At    time.Time `json:"at"`
 	Offer string    `json:"offer"` // PodPlan.Offer
@@ -320,7 +320,7 @@ type Unsigned struct {
 	Forged bool   `json:"forged,omitempty"` // it has signatures, but none is valid
 	Keys   string `json:"keys,omitempty"`
 	Tries  int    `json:"tries"`
-	// RetryAt is when its signature is verified again.
+	// RetryAt is when the signature is verified again.
 	RetryAt time.Time `json:"retryAt,omitzero"`
 }
 

@@ -240,13 +240,13 @@ const AsWrittenSuffix = " (as written)"
 
 type askingKey struct{}
 
-// WithAsking returns a context whose source calls asking before it sends a request: one that must wait for its host
-// does not ask.
+// WithAsking returns a context whose source calls asking before it sends a request, but not if it must wait for its
+// host.
 func WithAsking(ctx context.Context, asking func()) context.Context {
 	return context.WithValue(ctx, askingKey{}, asking)
 }
 
-// Asking tells who wants to know that a request is sent.
+// Asking reports a request to the function of WithAsking.
 func Asking(ctx context.Context) {
 	if asking, ok := ctx.Value(askingKey{}).(func()); ok {
 		asking()

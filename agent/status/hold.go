@@ -42,8 +42,8 @@ const (
 // metrics and the page in Cockpit.
 type HoldKind struct {
 	Name string
-	// Summary says in one sentence what the hold is, from its fields, and whether that is all, with its date: else its
-	// reason has the details. A field's value follows ": ", so that the page in Cockpit translates the text before it.
+	// Summary describes the hold in one sentence, from its fields, and reports whether that is all, with its date; else
+	// the reason has details. A field's value follows ": ", so that the page in Cockpit translates the text before it.
 	Summary func(Hold) (text string, all bool)
 	Meaning string // for people, in Markdown
 	// OnlyAuto: it delays only automatic applies. A person may still apply.
@@ -330,8 +330,8 @@ func (h Hold) Explained() Hold {
 	return h
 }
 
-// Explained returns the holds of one object with the data of the table, in one list; never nil. Where a person may not
-// apply either, no remedy says so.
+// Explained returns the holds of one object with the data of the table, in one list; never nil. If a person may not
+// apply either, no remedy names apply.
 func Explained(lists ...[]Hold) []Hold {
 	out := []Hold{}
 	for _, h := range slices.Concat(lists...) {

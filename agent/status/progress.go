@@ -111,7 +111,7 @@ type Reporter struct {
 	number, count int
 }
 
-// Number has the reports of pods say that theirs is the one of that number among count.
+// Number makes the reports of pods say that their pod is number `number` of count.
 func (r *Reporter) Number(number, count int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -361,7 +361,7 @@ func (b RolledBack) Sentence(file string) string {
 		file, few(b.Runs), few(b.Denied), file)
 }
 
-// RebuildsOnly is a followed tag that cannot be ordered, or that the configured pattern orders beside no other tag: no
+// RebuildsOnly is a followed tag that cannot be ordered, or that the configured pattern compares with no other tag: no
 // tag is newer, and only another digest is offered.
 type RebuildsOnly struct {
 	Tag string `json:"tag"`

@@ -221,7 +221,7 @@ var hints = map[publish.Kind]string{
 	publish.KindWithdrawn: "`image-catalog inspect CHANNEL IMAGE` shows all its releases",
 	publish.KindAgain:     "`image-catalog promote FROM TO REPOSITORY:TAG --withdrawn` offers it again",
 	publish.KindSet: "use --set NAME for the whole set, or name all its images; " +
-		"give what no version lists as REPOSITORY:TAG@DIGEST",
+		"name an unlisted release as REPOSITORY:TAG@DIGEST",
 	publish.KindFrozen: "`image-catalog log CHANNEL` shows who froze it, `image-catalog unfreeze CHANNEL` ends it",
 	publish.KindSoak:   "repeat the command later, or leave --soaked out",
 	publish.KindImmutable: "exclude the channel's tag from the registry's rules for immutable tags, " +

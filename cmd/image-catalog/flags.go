@@ -110,9 +110,9 @@ func (a *app) withOut(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVar(&a.flags.out, "out", "",
 		"publish nothing, and write the version into this new directory, to sign it elsewhere")
 	cmd.Flags().Uint64Var(&a.flags.base, "base", 0,
-		"build on this version instead of the newest one, and of the pending changes take only those that --key signed")
+		"build on this version instead of the newest one, with only those pending changes that --key signed")
 	cmd.Flags().StringArrayVar(&a.flags.accept, "accept", nil,
-		"take this pending change (op) in, although fewer keys than --require signed it (repeatable)")
+		"include this pending change (op), although fewer keys than --require signed it (repeatable)")
 	_ = cmd.MarkFlagDirname("out") // just defined
 	return a.withKey(cmd)
 }
@@ -135,7 +135,7 @@ func (a *app) publisher(ctx context.Context) (*publish.Publisher, error) {
 		return nil, cli.Usage(fmt.Errorf("--require %d: want at least 1", a.flags.require))
 	}
 	if a.flags.out != "" && len(a.flags.keys) > 0 {
-		return nil, cli.Usage(errors.New("--out and --key exclude each other: --out has the version signed elsewhere"))
+		return nil, cli.Usage(errors.New("--out and --key exclude each other: with --out, you sign elsewhere"))
 	}
 	trust, err := a.trust(ctx)
 	if err != nil {
@@ -225,7 +225,7 @@ func (a *app) checkTrust(from, to string) error {
 	}
 	switch {
 	case !known[to]:
-		return cli.Usage(fmt.Errorf("--trust FILE names the keys of %[1]s only, and those of %[2]s are missing: "+
+		return cli.Usage(fmt.Errorf("--trust FILE names the keys of %[1]s only; the keys of %[2]s are missing: "+
 			"use --trust %[2]s=FILE for them", from, to))
 	case !known[from]:
 		return cli.Usage(fmt.Errorf("the keys of %s are missing: use --trust FILE for them", from))

@@ -144,7 +144,7 @@ func TestFleetOfWhichNothingIsKnown(t *testing.T) {
 		"another catalog":  {nodes{nothing: true, catalogs: []string{"", "c:stage"}}, "hint: nodes of this Prometheus follow c:stage\n"},
 		"a mirror's image": {nodes{nothing: true, catalogs: []string{of}}, "hint: nodes report other images"},
 		"all are silent":   {nodes{lost: 10}, "no node reports the image"},
-		"a shared name":    {nodes{running: 10, shared: []string{"n3"}}, "several machines have one label instance (n3)"},
+		"a shared name":    {nodes{running: 10, shared: []string{"n3"}}, "several machines share a label instance (n3)"},
 	} {
 		out, errs, code := s.run("fleet", "prod", "--prometheus", serves(t, func(int) *nodes { return &c.is }))
 		assert.Equal(t, exitFailed, code, name)
@@ -238,8 +238,8 @@ func TestWatchHasItsFlags(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	for args, want := range map[string]string{
-		"--every 1m":                 "--every: --watch is missing",
-		"--prometheus https://p":     "--prometheus: --watch is missing",
+		"--every 1m":                 "--every requires --watch",
+		"--prometheus https://p":     "--prometheus requires --watch",
 		"--watch --pause":            "--watch excludes --pause",
 		"--watch --out x":            "--watch excludes --pause",
 		"--watch --nodes 101":        "--nodes from 0 to 100",

@@ -77,7 +77,7 @@ func (a *app) images(cmd *cobra.Command, channel, format, to string, m publish.M
 	case m.Newest < 0:
 		return cli.Usage(errors.New("--newest: want at least 1"))
 	case (isCommand || format == formatRegsync) && to == "":
-		return cli.Usage(fmt.Errorf("--format %s: --to MIRROR is missing", format))
+		return cli.Usage(fmt.Errorf("--format %s requires --to MIRROR", format))
 	case format == formatSkopeo && m.Floating:
 		return cli.Usage(fmt.Errorf("--floating: %s copies tags, and a floating tag may be ahead of the channel", format))
 	}

@@ -175,7 +175,7 @@ func (a *app) revert(cmd *cobra.Command, word string, o promotion) error {
 func (a *app) rollout(span, start string) (*catalog.Rollout, error) {
 	if span == "" {
 		if start != "" {
-			return nil, cli.Usage(errors.New("--start: --rollout is missing"))
+			return nil, cli.Usage(errors.New("--start requires --rollout"))
 		}
 		return nil, nil //nolint:nilnil // nil is at once
 	}

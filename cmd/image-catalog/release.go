@@ -115,7 +115,7 @@ func (a *app) wanted(ctx context.Context, args []string, batch string) ([]publis
 		all = append(all, publish.Wanted{Text: text, Image: image, Err: err})
 	}
 	if len(all) == 0 && batch != "" {
-		return nil, cli.Usage(fmt.Errorf("--batch %s: it names no image", batch))
+		return nil, cli.Usage(fmt.Errorf("--batch %s: names no image", batch))
 	}
 	if len(all) == 0 {
 		return nil, cli.Usage(errors.New("want IMAGE... or --batch FILE"))
@@ -159,8 +159,8 @@ func (a *app) noteCommand() *cobra.Command {
 		Use:   "note CHANNEL IMAGE:TAG...",
 		Short: "Say what releases are good for: severity, fixes, a note",
 		Long: `note says what listed releases are good for, or changes it: the severity, which problems they
-fix, and a note in one line. A flag that is not given stays as it is, and an empty one is
-removed. Nodes and people read it. It does not change which releases are offered.
+fix, and a note in one line. A missing flag changes nothing, and an empty one removes its
+value. Nodes and people read the values, which do not change what a channel offers.
 
 Each channel has notes of its own: promote copies that of FROM if TO has none yet.
 
@@ -267,8 +267,8 @@ func (a *app) freezeCommand() *cobra.Command {
 	var until, reason string
 	cmd := &cobra.Command{
 		Use:   "freeze CHANNEL --until TIME",
-		Short: "Refuse to add and promote to a channel until a time",
-		Long: `freeze has add and promote refuse to change a channel until a time. withdraw, refresh,
+		Short: "Refuse add and promote in a channel until a time",
+		Long: `freeze makes add and promote refuse changes to a channel until a time. withdraw, refresh,
 promote --revert and rollout --pause still work. Nodes do not see a freeze: they go on with
 what the channel offers. A change that another publisher asked for at the same time may still
 arrive, and the result names it.`,

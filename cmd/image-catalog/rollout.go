@@ -206,7 +206,7 @@ func (w *watch) define(cmd *cobra.Command) {
 func (w *watch) check(cmd *cobra.Command, steer publish.Steer) error {
 	for _, flag := range []string{"every", "max-failed", "nodes", "prometheus", "token-file"} {
 		if !w.on && cmd.Flags().Changed(flag) {
-			return cli.Usage(fmt.Errorf("--%s: --watch is missing", flag))
+			return cli.Usage(fmt.Errorf("--%s requires --watch", flag))
 		}
 	}
 	switch {
@@ -414,7 +414,7 @@ A node that is lost had begun the release, and has not reported for 15 minutes. 
 silent for a day after their last report.
 
 Exit status: 0 no node has failed or is lost, 1 one has, or it is not known: Prometheus has no
-answer, no node reports an image, or several machines have one label instance.`,
+answer, no node reports an image, or several machines share a label instance.`,
 		Example: `  image-catalog fleet prod --prometheus https://prometheus.example.com
   image-catalog fleet prod velum:4.0.0-rev2-build1.5 --output json | jq -r '.[].failedNodes[]'`,
 		Args: wantArgs(true, "CHANNEL"),

@@ -91,17 +91,17 @@ func (a *app) initCommand() *cobra.Command {
 		Short: "Make new channels",
 		Long: `init makes channels, and prints the configuration of nodes that follow them. Nodes refuse a
 channel without a valid signature unless they set catalog.signatures: off. --key signs the
-channel here, --out has it signed elsewhere, and --unsigned leaves it unsigned.
+channel here, with --out you sign it elsewhere, and --unsigned leaves it unsigned.
 
 In a registry with immutable tags, exclude the tag CHANNEL: it moves with each version, and
-init first tries whether it does. All other tags of a catalog never move: CHANNEL-vNUMBER,
+init tests this first. All other tags of a catalog never move: CHANNEL-vNUMBER,
 op-CHANNEL-TIME and sha256-HEX.sig.`,
 		Example: `  image-catalog init stage --key ci.key
   image-catalog init prod --expires 30d --out to-sign`,
 		Args: wantArgs(true, "CHANNEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if a.flags.out != "" && len(args) > 1 {
-				return cli.Usage(errors.New("--out takes one channel, because each one is signed by itself"))
+				return cli.Usage(errors.New("--out takes one channel, because each one is signed separately"))
 			}
 			if err := checkChannels(args); err != nil {
 				return err
@@ -128,7 +128,7 @@ op-CHANNEL-TIME and sha256-HEX.sig.`,
 		},
 	}
 	cmd.Flags().StringVar(&expires, "expires", expires,
-		"when nodes stop applying it by themselves unless you refresh it: never, "+window.Moments)
+		"when nodes stop automatic applies unless you run refresh: never, "+window.Moments)
 	cmd.Flags().BoolVar(&a.flags.unsigned, "unsigned", false, "make channels without a signature")
 	return a.withOut(cmd)
 }
@@ -202,6 +202,6 @@ Exit status: 0 published, 3 there was nothing to publish.`,
 		},
 	}
 	cmd.Flags().StringVar(&expires, "expires", "",
-		"when nodes stop applying it by themselves unless you refresh it again: never, "+window.Moments)
+		"when nodes stop automatic applies unless you run refresh again: never, "+window.Moments)
 	return a.withOut(cmd)
 }

@@ -28,7 +28,7 @@ func TestTrustNamesTheKeysOfFrom(t *testing.T) {
 	out := filepath.Join(dir, "out")
 	_, errs, code := s.run("promote", "stage", "prod", "velum", "--out", out, "--trust", ci+".pub", "--trust", prod+".pub")
 	assert.Equal(t, exitUsage, code)
-	assert.Contains(t, errs, "--trust FILE names the keys of stage only, and those of prod are missing: use --trust prod=FILE for them")
+	assert.Contains(t, errs, "--trust FILE names the keys of stage only; the keys of prod are missing: use --trust prod=FILE for them")
 	_, errs, code = s.run("promote", "stage", "prod", "velum", "--out", out, "--trust", "prod="+prod+".pub")
 	assert.Equal(t, exitUsage, code)
 	assert.Contains(t, errs, "the keys of stage are missing: use --trust FILE for them")

@@ -178,8 +178,7 @@ given, 3 nothing to roll back to, 4 held, 5 timed out.`,
 	return a.withQuiet(a.waits.addTo(a.withOutput(cmd)))
 }
 
-// outcomesOf has the daemon do what restarts pods, with its progress shown, and
-// prints what became of each.
+// outcomesOf makes the daemon restart pods, shows the progress, and prints the outcome of each.
 func (a *app) outcomesOf(
 	ctx context.Context, none string,
 	do func(context.Context, *api.Client, func(status.Progress)) ([]statuspage.Outcome, error),

@@ -26,15 +26,15 @@ func (a *app) changesCommand() *cobra.Command {
 		Use:   "changes [POD...]",
 		Short: "Show which packages an available update changes",
 		Long: `changes compares the packages of the running and the offered image of each container: RPM,
-dpkg and apk, and the modules of Go programs where an image has no package database. It
+dpkg and apk, and the modules of Go programs if an image has no package database. It
 shows each package that is added, removed or changed, with its source package, and what
 the offered image says of its origin.
 
 It reads the unpacked images that containerd has on this node, as root, and asks no
 registry. A separate process without rights parses them.
 
-A POD is a pod manifest, with or without its suffix, or an image, as for apply. Without one,
-it is all with an update.
+A POD is a pod manifest, with or without its suffix, or an image, as for apply. Without POD,
+it shows all with an update.
 
 Exit status: 0 shown, 1 an image cannot be read, 2 unknown pod, 3 no update is offered.`,
 		Example: `  image-update-agent changes velum

@@ -191,7 +191,7 @@ func configHint(verb *cobra.Command, err error) string {
 	}
 	if nameOf(verb) == "plan" && !verb.Flags().Changed("config") {
 		text += "; plan reads the configuration as the next start or reload does, and `image-update-agent apply --all " +
-			"--dry-run` asks a running daemon, which has read an earlier one"
+			"--dry-run` asks a running daemon, whose configuration may be older"
 	}
 	return text
 }

@@ -81,8 +81,9 @@ func (a *app) localRegistryDisableCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "disable {HOST... | --all}",
 		Short: "Remove the local registry from the hosts of a registry",
-		Long: `disable takes the agent's lines out of the hosts.toml of each registry HOST; every other
-byte is as it was, or as you have edited it since. It prints the change; --write writes it.
+		Long: `disable removes the agent's lines from the hosts.toml of each registry HOST. The rest
+of the file is as before enable, with your later edits. It prints the change; --write
+writes it.
 
 Exit status: 0 shown or written, 1 failed, 2 invalid arguments, 3 not enabled, 4 refused:
 the agent's lines were edited, or the file was written by hand.`,

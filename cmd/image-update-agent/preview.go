@@ -46,12 +46,12 @@ func (a *app) previewCommand() *cobra.Command {
 		Short: "Show the updates that are available for pod manifests, without a node",
 		Long: `preview reads pod manifests, asks the registries for newer releases, and shows which of
 them the agent would offer, which setting would allow the others, and how an apply would
-change each file. It needs neither root nor containerd nor the daemon, and changes
-nothing. It uses the configuration, the hosts.toml files and the registry logins of this
-machine, if there are any. "-" reads standard input.
+change each file. It changes nothing. It needs neither containerd nor the daemon, and root
+only to read files of root. It uses the configuration, the hosts.toml files and the registry
+logins of this machine, if there are any. "-" reads standard input.
 
 Exit status: 0 shown, 1 a file could not be read or a registry did not answer.`,
-		Example: `  image-update-agent preview /etc/kubernetes/manifests
+		Example: `  sudo image-update-agent preview /etc/kubernetes/manifests
   image-update-agent preview --updates minor haproxy.yaml
   image-update-agent preview --output json . | jq '.images[] | select(.offered != "")'`,
 		Args: someArgs("a file or directory"),

@@ -249,7 +249,7 @@ unchecked, 4 it is held, 5 timed out. The status is shown in each case but the l
 	})))
 }
 
-// poll has the daemon poll, and shows the status.
+// poll makes the daemon poll, and shows the status.
 func (a *app) poll(
 	ctx context.Context, do func(*api.Client, context.Context, func(status.Progress)) (*status.Status, error),
 ) error {

@@ -158,7 +158,7 @@ func applyUnderLock(t *testing.T, l lockOfANode) {
 	assert.True(t, done.Result, done.Comment)
 	n.WaitAnswer(port, "4.0.0-rev1-build1.2")
 	l.otherGets(t, "it was given back")
-	story.Diagnosed(t, story.Diagnose(t, n, 0)["lock"], "ok", l.name+" gave the lock and took it back at ")
+	story.Diagnosed(t, story.Diagnose(t, n, 0)["lock"], "ok", l.name+" granted and released the lock at ")
 	sent := l.requests()
 	require.NotEmpty(t, sent)
 	for range 5 {

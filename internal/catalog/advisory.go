@@ -26,7 +26,7 @@ const (
 	maxBrought = 256
 )
 
-// Severity says how much a release matters, in the words of SUSE's and Red Hat's advisories. Empty: nobody has said so.
+// Severity says how much a release matters, in the words of SUSE's and Red Hat's advisories. Empty: nobody has said.
 type Severity string
 
 // The severities, the lowest first.
@@ -65,7 +65,7 @@ type Advisory struct {
 	Fixes    []string `json:"fixes,omitempty"` // as "CVE-2026-1234" or "bsc#1234567"
 	Severity Severity `json:"severity,omitempty"`
 
-	// Mark is that of the op of ActionNote that set it last; none: it came with the release.
+	// Mark is the op of ActionNote that set the advisory last; none: the release had it.
 	Mark
 }
 
@@ -212,7 +212,7 @@ type Brought struct {
 	Partial  bool        `json:"partial,omitempty"`  // there may be more: a release is not listed, or too much is known
 }
 
-// Summary returns for people what is brought, as "important; fixes CVE-2026-1234"; "": nothing that is known.
+// Summary describes the gain for people, as "important; fixes CVE-2026-1234"; "": nothing that is known.
 func (b Brought) Summary() string {
 	return (&Advisory{Severity: b.Severity, Fixes: b.Fixes}).String()
 }
@@ -225,7 +225,7 @@ func (b Brought) OrNil() *Brought {
 	return &b
 }
 
-// With returns what two changes bring together.
+// With returns what two changes bring in total.
 func (b Brought) With(other Brought) Brought {
 	b.Fixes = slices.Clone(b.Fixes)
 	b.add(Build{Advisory: &Advisory{Severity: other.Severity, Fixes: other.Fixes}})

@@ -69,7 +69,7 @@ func NewLog(entries ...Entry) ([]Log, error) {
 	return parts, nil
 }
 
-// Join returns the log with a later part behind it; ok is false where one part has no space for both.
+// Join returns the log with a later part behind it; ok is false if one part has no space for both.
 func (l Log) Join(later Log) (joined Log, ok bool) {
 	if len(l)+len(later) > maxLogPart {
 		return nil, false
@@ -83,7 +83,7 @@ func (l Log) Encode() ([]byte, error) { return pack(l) }
 // UnpackLog unpacks a part of a log that a manifest refers to.
 func UnpackLog(data []byte, ref BlobRef) (Log, error) {
 	if d := digest.FromBytes(data); d != ref.Digest || int64(len(data)) != ref.Size {
-		return nil, newError(KindPage, "log: it has digest %s, want %s", d, ref.Digest)
+		return nil, newError(KindPage, "log: has digest %s, want %s", d, ref.Digest)
 	}
 	text, err := unpack(data, maxLogPart)
 	if err != nil {

@@ -67,7 +67,7 @@ type Manifest struct {
 	Shards []ShardRef
 }
 
-// Times are until when a version of a channel is valid, and its channel frozen, and what orders later ops.
+// Times are when a version of a channel expires, when its freeze ends, and what orders later ops.
 type Times struct {
 	Expires   time.Time // zero: never
 	Refreshed Mark      // the op that set Expires
@@ -356,5 +356,5 @@ func (m *Manifest) SetPage(ref PageRef) {
 	m.Pages = slices.Insert(m.Pages, at, ref)
 }
 
-// LastMerged returns of sorted ops those that an annotation has space for.
+// LastMerged returns the last sorted ops that an annotation has space for.
 func LastMerged(ops []string) []string { return ops[max(0, len(ops)-maxMerged):] }

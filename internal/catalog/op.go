@@ -50,10 +50,10 @@ type Op struct {
 	Name    string `json:"name"` // of the catalog, as in Manifest
 	Channel string `json:"channel"`
 	Do      Action `json:"do"`
-	// Turn orders the ops of a channel: it is above that of each op that its publisher knew. Ops of one turn were asked
-	// for at the same time, and are ordered by their tags. 0: an older publisher asked for it.
+	// Turn orders the ops of a channel: it is above all turns that its publisher knew. Ops of one turn were asked for
+	// at the same time, and are ordered by their tags. 0: an older publisher asked for it.
 	Turn uint64 `json:"turn,omitempty"`
-	// Again has a promote offer releases although they are withdrawn.
+	// Again makes a promote offer withdrawn releases.
 	Again bool `json:"again,omitempty"`
 	// Calm says that the op lets nodes do less, not more, so that it counts while the channel is frozen, too.
 	Calm    bool      `json:"calm,omitempty"`
@@ -179,7 +179,7 @@ func EncodeOps(ops []string) ([]byte, error) {
 // DecodeOps decodes a list of ops.
 func DecodeOps(data []byte, ref BlobRef) ([]string, error) {
 	if d := digest.FromBytes(data); d != ref.Digest || int64(len(data)) != ref.Size {
-		return nil, newError(KindPage, "list of ops: it has digest %s, want %s", d, ref.Digest)
+		return nil, newError(KindPage, "list of ops: has digest %s, want %s", d, ref.Digest)
 	}
 	text, err := unpack(data, maxOps)
 	if err != nil {

@@ -94,7 +94,7 @@ func unpacked(data []byte, limit int64, do func(text []byte) error) error {
 	case int64(u.text.Len()) > limit:
 		return fmt.Errorf("%w: over %d bytes", outside.ErrTooLarge, limit)
 	case rest.Len() > 0:
-		return fmt.Errorf("%d bytes follow it", rest.Len())
+		return fmt.Errorf("%d bytes too many", rest.Len())
 	}
 	return do(u.text.Bytes())
 }

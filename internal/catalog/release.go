@@ -72,7 +72,7 @@ type Pause struct {
 // never is a time that no node reaches.
 var never = time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Gone returns how much of the rollout's time has gone, from 0 to all of its hours.
+// Gone returns how much of the rollout's time is over, from 0 to all of its hours.
 func (o Rollout) Gone(now time.Time) time.Duration {
 	from := o.From
 	if o.Paused != nil {
@@ -81,7 +81,7 @@ func (o Rollout) Gone(now time.Time) time.Duration {
 	return min(max(now.Sub(from), 0), o.span())
 }
 
-// Share returns the share of the rollout's time that has gone, in percent.
+// Share returns how much of the rollout's time is over, in percent.
 func (o Rollout) Share(now time.Time) int {
 	switch {
 	case o.Hours > 0:
@@ -102,8 +102,8 @@ func (o Rollout) Pause(now time.Time) Rollout {
 	return o
 }
 
-// Resume returns the rollout as it continues now, over this many hours in all. The share of its time that had gone
-// stays, so that a node whose time has come keeps it.
+// Resume returns the rollout as it continues now, over this many hours in all. The share of its time that is over
+// stays, so that a node whose time has come may go on.
 func (o Rollout) Resume(now time.Time, hours int) Rollout {
 	next := Rollout{From: o.From, Hours: hours}
 	if o.Paused != nil {

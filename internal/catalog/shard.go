@@ -82,7 +82,7 @@ func (m Manifest) Shard(image string) (ShardRef, bool) {
 // DecodeShard decodes a shard and checks all of it.
 func DecodeShard(data []byte, ref ShardRef) ([]PageRef, error) {
 	if d := digest.FromBytes(data); d != ref.Digest || int64(len(data)) != ref.Size {
-		return nil, newError(KindPage, "shard of %s: it has digest %s, want %s", ref.First, d, ref.Digest)
+		return nil, newError(KindPage, "shard of %s: has digest %s, want %s", ref.First, d, ref.Digest)
 	}
 	text, err := unpack(data, maxPacked)
 	if err == nil {

@@ -11,7 +11,7 @@ import (
 // maxAhead is how far a catalog may be created after the reader's now: clocks differ.
 const maxAhead = 24 * time.Hour
 
-// MaxJump is how far a version, a version tag or a turn may be above the one before: else whoever has a key once, or
+// MaxJump is how far a version, a version tag or a turn may be above the one before: else whoever once had a key, or
 // may push, could use up all numbers.
 const MaxJump = 1 << 20
 

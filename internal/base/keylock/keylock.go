@@ -23,7 +23,7 @@ type lock struct {
 // New returns locks with that many holders per key.
 func New(holders int) *Locks { return &Locks{holders: holders, byKey: map[string]*lock{}} }
 
-// Lock waits until the key is free. If ctx ends before, it returns the cause.
+// Lock waits until the key is free. If ctx ends first, it returns the cause.
 func (l *Locks) Lock(ctx context.Context, key string) error {
 	l.mu.Lock()
 	at := l.byKey[key]

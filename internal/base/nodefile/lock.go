@@ -35,9 +35,9 @@ func (e *LockedError) Error() string {
 // lockAgain is the time between two attempts to lock.
 const lockAgain = 5 * time.Millisecond
 
-// Lock locks the file at path with flock(2), and creates it if needed. It waits for another process as long as
-// patience: then it returns a *LockedError. The lock ends with unlock or with the process. Any user who can open a file
-// can lock it for ever, so a file that others can open is ErrUnsafe, and a directory is never locked.
+// Lock locks the file at path with flock(2), and creates it if needed. It waits at most `patience` for another process,
+// then it returns a *LockedError. The lock ends with unlock or with the process. Any user who can open a file can lock
+// it for ever, so a file that others can open is ErrUnsafe, and a directory is never locked.
 func Lock(ctx context.Context, path string, patience time.Duration) (unlock func(), err error) {
 	d, err := openAny(filepath.Dir(path))
 	if err != nil {

@@ -158,14 +158,14 @@ func Access(path string) (File, error) {
 	return describe(handle)
 }
 
-// IsOwner reports whether the owner of f, another user than root and this one, owns the other file, too.
+// IsOwner reports whether the files have the same owner, who is neither root nor this user.
 func (f File) IsOwner(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(stat.Uid) == f.UID && f.UID != 0 && f.UID != os.Geteuid()
 }
 
-// ForThisUser returns the access to a copy that this user owns, who may not give it to the owner of the file: a group
-// may do only what everybody may, because it is another one.
+// ForThisUser returns the access to a copy that this user owns, who may not give it to the owner of the file: the group
+// is another one, and may do only what everybody may.
 func (f File) ForThisUser() File {
 	everybody := f.Mode & 0o007
 	return File{Mode: f.Mode&0o700 | f.Mode&(everybody<<3) | everybody, UID: os.Geteuid(), GID: -1}

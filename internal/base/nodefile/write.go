@@ -26,7 +26,7 @@ type Options struct {
 	// Like gives the file the mode, owner and labels of another one, whether it is new or replaced: only users who can
 	// read the original may read the copy. nil: Mode counts.
 	Like *File
-	// Differs says that the new content is another one: the old one is not read.
+	// Differs says that the content differs: Write does not read the old one.
 	Differs bool
 }
 

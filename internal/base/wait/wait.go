@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// For sleeps for a duration. If ctx ends before, it returns the cause.
+// For sleeps for a duration. If ctx ends first, it returns the cause.
 func For(ctx context.Context, d time.Duration) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -21,8 +21,8 @@ func For(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Result returns what do returns. When ctx ends first, it leaves do behind: do reads a terminal, a pipe or a FIFO,
-// which nothing can interrupt.
+// Result returns the results of do. If ctx ends first, do goes on alone: it reads a terminal, a pipe or a FIFO, which
+// nothing can interrupt.
 func Result[T any](ctx context.Context, do func() (T, error)) (T, error) {
 	type result struct {
 		value T

@@ -53,7 +53,7 @@ func weekday(name string) (time.Weekday, bool) {
 // clock is the layout of a time of day.
 const clock = "15:04"
 
-// ParseStart parses a time of day, "02:00", as the duration since 00:00. It has two digits each, from 00:00 to 23:59.
+// ParseStart parses a time of day, "02:00", as the time since 00:00. Hours (up to 23) and minutes have two digits.
 func ParseStart(text string) (time.Duration, error) {
 	t, err := time.Parse(clock, text)
 	if err != nil || t.Format(clock) != text { // 2:00 could mean 14:00

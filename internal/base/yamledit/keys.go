@@ -216,7 +216,7 @@ func parseEntry(edit KeyEdit) (*yaml.Node, error) {
 		return nil, fmt.Errorf("key %s: %w", edit.Key, err)
 	}
 	if len(entries) != 1 || entries[0].Key != edit.Key {
-		return nil, fmt.Errorf("key %s: its lines do not spell this one key", edit.Key)
+		return nil, fmt.Errorf("key %s: not the lines of this one key", edit.Key)
 	}
 	return entries[0].Value, nil
 }

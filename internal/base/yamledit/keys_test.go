@@ -82,8 +82,8 @@ var unprovenEdits = map[string]struct {
 	data, want string
 	edit       yamledit.KeyEdit
 }{
-	"lines of another key":   {"a: 1\n", "key a: its lines do not spell this one key", yamledit.KeyEdit{"a", "b: 1\n"}},
-	"lines of two keys":      {"a: 1\n", "key a: its lines do not spell this one key", yamledit.KeyEdit{"a", "a: 1\nb: 2\n"}},
+	"lines of another key":   {"a: 1\n", "key a: not the lines of this one key", yamledit.KeyEdit{"a", "b: 1\n"}},
+	"lines of two keys":      {"a: 1\n", "key a: not the lines of this one key", yamledit.KeyEdit{"a", "a: 1\nb: 2\n"}},
 	"no newline":             {"a: 1\n", "key a: the lines do not end with a newline", yamledit.KeyEdit{"a", "a: 1"}},
 	"broken lines":           {"a: 1\n", "edited file: line 1: did not find expected", yamledit.KeyEdit{"a", "a: [\n"}},
 	"anchor of another":      {"a: &x 1\nb: *x\n", "edited file: line 2: an alias without its anchor: put a text that begins with * in quotes", yamledit.KeyEdit{"a", "a: 1\n"}},

@@ -344,10 +344,10 @@ func (s Standing) Bad() int { return len(s.FailedNodes) + len(without(s.LostNode
 // ErrNoNode and ErrShared are returned by Known.
 var (
 	ErrNoNode = errors.New("no node reports the image")
-	ErrShared = errors.New("several machines have one label instance")
+	ErrShared = errors.New("several machines share a label instance")
 )
 
-// Known returns an error if the numbers are not known to be those of the nodes.
+// Known returns an error if the numbers may be wrong.
 func (s Standing) Known() error {
 	switch {
 	case s.Nodes == s.Silent:
@@ -358,7 +358,7 @@ func (s Standing) Known() error {
 	return nil
 }
 
-// IsDone reports whether this share of the nodes is known to run the release, in percent.
+// IsDone reports whether this percentage of the nodes is known to run the release.
 func (s Standing) IsDone(percent int) bool {
 	return s.Known() == nil && 100*s.Running >= percent*s.Nodes
 }

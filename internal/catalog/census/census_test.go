@@ -127,7 +127,7 @@ func TestAskWithoutAnAnswer(t *testing.T) {
 	s = &server{now: []string{"n1", "n1=running", "n2", "n2=running", ""}, shared: []string{"n1", "n1"}}
 	list, err := Ask(t.Context(), s, "r.io/catalog:prod", []Release{velum})
 	require.NoError(t, err)
-	require.EqualError(t, list[0].Known(), "r.io/velum:2: several machines have one label instance (\"\", n1)")
+	require.EqualError(t, list[0].Known(), "r.io/velum:2: several machines share a label instance (\"\", n1)")
 
 	s = &server{known: []string{"n1"}, before: []string{"n1", "n1=running"}}
 	list, err = Ask(t.Context(), s, "r.io/catalog:prod", []Release{velum})

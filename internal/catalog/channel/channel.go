@@ -38,8 +38,8 @@ type Fetcher interface {
 
 // Verifier verifies signatures.
 type Verifier interface {
-	// Signers returns the fingerprints of the keys that signed a digest, as many as must have;
-	// release.ErrUnsigned, release.ErrForged.
+	// Signers returns the fingerprints of the keys that signed a digest. Too few keys: ErrUnsigned or ErrForged of
+	// release.
 	Signers(ctx context.Context, r release.Release) (keys []string, err error)
 	// Trusts reports whether what these keys signed is still accepted.
 	Trusts(ctx context.Context, keys []string) (bool, error)
@@ -117,7 +117,7 @@ func (c *Channel) Forget(context.Context) error {
 }
 
 // Refresh asks for a newer version, and for the pages of images that are not known yet. It fails while the stored
-// version cannot be read, since no version could be told from an older one.
+// version cannot be read, since any version could be an older one.
 func (c *Channel) Refresh(ctx context.Context, images []string) (agentcatalog.Listing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,7 +19,7 @@ type Want struct {
 	Do      catalog.Action
 	Changes []catalog.Change
 	Again   bool // of promote: offer also what is withdrawn
-	// Former are, by set, members of sets that are added to and that no page tells.
+	// Former are, by set, the members of extended sets that no page lists.
 	Former map[string][]string
 }
 
@@ -32,13 +32,13 @@ type Refused struct {
 
 func (r *Refused) Error() string { return r.Change.Member() + ": " + r.Why }
 
-// Note is what becomes of a release.
+// Note is the result for a release.
 type Note struct {
 	Image   string        `json:"image"`
 	Tag     string        `json:"tag"`
 	Digest  digest.Digest `json:"digest"`
 	Changed bool          `json:"changed"` // the channel lists it differently
-	// Withdrawn: the channel does not offer it any more. If Changed, this request withdrew it, or noted something of it.
+	// Withdrawn: the channel does not offer it any more. If Changed, this request withdrew it, or changed its advisory.
 	Withdrawn bool   `json:"withdrawn,omitempty"`
 	Skipped   bool   `json:"skipped,omitempty"` // left out for the reason in Note
 	Note      string `json:"note,omitempty"`
@@ -46,7 +46,7 @@ type Note struct {
 	Steered bool `json:"-"`
 }
 
-// Draft is what a channel must be asked for to have what somebody wants.
+// Draft has the ops that give a channel what somebody wants.
 type Draft struct {
 	Ops      []catalog.Op // with neither tag nor turn; none: nothing is to be done
 	Outcomes []Note       // one for each release

@@ -31,7 +31,7 @@ func (s State) IsMerged(op string) bool {
 }
 
 // Fold returns the state with ops of a channel folded in. The ops may come in any order, in any number of calls, and
-// repeatedly. Promote, withdraw, refresh, freeze and note go by the later op, and a withdrawal is taken back only by a
+// repeatedly. For promote, withdraw, refresh, freeze and note the later op counts; a withdrawal is taken back only by a
 // later op with Again. Of two adds of a release in different sets, the set that sorts first stays, and any set before
 // none; of adds in one set, the members come together. Without a note, a release has the advisory of the add or promote
 // that says it matters most; a note lists nothing. A digest that is listed under a long tag is never replaced: of two,

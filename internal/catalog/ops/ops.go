@@ -74,8 +74,8 @@ type Loss struct {
 	Final  bool   // asking again does not help: it was withdrawn, or another digest is listed
 }
 
-// Lost returns what of an op does not hold in a channel that has folded it: ops that nobody knew when it was asked for
-// came after it. What its page has dropped is not lost.
+// Lost returns the changes of an op that a channel has folded and does not have: ops that nobody knew when it was asked
+// for came after it. What its page has dropped is not lost.
 func Lost(s State, op catalog.Op) []Loss {
 	var out []Loss
 	switch {

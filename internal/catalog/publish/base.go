@@ -196,7 +196,7 @@ func (v *View) laterVersions(ctx context.Context, tags []string) ([]Version, err
 		case isKind(err, KindUnsigned), isBad && !v.keys.areThere(), errors.Is(err, release.ErrNotFound):
 			return nil
 		case err != nil:
-			return fmt.Errorf("version %d, which is above the channel: %w", number, err)
+			return fmt.Errorf("version %d is newer than the channel: %w", number, err)
 		case v.keys.areThere() && is.SignedBy == "", is.Name != p.name, is.Channel != v.Channel, is.Version != number:
 			return nil
 		}
@@ -265,10 +265,10 @@ func (v *View) ops() map[string]bool {
 }
 
 // errLeftOut: a base was chosen, and no key says which later ops count.
-var errLeftOut = errors.New("left out: it is not in the version that --base names")
+var errLeftOut = errors.New("left out: not in the version that --base names")
 
 // errMoved: the channel names another version than a moment before.
-var errMoved = errors.New("it has another version now")
+var errMoved = errors.New("has another version now")
 
 // behind returns the error for a channel that went back; with KindRaced where another publisher has published since it
 // was read.

@@ -26,10 +26,10 @@ const (
 	maxPatience = 3
 )
 
-// Verb makes of a channel what it is asked for: a draft, or why not.
+// Verb drafts a requested change of a channel, or returns why not.
 type Verb func(ctx context.Context, v *View) (Draft, error)
 
-// Draft is what a channel is asked for.
+// Draft is a change asked of a channel.
 type Draft = ops.Draft
 
 // How says how a change is made.

@@ -303,7 +303,7 @@ func (p *Publisher) checkMovable(ctx context.Context, channel string) error {
 	return moved // the first version of the channel replaces what is left
 }
 
-// probe has the tag of a channel name a manifest, and returns what it names then; empty: another publisher makes the
+// probe moves the tag of a channel to a manifest, and returns what it names then; empty: another publisher makes the
 // channel, whose tag is to be left alone.
 func (p *Publisher) probe(ctx context.Context, channel string, body []byte) (digest.Digest, error) {
 	tags, err := p.registry.Tags(ctx, p.repository)
@@ -327,7 +327,7 @@ func (p *Publisher) probe(ctx context.Context, channel string, body []byte) (dig
 	return is, err
 }
 
-// moveTag has the tag of a channel name a manifest. Its error has KindImmutable if the registry allows pushes, but not
+// moveTag moves the tag of a channel to a manifest. Its error has KindImmutable if the registry allows pushes, but not
 // of this tag: with 412 (Harbor), 400 (ECR), 403, 405 or 409.
 func (p *Publisher) moveTag(ctx context.Context, channel string, body []byte) error {
 	err := p.registry.PutManifest(ctx, p.repository, channel, body)

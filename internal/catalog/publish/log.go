@@ -167,7 +167,7 @@ type Result struct {
 	Frozen   *time.Time    `json:"frozen,omitempty"` // until then
 	Changed  bool          `json:"changed"`
 	Outcomes []Outcome     `json:"releases"`
-	// Others are what others asked for, and what came into the channel with this request, or while it was made.
+	// Others are changes by others that came into the channel with this request or while it was made.
 	Others  []Other   `json:"others"`
 	Waiting []Waiting `json:"waiting"`
 }

@@ -229,15 +229,15 @@ func (p *Publisher) checkFolded(
 	}
 	has, want := Version{Manifest: d.Manifest}, Version{Manifest: own.manifest}
 	if images := slices.Concat(notIn(has, want), notIn(want, has)); len(images) > 0 {
-		return fmt.Errorf("its page of %s is not what its ops make of version %d", images[0], before.Version.Version)
+		return fmt.Errorf("the page of %s is not what the ops make of version %d", images[0], before.Version.Version)
 	}
 	if _, sum, err := own.manifest.Encode(); err != nil || sum != d.digest {
-		return errors.Join(err, fmt.Errorf("it is not what its ops make of version %d", before.Version.Version))
+		return errors.Join(err, fmt.Errorf("not what the ops make of version %d", before.Version.Version))
 	}
 	listed, err := p.mergedOps(ctx, has)
 	for _, op := range listed {
 		if !is.IsMerged(op) {
-			return fmt.Errorf("it names %s as published, but has no such op", op)
+			return fmt.Errorf("lists %s as published, but has no such op", op)
 		}
 	}
 	for _, op := range d.ops {
@@ -271,7 +271,7 @@ func checkLogged(d draft, earlier, log []catalog.Entry) error {
 	has, err := catalog.NewLog(added...)
 	want, errWant := catalog.NewLog(d.entries()...)
 	if err = errors.Join(err, errWant); err == nil && !bytes.Equal(slices.Concat(has...), slices.Concat(want...)) {
-		err = errors.New("its log does not have its ops as they are")
+		err = errors.New("the log differs from the ops")
 	}
 	return err
 }

@@ -34,12 +34,12 @@ type Promotion struct {
 	Selection
 
 	Rollout *catalog.Rollout // nil: at once
-	// Keep has releases keep the rollout that is under way if they come without one, or with the same span.
+	// Keep lets releases keep the rollout that is under way if they come without one, or with the same span.
 	Keep bool
 }
 
 // Promote lists releases of a channel that it offers in another one. What that one has withdrawn is skipped, or refused
-// where it was named with its tag or is a part of the set. A set comes as a whole, or not.
+// if it was named with its tag or is part of the set. A set comes as a whole or not at all.
 func Promote(from *View, o Promotion) Verb {
 	there := sync.Map{} // images that were found in their registries
 	return func(ctx context.Context, to *View) (Draft, error) {

@@ -45,7 +45,7 @@ const maxBy = 256
 // Options configure a Publisher.
 type Options struct {
 	Repository string // of the catalog
-	// Name is the repository that nodes know the catalog as; empty: Repository.
+	// Name is the repository where nodes find the catalog; empty: Repository.
 	Name string
 	Keys []*Key // each signs each version and each op, and is trusted as one of the channel; none: nothing is signed
 	Trust

@@ -124,7 +124,7 @@ func (r *reader) past(ctx context.Context, d digest.Digest) (Version, error) {
 	}
 	v := Version{Digest: digest.FromBytes(body)}
 	if v.Digest != d {
-		return Version{}, fmt.Errorf("%s: it has digest %s", d, v.Digest)
+		return Version{}, fmt.Errorf("%s: has digest %s", d, v.Digest)
 	}
 	if v.Manifest, err = r.decode(ctx, body); err == nil {
 		r.cache.versions.put(d, v, maxVersions)
@@ -206,8 +206,8 @@ func (r *reader) head(ctx context.Context, tag string) (digest.Digest, error) {
 	return is, err
 }
 
-// Read returns the newest version of a channel. Its error has KindChannel where there is no such channel; with keys,
-// KindUnsigned where it has no valid signature.
+// Read returns the newest version of a channel. Its error has KindChannel if there is no such channel; with keys,
+// KindUnsigned if it has no valid signature.
 func (p *Publisher) Read(ctx context.Context, channel string) (Version, error) {
 	if err := CheckChannel(channel); err != nil {
 		return Version{}, err
@@ -328,7 +328,7 @@ func (p *Publisher) Channels(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// ExistingChannels is Channels, with an error of KindChannel where there is none.
+// ExistingChannels is Channels, with an error of KindChannel if there is none.
 func (p *Publisher) ExistingChannels(ctx context.Context) ([]string, error) {
 	channels, err := p.Channels(ctx)
 	if err == nil && len(channels) == 0 {

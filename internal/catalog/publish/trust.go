@@ -133,7 +133,7 @@ func (k keys) op(ctx context.Context, tag, name string, body []byte) (catalog.Op
 	return op, err
 }
 
-// own has the catalog's signatures fetched from its repository, whatever name it is known by.
+// own fetches the catalog's signatures from its repository, whatever name it is known by.
 type own struct {
 	Registry
 	repository string
@@ -162,8 +162,7 @@ func CheckPublic(data []byte) error {
 	return err
 }
 
-// ParseKey reads a private key in PEM, also one that cosign has encrypted. password is called
-// where the key needs one.
+// ParseKey reads a private key in PEM, also one that cosign has encrypted. password is called if the key needs one.
 func ParseKey(data []byte, password func() ([]byte, error)) (*Key, error) {
 	if block, _ := pem.Decode(data); block != nil && strings.Contains(block.Type, "PUBLIC") {
 		return nil, errors.New("a public key: want the private one")

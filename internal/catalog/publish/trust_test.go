@@ -244,33 +244,33 @@ func TestADirectoryThatHidesAChangeIsRefused(t *testing.T) {
 		"a release that no op names": {func(t *testing.T, dir string, m *catalog.Manifest) {
 			t.Helper()
 			setPage(t, dir, m, catalog.Page{Image: evil.Image, Releases: []catalog.Release{evil.Release}})
-		}, "its page of " + evil.Image + " is not what its ops make of version 3"},
+		}, "the page of " + evil.Image + " is not what the ops make of version 3"},
 		"another digest for what an op names": {func(t *testing.T, dir string, m *catalog.Manifest) {
 			t.Helper()
 			r := releaseOf("velum", 1, "")
 			r.Release.Digest = evil.Release.Digest
 			setPage(t, dir, m, catalog.Page{Image: r.Image, Releases: []catalog.Release{r.Release}})
-		}, "its page of " + images + "velum is not what its ops make of version 3"},
+		}, "the page of " + images + "velum is not what the ops make of version 3"},
 		"a page that is not there any more": {func(_ *testing.T, _ string, m *catalog.Manifest) {
 			m.Pages = m.Pages[1:] // etcd, with its withdrawal
-		}, "its page of " + images + "etcd is not what its ops make of version 3"},
+		}, "the page of " + images + "etcd is not what the ops make of version 3"},
 		"a withdrawal that is not there any more": {func(t *testing.T, dir string, m *catalog.Manifest) {
 			t.Helper()
 			setPage(t, dir, m, catalog.Page{Image: images + "etcd"})
-		}, "its page of " + images + "etcd is not what its ops make of version 3"},
+		}, "the page of " + images + "etcd is not what the ops make of version 3"},
 		"a pending withdrawal that only the log has": {func(t *testing.T, dir string, m *catalog.Manifest) {
 			t.Helper()
 			r := releaseOf("velum", 1, "")
 			r.Release.Rollout = &catalog.Rollout{From: noon, Hours: 48}
 			setPage(t, dir, m, catalog.Page{Image: r.Image, Releases: []catalog.Release{r.Release}})
-		}, "its page of " + images + "velum is not what its ops make of version 3"},
+		}, "the page of " + images + "velum is not what the ops make of version 3"},
 		"an op that the log does not have": {func(_ *testing.T, _ string, m *catalog.Manifest) {
 			m.Merged = append([]string{"op-prod-20200101T000000Z-000000000000"}, m.Merged...)
-		}, "it is not what its ops make of version 3"},
+		}, "not what the ops make of version 3"},
 		"an op that somebody else has asked for": {func(t *testing.T, dir string, _ *catalog.Manifest) {
 			t.Helper()
 			editOps(t, dir, func(op *catalog.Op) { op.By = "nobody" })
-		}, "its log does not have its ops as they are"},
+		}, "the log differs from the ops"},
 		"an op of another catalog": {func(t *testing.T, dir string, _ *catalog.Manifest) {
 			t.Helper()
 			editOps(t, dir, func(op *catalog.Op) { op.Name = images + "other" })
@@ -298,9 +298,9 @@ func TestADirectoryThatHidesAChangeIsRefused(t *testing.T) {
 			require.NoError(t, err)
 			m.Ops = catalog.BlobRef{Digest: digest.FromBytes(list), Size: int64(len(list))}
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "blobs", m.Ops.Digest.Encoded()), list, 0o600))
-		}, "names op-prod-20200101T000000Z-000000000000 as published, but has no such op"},
+		}, "lists op-prod-20200101T000000Z-000000000000 as published, but has no such op"},
 		"the last version there can be": {func(_ *testing.T, _ string, m *catalog.Manifest) { m.Version = catalog.MaxVersion }, "too far above version 3"},
-		"the last turn there can be":    {func(_ *testing.T, _ string, m *catalog.Manifest) { m.Turn = catalog.MaxVersion }, "it is not what its ops make of version 3"},
+		"the last turn there can be":    {func(_ *testing.T, _ string, m *catalog.Manifest) { m.Turn = catalog.MaxVersion }, "not what the ops make of version 3"},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()

@@ -19,17 +19,17 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
 )
 
-// Settle publishes what waits, and asks for nothing.
+// Settle publishes what waits, and changes no more.
 func Settle(context.Context, *View) (Draft, error) { return Draft{}, nil }
 
-// Refresh sets when a channel expires; zero: never. It creates a missing channel where that is allowed.
+// Refresh sets when a channel expires; zero: never. It creates a missing channel if that is allowed.
 func Refresh(expires time.Time) Verb {
 	return func(context.Context, *View) (Draft, error) {
 		return Draft{Ops: []catalog.Op{{Do: catalog.ActionRefresh, Expires: expires}}}, nil
 	}
 }
 
-// Freeze has publishers refuse to add and to promote until a time; zero: the channel is not frozen any more.
+// Freeze makes publishers refuse add and promote until a time; zero: the channel is not frozen any more.
 func Freeze(until time.Time) Verb {
 	return func(ctx context.Context, v *View) (Draft, error) {
 		is, err := v.content(ctx, []string{}...)
@@ -41,7 +41,7 @@ func Freeze(until time.Time) Verb {
 	}
 }
 
-// Noted says what changes of the advisories of releases; what is nil stays.
+// Noted has changes of the advisories of releases; nil changes nothing.
 type Noted struct {
 	Note     *string
 	Fixes    *[]string
@@ -293,7 +293,7 @@ type Withdrawal struct {
 }
 
 // Withdraw marks releases as withdrawn: each with all tags that the channel lists for its digest. A release that fell
-// off its page is found in earlier versions; one that was never listed is taken with its digest only.
+// off its page is found in earlier versions; a release that was never listed needs its digest.
 func Withdraw(w Withdrawal) Verb {
 	return func(ctx context.Context, v *View) (Draft, error) {
 		selected, err := v.withdrawn(ctx, w)
@@ -412,8 +412,8 @@ func (v *View) instead(
 	return out, nil
 }
 
-// Revert has a channel offer what an earlier version offered; 0: the newest one that offered something else. What came
-// since is withdrawn, with the earlier release to run instead. What was withdrawn since stays so, and is named;
+// Revert makes a channel offer what an earlier version offered; 0: the newest one that offered something else. What
+// came since is withdrawn, with the earlier release to run instead. What was withdrawn since stays so, and is named;
 // rollouts and a freeze stay as they are. Repeated, it does nothing.
 func Revert(version uint64, reason string) Verb {
 	return func(ctx context.Context, v *View) (Draft, error) {

@@ -208,8 +208,8 @@ func (v *View) Pages(ctx context.Context, images ...string) (map[string]catalog.
 	return out, nil
 }
 
-// countTurns has the next op come after those that have changed releases: an older publisher, which knows no turns,
-// keeps theirs and drops that of its channel.
+// countTurns puts the next op after those that have changed releases: an older publisher, which knows no turns, keeps
+// theirs and drops that of its channel.
 func (v *View) countTurns(pages map[string]catalog.Page) {
 	last := v.Turn
 	for _, page := range pages {

@@ -76,7 +76,7 @@ func New(o Options) (*Client, error) {
 	return c, err
 }
 
-// Date returns the time that a registry has answered last; zero: none has.
+// Date returns the last date that a registry has sent; zero: none.
 func (c *Client) Date() time.Time {
 	if at := c.dated.Load(); at != 0 {
 		return time.Unix(at, 0)
@@ -150,8 +150,8 @@ func (m rawManifest) RawManifest() ([]byte, error) { return m, nil }
 
 func (m rawManifest) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
 
-// PutManifest stores an OCI manifest under a tag. Its blobs are stored already, but for OCI's
-// empty one, which it stores where that is missing.
+// PutManifest stores an OCI manifest under a tag. Its blobs are stored already, except OCI's empty one, which it stores
+// if that is missing.
 func (c *Client) PutManifest(ctx context.Context, repository, tag string, body []byte) error {
 	_, err := get(ctx, c, repository, tag, func(to name.Reference) (struct{}, error) {
 		err := c.pusher.Put(ctx, to, rawManifest(body))

@@ -43,7 +43,7 @@ func newTransport(connect func(ctx context.Context, network, address string) (ne
 	}
 }
 
-// RoundTrip sends a request until it has an answer that stays.
+// RoundTrip sends a request until it has a final answer.
 func (s sender) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, err := bodyOf(r)
 	if err != nil {
@@ -230,7 +230,7 @@ func mayBegin(err error) bool {
 	return !unsent && isBroken(err)
 }
 
-// BackOff waits before the next attempt: longer each time, and by chance, so that publishers differ.
+// BackOff waits before the next attempt: longer each time, and partly random, so that publishers differ.
 func BackOff(ctx context.Context, attempt int) error { return wait.For(ctx, backOff(attempt)) }
 
 func backOff(attempt int) time.Duration {

@@ -30,7 +30,7 @@ const (
 // Watched is a daemon that reports what it does.
 type Watched interface {
 	Daemon
-	// Changed is closed when the status becomes another one, its progress aside.
+	// Changed is closed when the status changes, except its progress.
 	Changed() <-chan struct{}
 	// Listen calls f with all progress until stop has returned. f must not block.
 	Listen(f func(status.Progress)) (stop func())

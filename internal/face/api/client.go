@@ -53,11 +53,11 @@ func NewClient(path string) *Client {
 	}
 }
 
-// Status asks for the daemon's status. Where the socket is the service manager's
-// and the daemon is not back yet, that is ErrNoDaemon, after statusPatience.
+// Status asks for the daemon's status. If systemd holds the socket and the daemon is not back yet, it returns
+// ErrNoDaemon after statusPatience.
 //
-// A daemon that is killed breaks the connections that it has: the question is asked once more, as it changes nothing.
-// The service manager keeps the socket meanwhile.
+// A daemon that is killed breaks its connections: Status asks once more, because that changes nothing. systemd keeps
+// the socket meanwhile.
 func (c *Client) Status(ctx context.Context) (status.Status, error) {
 	s, err := c.status(ctx)
 	if isBroken(err) && ctx.Err() == nil {
@@ -103,24 +103,24 @@ func (c *Client) isServed(ctx context.Context) bool {
 	return err == nil || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EAGAIN)
 }
 
-// Check has the daemon poll now. onProgress may be nil. A check that failed returns what
-// is known, too; the status is nil where the daemon ended before it had one.
+// Check makes the daemon poll now. onProgress may be nil. A check that failed returns what is known, too; the status is
+// nil if the daemon ended before it had one.
 func (c *Client) Check(ctx context.Context, onProgress func(status.Progress)) (*status.Status, error) {
 	return c.poll(ctx, "/v1/check", onProgress)
 }
 
-// ForgetCatalog has the daemon forget its verified version of the release catalog, and poll. It
-// returns what Check does.
+// ForgetCatalog makes the daemon forget its verified version of the release catalog, and poll. It returns what Check
+// does.
 func (c *Client) ForgetCatalog(ctx context.Context, onProgress func(status.Progress)) (*status.Status, error) {
 	return c.poll(ctx, "/v1/catalog/forget", onProgress)
 }
 
-// ReleaseLock has the daemon give the fleet lock back. It returns what Check does.
+// ReleaseLock makes the daemon release the fleet lock. It returns what Check does.
 func (c *Client) ReleaseLock(ctx context.Context, onProgress func(status.Progress)) (*status.Status, error) {
 	return c.poll(ctx, "/v1/lock/release", onProgress)
 }
 
-// TryLock has the daemon take the fleet lock and give it back at once. It returns what Check does.
+// TryLock makes the daemon take the fleet lock and release it at once. It returns what Check does.
 func (c *Client) TryLock(ctx context.Context, onProgress func(status.Progress)) (*status.Status, error) {
 	return c.poll(ctx, "/v1/lock/try", onProgress)
 }
@@ -133,8 +133,8 @@ func (c *Client) poll(ctx context.Context, path string, onProgress func(status.P
 	return res.Status, err
 }
 
-// Apply has the daemon approve and apply what is staged for the selected images.
-// onProgress may be nil. When ctx ends, the outcomes say what has become of it.
+// Apply makes the daemon approve and apply what is staged for the selected images. onProgress may be nil. If ctx ends
+// first, the outcomes say how far it came.
 func (c *Client) Apply(
 	ctx context.Context, req agent.ApplyRequest, onProgress func(status.Progress),
 ) ([]status.Outcome, error) {
@@ -142,8 +142,7 @@ func (c *Client) Apply(
 	return res.Outcomes, err
 }
 
-// Rollback has the daemon return the selected images' pods to what ran well
-// before. onProgress may be nil.
+// Rollback makes the daemon return the pods of the images to what ran well before. onProgress may be nil.
 func (c *Client) Rollback(
 	ctx context.Context, which plan.Which, onProgress func(status.Progress),
 ) ([]status.Outcome, error) {
@@ -151,8 +150,7 @@ func (c *Client) Rollback(
 	return res.Outcomes, err
 }
 
-// Reload has the daemon read its configuration anew. Without an error it is in
-// force; with one nothing has changed.
+// Reload makes the daemon read its configuration again. On success it is in effect; on an error nothing has changed.
 func (c *Client) Reload(ctx context.Context) error {
 	_, err := c.stream(ctx, "/v1/reload", struct{}{}, nil)
 	return err

@@ -47,7 +47,7 @@ type Event struct {
 	Result   *ResultEvent     `json:"result,omitempty"`
 }
 
-// ResultEvent ends a stream. Error is empty where all went well.
+// ResultEvent ends a stream. Error is empty on success.
 type ResultEvent struct {
 	Error    string           `json:"error,omitempty"`   // for people
 	Kind     string           `json:"kind,omitempty"`    // of the error: KindFailed ...
@@ -63,7 +63,7 @@ type ApplyRequest struct{ agent.ApplyRequest }
 
 func (r ApplyRequest) check() error { return checkApply(r.ApplyRequest) }
 
-// RollbackRequest selects what returns to the release before.
+// RollbackRequest selects what returns to the previous release.
 type RollbackRequest struct{ plan.Which }
 
 func (r RollbackRequest) check() error { return r.Check() }
@@ -129,12 +129,12 @@ func decode(body io.Reader, req any) error {
 	return nil
 }
 
-// Holder is the part of the daemon that keeps the holds of persons. Both
-// functions give the repositories in question, or "*" for all.
+// Holder is the part of the daemon that keeps the holds of persons. Both functions return the repositories, or "*" for
+// all.
 type Holder interface {
 	// Hold keeps images from being applied until a time; zero: until Resume.
 	Hold(ctx context.Context, names []string, all bool, reason string, until time.Time) ([]string, error)
-	// Resume takes holds back, and gives those that were there.
+	// Resume removes holds, and returns those that existed.
 	Resume(ctx context.Context, names []string, all bool) ([]string, error)
 }
 
@@ -156,19 +156,18 @@ func oneLine(reason string) error {
 	return nil
 }
 
-// ResumeRequest names what is held no more.
+// ResumeRequest names what is no longer held.
 type ResumeRequest struct{ plan.Which }
 
 func (r ResumeRequest) check() error { return r.Check() }
 
-// Hold has the daemon hold images. It waits for the cycle that runs.
+// Hold makes the daemon hold images. It waits for the running cycle.
 func (c *Client) Hold(ctx context.Context, req HoldRequest) ([]string, error) {
 	res, err := c.stream(ctx, "/v1/hold", req, nil)
 	return res.Held, err
 }
 
-// Resume has the daemon take holds back, and gives those that were there. It
-// waits for the cycle that runs.
+// Resume makes the daemon remove holds, and returns those that existed. It waits for the running cycle.
 func (c *Client) Resume(ctx context.Context, req ResumeRequest) ([]string, error) {
 	res, err := c.stream(ctx, "/v1/resume", req, nil)
 	return res.Held, err

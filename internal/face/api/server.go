@@ -36,13 +36,13 @@ type Daemon interface {
 	Check(ctx context.Context, onProgress func(status.Progress)) (status.Status, error)
 	// ForgetCatalog forgets the verified version of the release catalog, and polls now.
 	ForgetCatalog(ctx context.Context, onProgress func(status.Progress)) (status.Status, error)
-	// ReleaseLock gives the fleet lock back.
+	// ReleaseLock releases the fleet lock.
 	ReleaseLock(ctx context.Context, onProgress func(status.Progress)) (status.Status, error)
 	// EnableLocalRegistry adds the local registry to the hosts of a registry; with gate as the first one.
 	EnableLocalRegistry(ctx context.Context, registry string, gate bool) (status.Status, error)
 	// DisableLocalRegistry removes it.
 	DisableLocalRegistry(ctx context.Context, registry string) (status.Status, error)
-	// TryLock takes the fleet lock and gives it back at once.
+	// TryLock takes the fleet lock and releases it at once.
 	TryLock(ctx context.Context, onProgress func(status.Progress)) (status.Status, error)
 	// Apply approves and applies.
 	Apply(ctx context.Context, req agent.ApplyRequest, onProgress func(status.Progress)) ([]status.Outcome, error)

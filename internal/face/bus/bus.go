@@ -67,7 +67,7 @@ type Question struct {
 	Path    string
 	Method  string // with its interface
 	Args    []any
-	// Start has the bus start the service, if it can.
+	// Start makes the bus start the service, if it can.
 	Start bool
 }
 

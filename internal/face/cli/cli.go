@@ -121,7 +121,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return Usage(err)
 }
 
-// SetArgs sets the arguments of a program. A verb that is not there is named before its flags, which are unknown, too.
+// SetArgs sets the arguments of a program. An unknown verb is named before its flags, which are unknown, too.
 func SetArgs(root *cobra.Command, args []string) {
 	root.SetArgs(args)
 	ofFlag := root.FlagErrorFunc()

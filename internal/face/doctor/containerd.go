@@ -249,8 +249,8 @@ func (n Node) checkParallel(server images.Server, snapshotter string, unpacks in
 	}
 }
 
-// AskContainerd asks the running containerd what it is, and for its config_path: config.NoPath where it has none, empty
-// where it does not say (2.0 to 2.3, or CRI does not answer, which is another check).
+// AskContainerd asks the running containerd what it is, and for its config_path: config.NoPath if it has none, empty if
+// it does not say (2.0 to 2.3, or CRI does not answer, which is another check).
 func AskContainerd(ctx context.Context, s config.Settings) (images.Server, error) {
 	server, err := images.AskServer(ctx, s.Containerd.Socket, s.Containerd.Namespace)
 	if err != nil || server.ConfigPath != "" {

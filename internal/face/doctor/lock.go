@@ -126,8 +126,8 @@ const (
 	maxMachineID = 4 << 10 // bytes of a file
 )
 
-// tryLock has the daemon try the lock: it alone knows that nothing needs it meanwhile, and its record gives it back
-// after a crash.
+// tryLock makes the daemon try the lock: only the daemon knows that nothing needs it meanwhile, and releases it after a
+// crash.
 func (n Node) tryLock(ctx context.Context, daemon *status.Status) Finding {
 	const check, start = "lock", "run systemctl start image-update-agent, then doctor again"
 	if daemon == nil {
@@ -162,7 +162,7 @@ func (n Node) tryLock(ctx context.Context, daemon *status.Status) Finding {
 	case l.State == fleet.LockReleasing:
 		return fail(check, err, n.stuck(err))
 	case errors.Is(err, release.ErrHeld):
-		return advise(check, "it answers, but a release was not tried: "+err.Error(),
+		return advise(check, "the lock answers, but its release was not tried: "+err.Error(),
 			"run doctor again when no other node has the lock")
 	case n.Apply.Lock.URL == "":
 		return fail(check, err, n.lockRemedy(err))
@@ -184,6 +184,6 @@ func (n Node) stuck(err error) string {
 }
 
 func worked(l *fleet.LockStatus) Finding {
-	return ok("lock", fmt.Sprintf("%s gave the lock and took it back at %s",
+	return ok("lock", fmt.Sprintf("%s granted and released the lock at %s",
 		l.Target().Place(), l.WorkedAt.Format(time.RFC3339)))
 }

@@ -108,7 +108,7 @@ func TestCheckLease(t *testing.T) {
 	n.Apply.Lock, n.LockID = config.Lock{Lease: name}, "node-1"
 	worked := daemon(fleet.LockFree)
 	worked.Lock.WorkedAt = at
-	assert.Equal(t, "the Lease "+name+" gave the lock and took it back at 2026-05-01T12:00:00Z", n.tryLock(t.Context(), worked).Detail)
+	assert.Equal(t, "the Lease "+name+" granted and released the lock at 2026-05-01T12:00:00Z", n.tryLock(t.Context(), worked).Detail)
 	assert.Contains(t, n.tryLock(t.Context(), &status.Status{Lock: &fleet.LockStatus{Server: "https://lock", ID: "node-1"}}).Detail, "other settings")
 	worked.Lock.State, worked.Lock.Error = fleet.LockReleasing, "403: no"
 	assert.Contains(t, n.tryLock(t.Context(), worked).Remedy, "apply.lock.kubeconfig")
@@ -132,8 +132,8 @@ func TestTryLock(t *testing.T) {
 		verdict, want string
 		tries         int
 	}{
-		"it works":            {free, hasWorked, nil, OK, "gave the lock and took it back at 2026-05-01T12:00:00Z", 1},
-		"it worked before":    {hasWorked, nil, nil, OK, "gave the lock and took it back", 0},
+		"it works":            {free, hasWorked, nil, OK, "granted and released the lock at 2026-05-01T12:00:00Z", 1},
+		"it worked before":    {hasWorked, nil, nil, OK, "granted and released the lock", 0},
 		"it is held":          {held, nil, nil, Advice, "not tried: the lock of this node is held", 0},
 		"it is stuck already": {isStuck, nil, nil, Fail, "the lock cannot be released: 500: no node", 0},
 		"it becomes stuck":    {free, isStuck, errors.New("500: no node"), Fail, "500: no node", 1},

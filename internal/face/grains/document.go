@@ -63,7 +63,7 @@ func parse(data []byte) (document, error) {
 	}
 	for _, e := range entries {
 		if e.Key == "<<" && data[e.Start] == '<' {
-			return document{}, fmt.Errorf("line %d: a merge key: the agent cannot edit the keys that it adds",
+			return document{}, fmt.Errorf("line %d: a merge key: the agent cannot edit merged keys",
 				file.Line(e.Start))
 		}
 		marked := strings.ContainsRune("&!*", rune(data[e.Start])) || hasAnchor(e.Value)

@@ -102,7 +102,7 @@ func TestFailedWebhookDoesNotAffectOthers(t *testing.T) {
 	assert.Equal(t, 1, r.Outbox.retries().Of["bad"].Failures)
 
 	asked := len(bad.requests())
-	require.ErrorContains(t, r.Run(t.Context()), "webhook bad: failed before, is asked again from ")
+	require.ErrorContains(t, r.Run(t.Context()), "webhook bad: failed before, next attempt after ")
 	assert.Len(t, bad.requests(), asked, "it is left alone")
 	r.ByHand = true
 	require.ErrorContains(t, r.Run(t.Context()), "webhook bad: ")

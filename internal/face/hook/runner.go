@@ -76,7 +76,7 @@ func (r Runner) webhooks(ctx context.Context, results map[string]error) (waiting
 	var all sync.WaitGroup
 	for _, h := range r.Webhooks {
 		if kept.Of[h.Name].isWaiting(now) && !r.ByHand {
-			waiting = append(waiting, fmt.Errorf("webhook %s: failed before, is asked again from %s on", h.Name,
+			waiting = append(waiting, fmt.Errorf("webhook %s: failed before, next attempt after %s", h.Name,
 				kept.Of[h.Name].After.Format(time.RFC3339)))
 			continue
 		}

@@ -31,8 +31,7 @@ func Outcomes(out []status.Outcome, diffs map[string]string) []Outcome {
 	return views
 }
 
-// WriteOutcomes writes a line for each pod manifest that something became of, with times in zone; none where nothing
-// did.
+// WriteOutcomes writes a line for each pod manifest with a result other than nothing, with times in zone.
 func WriteOutcomes(w io.Writer, out []Outcome, none string, zone *time.Location) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, o := range out {
@@ -75,8 +74,8 @@ func (o Outcome) reason() string {
 
 func isEmpty(text string) bool { return text == "" }
 
-// Worst is the result of all: a failure, what an interrupted caller has left, a hold, then success; nothing only where
-// there was nothing at all.
+// Worst is the result of all: a failure, what an interrupted caller has left, a hold, then success; nothing only if all
+// results are nothing.
 func Worst(out []Outcome) status.Result {
 	for _, result := range []status.Result{
 		status.ResultFailed, status.ResultContinues, status.ResultCanceled, status.ResultHeld,
@@ -124,7 +123,7 @@ type Resumed struct {
 	Resumed []string `json:"resumed"` // repositories; "*": what held all
 }
 
-// NewUnheld returns what is held no more.
+// NewUnheld returns what is no longer held.
 func NewUnheld(held []string) Resumed { return Resumed{append([]string{}, held...)} }
 
 // Write writes a line for each repository.

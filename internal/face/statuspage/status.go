@@ -35,8 +35,8 @@ type page struct {
 	aside []string // pod manifests that are set aside, without a daemon
 }
 
-// Status writes what the node is, since when, why, what to do, then image by image, and what stands in the way, each
-// once and with what ends it. away: no daemon answers; then aside are the pod manifests that are set aside.
+// Status writes the state of the node, since when, why, what to do, then each image, and what blocks it, each once and
+// with what ends it. away: no daemon answers; then aside are the pod manifests that are set aside.
 func Status(to *terminal.Page, s status.Status, away bool, aside ...string) error {
 	p := &page{to, s, away, aside}
 	p.head()
@@ -305,7 +305,7 @@ func changeText(i status.ImageStatus) string {
 	return change
 }
 
-// History writes what became of the last applies and rollbacks, the newest first.
+// History writes the results of the last applies and rollbacks, the newest first.
 func History(p *terminal.Page, entries []status.HistoryEntry) error {
 	if len(entries) == 0 {
 		p.Line("No updates or rollbacks yet.")

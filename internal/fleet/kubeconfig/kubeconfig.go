@@ -55,7 +55,7 @@ func (c Config) Transport() *http.Transport {
 	return t
 }
 
-// Read reads a kubeconfig. The absolute paths in it are below root, the others begin beside it. Errors do not quote the
+// Read reads a kubeconfig. Absolute paths in it are below root, relative ones begin beside it. Errors do not quote the
 // content, which has secrets.
 func Read(root, place string) (Config, error) {
 	c, err := read(root, place)
@@ -274,7 +274,7 @@ func (f file) current() (c cluster, u user, err error) {
 		users[one.Name] = one.User
 	}
 	if len(contexts) < len(f.Contexts) || len(clusters) < len(f.Clusters) || len(users) < len(f.Users) {
-		return c, u, errors.New("two contexts, clusters or users have one name")
+		return c, u, errors.New("two contexts, clusters or users share a name")
 	}
 	at, known := contexts[f.Current]
 	c, hasCluster := clusters[at.Cluster]

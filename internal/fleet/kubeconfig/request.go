@@ -29,7 +29,7 @@ type Answer struct {
 	Body   []byte
 }
 
-// Send sends a request with the token over a transport of Transport, without following redirects.
+// Send sends a request with the token over a transport from Transport, without following redirects.
 func (c Config) Send(ctx context.Context, transport http.RoundTripper, q Question) (*Answer, error) {
 	req, err := http.NewRequestWithContext(ctx, q.Method, c.Server+q.Path, bytes.NewReader(q.Body))
 	if err != nil {

@@ -35,7 +35,7 @@ var kubeletKeys = map[string]string{
 // maxKubeletFiles limits the files of kubelet's --config-dir.
 const maxKubeletFiles = 256
 
-// KubeletConfig is the part of its configuration that is read: the file, overridden by the drop-ins, then by the flags.
+// KubeletConfig is the part of the configuration that is read: the file, overridden by the drop-ins, then by the flags.
 type KubeletConfig struct {
 	values map[string]string // by key
 	places map[string]string // the place of each value
@@ -103,7 +103,7 @@ func kubeletFlags(c platform.Command) (argv.Flags, error) {
 	case c.Err != nil:
 		return argv.Flags{}, c.Err
 	case len(words) == 0:
-		return argv.Flags{}, errors.New("it starts no program")
+		return argv.Flags{}, errors.New("the unit starts no program")
 	}
 	return argv.Flags{}, fmt.Errorf("%s starts kubelet", outside.Line(words[0], 128))
 }

@@ -156,7 +156,7 @@ type CRI struct {
 type Grains struct {
 	Enabled bool   `yaml:"enabled" is:"bool true false" default:"true"`
 	Path    string `yaml:"path" is:"path" default:"/etc/salt/grains"`
-	// Velum: an unmodified Velum should drain and reboot the node for updates. Its word cannot be written by accident.
+	// Velum: an unmodified Velum should drain and reboot the node for updates. Nobody writes its value by accident.
 	Velum bool `yaml:"velum" is:"onoff off drain-and-reboot" default:"off"`
 }
 
@@ -240,7 +240,7 @@ type Lock struct {
 // IsSet reports whether there is a lock.
 func (l Lock) IsSet() bool { return l.Lease != "" || l.URL != "" }
 
-// Target is what the settings have the nodes lock.
+// Target is what the nodes lock.
 func (l Lock) Target() fleet.Target {
 	switch {
 	case l.Lease != "":

@@ -70,8 +70,8 @@ var (
 	programs  = []string{".", "bin", "usr/bin", "usr/local/bin", "sbin", "usr/sbin", "app", "ko-app"}
 )
 
-// Find opens what says which packages an image has: the databases; if there is none or only the one of a distroless
-// image, also its programs. The caller closes the files, also after an error.
+// Find opens the files that list the packages of an image: the databases; if there is none or only the one of a
+// distroless image, also its programs. The caller closes the files, also after an error.
 func (l Layers) Find() (files []File, err error) {
 	for _, of := range databases {
 		had := len(files)

@@ -26,9 +26,9 @@ import (
 // ranges that kubelet gives to pods. The user nobody would do for files, but containers run as nobody, too.
 const nobody = 2147483646
 
-// Read has another process parse the files: this program with the arguments, which must call Serve with the others
-// that it gets. If it has root's rights, the other one has none: another user, no capability, no network, no way to
-// get any of them, no process that outlives it, and a bound for memory and time. Nil: there is no list of packages.
+// Read makes another process parse the files: this program with the arguments, which must call Serve with the others
+// that it gets. If it has root's rights, the other one has none: another user, no capability, no network, no way to get
+// any of them, no process that outlives it, and a bound for memory and time. Nil: there is no list of packages.
 func Read(ctx context.Context, files []File, args ...string) ([]Package, error) {
 	if len(files) == 0 {
 		return nil, nil

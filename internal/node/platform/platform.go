@@ -148,8 +148,8 @@ func (p Platform) Moved(data string) Platform {
 type Command struct {
 	// Running are the arguments of its main process, with the program; empty if it does not run.
 	Running []string
-	// Words are those of the unit, with variables replaced, and Environment are the variables. Err is why they are not
-	// known.
+	// Words are the unit's command line, with variables replaced, and Environment are the variables. Err is why they
+	// are unknown.
 	Words       []string
 	Environment map[string]string
 	Err         error

@@ -69,7 +69,7 @@ func (c *Checker) probe(ctx context.Context, p manifests.Probe, podAddress, cont
 	}
 	err := c.within(ctx, timeout, p, podAddress, container)
 	if _, isLate := errors.AsType[*lateError](err); isLate && timeout < p.Timeout {
-		return &unknownError{fmt.Errorf("%w, and it may take %v", err, p.Timeout)}
+		return &unknownError{fmt.Errorf("%w, and the probe may take %v", err, p.Timeout)}
 	}
 	return err
 }

@@ -131,7 +131,7 @@ func TestProbeWithoutAResultIsUnchecked(t *testing.T) {
 		assert.Equal(t, apply.Verdict{Unchecked: []string{"velum: exec probe: cri: no such container"}}, v, kind)
 		slow := manifests.Probe{Type: kind, Kind: manifests.ProbeExec, Command: []string{"slow"}, Timeout: 40 * time.Second}
 		v = ask(t, checker(t, readiness.Options{Exec: execute}), podOf(slow))
-		assert.Equal(t, apply.Verdict{Unchecked: []string{"velum: exec: no end within 30s, and it may take 40s"}}, v, kind)
+		assert.Equal(t, apply.Verdict{Unchecked: []string{"velum: exec: no end within 30s, and the probe may take 40s"}}, v, kind)
 		tcp := manifests.Probe{Type: kind, Kind: manifests.ProbeTCP, Port: 1}
 		v = ask(t, checker(t, readiness.Options{Addresses: addressesOf()}), podOf(tcp))
 		assert.Equal(t, apply.Verdict{Unchecked: []string{"velum: the node has no address"}}, v, kind)

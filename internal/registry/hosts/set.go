@@ -45,7 +45,7 @@ type Client interface {
 	UpdateClient(client *http.Client) error
 	// Authorize sets the clients and authorizers of the hosts of one namespace.
 	Authorize(hosts []docker.RegistryHost)
-	// Roots returns the authorities for hosts without their own ca, another pool when they change.
+	// Roots returns the authorities for hosts without their own ca, a new pool when they change.
 	Roots() *x509.CertPool
 }
 

@@ -167,7 +167,7 @@ func (p place) notes() (notes []string) {
 			filepath.Join(p.dir, hostsTOML), localregistry.URL, p.registry))
 	}
 	if p.from == fromDefault {
-		notes = append(notes, fmt.Sprintf("%s now has the hosts of %s; after a change there, enable %s again",
+		notes = append(notes, fmt.Sprintf("%s now has the hosts of %s; when that changes, enable %s again",
 			filepath.Join(p.dir, hostsTOML), filepath.Join(p.sourceDir, hostsTOML), p.registry))
 	}
 	return notes

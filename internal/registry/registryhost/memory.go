@@ -126,7 +126,7 @@ func (m Memory) CarryOut(c Change) (remembered bool, err error) {
 // update changes the list. The caller holds the lock.
 func (m Memory) update(change func([]localregistry.Wanted) []localregistry.Wanted) (changed bool, err error) {
 	if changed, err = m.tryUpdate(change); err != nil {
-		return false, fmt.Errorf("cannot remember what is enabled: %w", err)
+		return false, fmt.Errorf("cannot record what is enabled: %w", err)
 	}
 	return changed, nil
 }

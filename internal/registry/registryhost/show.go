@@ -24,7 +24,7 @@ type View struct {
 	TableError string `json:"tableError,omitempty"`
 	// Registries have the local registry, have lost it, or are in the table.
 	Registries []RegistryView `json:"registries"`
-	// Lost are the registries for which it was enabled and is no longer at its position.
+	// Lost are the registries that no longer have the local registry at its position.
 	Lost []localregistry.LostRegistry `json:"lost"`
 	// WantedError is why the enabled registries are unknown; empty if they are known.
 	WantedError string `json:"wantedError,omitempty"`

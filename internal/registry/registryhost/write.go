@@ -16,7 +16,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 )
 
-// Write applies a change. containerd reads one complete file or the other at any time, and it returns
+// Write applies a change. containerd reads one complete file or the other at any time. Write returns
 // nodefile.ErrConflict for a file that was changed since the change was computed. After an interruption it can be
 // computed and written again: remains are removed first.
 func (c Change) Write() error {

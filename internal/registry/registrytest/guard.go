@@ -156,7 +156,7 @@ func (g *Guard) learnRequest(req *http.Request) {
 	}
 }
 
-// Around returns a Wrap around another.
+// Around puts the guard around wrap.
 func (g *Guard) Around(wrap func(http.RoundTripper) http.RoundTripper) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		next = wrap(next)

@@ -54,7 +54,7 @@ type Options struct {
 	Credentials func(host, repository string) (hosts.Login, error)
 	// TokenServers are other hosts that receive the logins of a registry, by the registry's host.
 	TokenServers map[string]string
-	// Roots returns the authorities for hosts without a ca in hosts.toml, another pool when they change; nil, or a nil
+	// Roots returns the authorities for hosts without a ca in hosts.toml, a new pool when they change; nil, or a nil
 	// pool: Go's default.
 	Roots func() *x509.CertPool
 	// Proxy as in http.Transport; nil: http.ProxyFromEnvironment.
@@ -62,8 +62,8 @@ type Options struct {
 	// Wrap wraps the transport below everything else, for a recorder; token requests are included. It is called once
 	// per TLS configuration, so state about hosts must be outside of it. nil: none.
 	Wrap func(http.RoundTripper) http.RoundTripper
-	// IsPatient reports whether the node's containerd waits for the header of an answer without end; nil: it waits as
-	// long as the parser that the agent has of it.
+	// IsPatient reports whether the node's containerd waits for the header of an answer without limit; nil: as the
+	// containerd library in the agent does.
 	IsPatient func() bool
 	// RequestsPerHour is the budget of this node: the requests to all hosts together, at once or over the hour.
 	// Questions wait for it; pulls use it and never wait. 0: no budget.

@@ -192,10 +192,10 @@ type Timeout string
 
 func (t Timeout) Error() string { return string(t) }
 
-// Timeout is true.
+// Timeout returns true.
 func (Timeout) Timeout() bool { return true }
 
-// Temporary is false.
+// Temporary returns false.
 func (Timeout) Temporary() bool { return false }
 
 // errStalled ends a body without further data. A pull has no time limit of its own, because a layer may take long; an

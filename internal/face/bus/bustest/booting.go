@@ -8,8 +8,8 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// Booting is the service manager's word on the boot and on kubelet.service, which starts
-// kubelet with its usual directory (org.freedesktop.systemd1(5)).
+// Booting is what systemd says of the boot and of kubelet.service, which starts kubelet with its usual directory
+// (org.freedesktop.systemd1(5)).
 type Booting struct {
 	System string // SystemState
 	Load   string // LoadState of kubelet's unit
@@ -28,7 +28,7 @@ type execStart struct {
 	Code, Status             int32
 }
 
-// Serve has the manager on the bus.
+// Serve puts systemd on the bus.
 func (is Booting) Serve(tb testing.TB, b Bus) {
 	tb.Helper()
 	if is.Unit == "" {

@@ -73,9 +73,8 @@ type Bus struct {
 	process      *os.Process
 }
 
-// Start runs a bus until the test ends, on which everybody may do everything, and
-// which starts services as its own children. It listens on a socket of that path;
-// empty: in a directory of its own.
+// Start runs a bus that allows everything, and starts services as its own children, until the test ends. It listens at
+// the path socket; empty: in a new directory.
 func Start(tb testing.TB, socket string) Bus {
 	tb.Helper()
 	return start(tb, socket, func(b Bus) string { return b.opened("") })
@@ -86,8 +85,7 @@ func (b Bus) opened(rule string) string {
 	return fmt.Sprintf(heading+open, "session", b.socket, b.Services, rule)
 }
 
-// System runs a bus as Start does that has the rules of the system bus, and those
-// of the files that services bring for it.
+// System runs a bus like that of Start, with the rules of the system bus, and those of the files that services bring.
 func System(tb testing.TB, files ...string) Bus {
 	tb.Helper()
 	return start(tb, "", func(b Bus) string {
@@ -157,10 +155,10 @@ func (b *Bus) Again(tb testing.TB) {
 	b.run(tb)
 }
 
-// Freeze has the bus do nothing until Thaw.
+// Freeze stops the bus until Thaw.
 func (b Bus) Freeze(tb testing.TB) { b.signal(tb, syscall.SIGSTOP) }
 
-// Thaw has it go on.
+// Thaw continues it.
 func (b Bus) Thaw(tb testing.TB) { b.signal(tb, syscall.SIGCONT) }
 
 func (b Bus) signal(tb testing.TB, s os.Signal) {
@@ -199,9 +197,8 @@ func (b Bus) reload(tb testing.TB) {
 	}
 }
 
-// Serve has an object of a service answer with methods, by name, until the test
-// ends or the connection is closed. A method is a function with a *dbus.Error as
-// its last result.
+// Serve makes an object of a service answer with methods, by name, until the test ends or the connection is closed. A
+// method is a function with a *dbus.Error as its last result.
 func (b Bus) Serve(tb testing.TB, service, path, face string, methods map[string]any) *dbus.Conn {
 	tb.Helper()
 	conn := b.Connect(tb)
