@@ -84,7 +84,7 @@ func TestNothingFollowsAPage(t *testing.T) {
 	for _, more := range [][]byte{packed(t, ""), packed(t, " "), {0}} {
 		data := append(bytes.Clone(one), more...)
 		_, err = catalog.DecodePage(data, refTo(velum, data))
-		require.ErrorContains(t, err, "follow it")
+		require.ErrorContains(t, err, "bytes too many")
 	}
 }
 
