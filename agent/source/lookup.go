@@ -160,8 +160,8 @@ func (l *lookup) newestTag(ctx context.Context) (string, digest.Digest, error) {
 	if cause != nil {
 		return "", "", cause
 	}
-	return "", "", fmt.Errorf("%s: none of its %d tags with a version can be followed: %w", l.question.Repository, len(list),
-		release.ErrNotFound)
+	return "", "", fmt.Errorf("%s: none of its %d tags with a version can be followed: %w",
+		l.question.Repository, len(list), release.ErrNotFound)
 }
 
 // withoutStamps removes dates, hashes and build numbers if the list also has versions.

@@ -182,7 +182,8 @@ func (p *Publisher) explain(ctx context.Context, got *Result, d signedDir, befor
 	}
 	is, _ := ops.Fold(was, d.ops...)
 	if err := p.checkFolded(ctx, d, before, is, log); err != nil {
-		return &Error{Kind: KindInput, Object: d.dir, Text: "not a version that this image-catalog writes with --out", Err: err}
+		const text = "not a version that this image-catalog writes with --out"
+		return &Error{Kind: KindInput, Object: d.dir, Text: text, Err: err}
 	}
 	named := membersOf(d.ops)
 	for _, image := range slices.Sorted(maps.Keys(is.Pages)) {
@@ -255,8 +256,8 @@ func (p *Publisher) checkFolded(
 	return checkLogged(own, earlier, log)
 }
 
-// checkLogged checks that a log is an earlier one with the entries of a version's ops behind it. A log of the most parts
-// may have lost its beginning. Which keys have signed the ops only the log says.
+// checkLogged checks that a log is an earlier one with the entries of a version's ops behind it. A log of the most
+// parts may have lost its beginning. Which keys have signed the ops only the log says.
 func checkLogged(d draft, earlier, log []catalog.Entry) error {
 	at := len(log) - len(d.ops)
 	lost := len(earlier) - at

@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 		child.ExtraFiles, child.Stdout = []*os.File{os.NewFile(3, "")}, os.Stdout
 		err = child.Start()
 	case "wait":
-		time.Sleep(time.Hour) // a select without a case would end at once, as a deadlock
+		<-time.After(time.Hour) // a select without a case would end at once, as a deadlock
 	case "flood":
 		_, err = os.Stdout.Write(bytes.Repeat([]byte(" "), maxAnswer+1)) // which would decode as no package
 	case "memory":

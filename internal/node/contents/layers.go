@@ -264,11 +264,9 @@ func (l Layers) list(dir string) (names []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		var entries []fs.DirEntry
-		if info != nil && info.IsDir() {
-			if entries, err = readDir(root, dir); err != nil {
-				return nil, err
-			}
+		entries, err := readDir(root, dir, info)
+		if err != nil {
+			return nil, err
 		}
 		for _, e := range entries {
 			if !seen[e.Name()] && e.Type().IsRegular() {
@@ -287,7 +285,11 @@ func (l Layers) list(dir string) (names []string, err error) {
 	return names, nil
 }
 
-func readDir(root *os.Root, name string) ([]fs.DirEntry, error) {
+// readDir returns what a layer has in a directory, nothing if it does not have the directory.
+func readDir(root *os.Root, name string, info fs.FileInfo) ([]fs.DirEntry, error) {
+	if info == nil || !info.IsDir() {
+		return nil, nil
+	}
 	dir, err := root.Open(name)
 	if err != nil {
 		return nil, err
