@@ -166,6 +166,19 @@ func (w *world) plans() (cached, anew plan.Plan) {
 	return cached, anew
 }
 
+// holdPulls makes pulls wait until the channel is closed, or they are interrupted.
+func (l *looped) holdPulls() chan struct{} {
+	pulling := make(chan struct{})
+	l.Node.OnStage = func(ctx context.Context, _ release.Release) error {
+		select {
+		case <-pulling:
+		case <-ctx.Done():
+		}
+		return ctx.Err()
+	}
+	return pulling
+}
+
 // observed returns a loop with runtime events on a node that runs velum. Both use the bubble's clock.
 func observed(t *testing.T) *looped {
 	t.Helper()
@@ -226,14 +239,7 @@ func TestContainerRestartedAtOnceIsNotFailed(t *testing.T) {
 func TestContainerEndedDuringAPullIsFailedWithinTwoSeconds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)
-		pulling := make(chan struct{})
-		l.Node.OnStage = func(ctx context.Context, _ release.Release) error {
-			select {
-			case <-pulling:
-			case <-ctx.Done():
-			}
-			return ctx.Err()
-		}
+		pulling := l.holdPulls()
 		l.Registry.Release(velum, "4.0.0", 1, "1.2")
 		go func() { _, _ = l.Check(t.Context(), nil) }()
 		pass(time.Minute)
@@ -350,8 +356,7 @@ func TestObservationsDoNotDelayAPoll(t *testing.T) {
 func TestEventsInALongCycleCauseOneObservation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)
-		pulling := make(chan struct{})
-		l.Node.OnStage = func(context.Context, release.Release) error { <-pulling; return nil }
+		pulling := l.holdPulls()
 		l.Registry.Release(velum, "4.0.0", 1, "1.2")
 		go func() { _, _ = l.Check(t.Context(), nil) }()
 		for range 100 {
@@ -482,14 +487,7 @@ func TestNewPodIsShownWithinTwoSecondsOfItsStart(t *testing.T) {
 func TestContainerStartedDuringAPullIsShownWithinTwoSeconds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := observed(t)
-		pulling := make(chan struct{})
-		l.Node.OnStage = func(ctx context.Context, _ release.Release) error {
-			select {
-			case <-pulling:
-			case <-ctx.Done():
-			}
-			return ctx.Err()
-		}
+		pulling := l.holdPulls()
 		second := l.Registry.Release(velum, "4.0.0", 1, "1.2")
 		go func() { _, _ = l.Check(t.Context(), nil) }()
 		pass(time.Minute)
