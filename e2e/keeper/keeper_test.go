@@ -122,6 +122,16 @@ func TestRunTellsHowProcessesEnd(t *testing.T) {
 	require.ErrorContains(t, err, "not an absolute path")
 }
 
+// Sixty systems that boot at once need some 500 inotify instances, and the kernel's default is 128.
+func TestManyNodesMayWatchFiles(t *testing.T) {
+	start(t)
+	text, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
+	require.NoError(t, err)
+	limit, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, limit, 8192)
+}
+
 func TestSignalReachesTheProcess(t *testing.T) {
 	k := start(t)
 	p, err := k.Run(keeper.Command{Argv: []string{"/bin/sleep", "1000"}, Stdout: os.DevNull, Stderr: os.DevNull})

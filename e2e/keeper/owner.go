@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 )
@@ -42,6 +44,9 @@ type Process struct {
 
 // Start makes a node's directory and runs program (cmd/keeper, built) to keep it.
 func Start(program string) (*Keeper, error) {
+	if err := allowInotify(); err != nil {
+		return nil, fmt.Errorf("keeper: %w", err)
+	}
 	dir, lock, err := newDir()
 	if err != nil {
 		return nil, fmt.Errorf("keeper: directory: %w", err)
@@ -57,6 +62,21 @@ func Start(program string) (*Keeper, error) {
 		return nil, fmt.Errorf("keeper: start: %w", k.program.Wait())
 	}
 	return k, nil
+}
+
+// allowInotify raises the number of inotify instances that all programs of root may have. The kernel's default of 128
+// is enough for some fifteen nodes with a booted system: the next one's systemd starts "degraded". The machine keeps
+// the limit until it is booted again.
+func allowInotify() error {
+	const file, enough = "/proc/sys/fs/inotify/max_user_instances", 8192
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if limit, err := strconv.Atoi(strings.TrimSpace(string(text))); err != nil || limit >= enough {
+		return err
+	}
+	return os.WriteFile(file, []byte(strconv.Itoa(enough)), 0)
 }
 
 // launch starts the keeper in its own session, so that an interrupt from the terminal reaches only the owner.

@@ -9,7 +9,8 @@
 // containers, which are orphans) and drops every mount of the mount namespace. The keeper, which outlives init, removes
 // the cgroups and the directory. A node always stops in this one way.
 //
-// The network is the host's: ports of the node are reached at 127.0.0.1.
+// The network is the host's: ports of the node are reached at 127.0.0.1. So is the number of inotify instances, which
+// the owner raises.
 //
 // Only a keeper that is itself killed leaves something, a directory and empty cgroups; [Sweep] removes them.
 package keeper
