@@ -22,7 +22,7 @@ type Away string
 // The ways. A number is the status of every response.
 const (
 	Refused    Away = "refused"     // no process listens
-	Reset      Away = "reset"       // each connection is reset
+	Reset      Away = "reset"       // each request resets its connection
 	Expired    Away = "expired"     // TLS with a certificate that has expired
 	Blackhole  Away = "blackhole"   // no answer to a SYN
 	SilentDNS  Away = "silent DNS"  // a name whose DNS server does not answer
@@ -57,7 +57,7 @@ func (n *Node) StartAway(away Away) Upstream {
 		return Upstream{URL: "https://registry.example.com"}
 	case Reset:
 		l := n.listen()
-		go accept(l, func(c *net.TCPConn) { _ = c.SetLinger(0); _ = c.Close() })
+		go accept(l, func(c *net.TCPConn) { go reset(c) })
 		return Upstream{URL: "http://" + l.Addr().String()}
 	case SilentTLS:
 		l := n.listen()
@@ -90,6 +90,14 @@ func accept(l *net.TCPListener, treat func(*net.TCPConn)) {
 		}
 		treat(c)
 	}
+}
+
+// reset resets a connection whose client has written its request. A client that still writes would get "broken pipe" at
+// some times, and "connection reset by peer" at others.
+func reset(c *net.TCPConn) {
+	_, _ = c.Read(make([]byte, 1))
+	_ = c.SetLinger(0)
+	_ = c.Close()
 }
 
 // answerAway starts a server that speaks HTTP.
