@@ -104,9 +104,9 @@ func (n *Node) startContainerd(options Options) *Containerd {
 	case Containerd16:
 		c.bin, config, snapshotter = filepath.Dir(n.installed("containerd")), config1, snapshotter1
 	case Containerd17:
-		c.bin, config, snapshotter = n.built("containerd17"), config1, snapshotter1
+		c.bin, config, snapshotter = n.Part("containerd17"), config1, snapshotter1
 	case Containerd2:
-		c.bin = n.built("containerd")
+		c.bin = n.Part("containerd")
 	default:
 		n.tb.Fatalf("node: containerd %q: not a version of this package", options.Containerd)
 	}
@@ -190,8 +190,8 @@ func (n *Node) ContainerdProgram(version Version) string {
 	case Containerd16:
 		return n.installed("containerd")
 	case Containerd17:
-		return filepath.Join(n.built("containerd17"), "containerd")
+		return filepath.Join(n.Part("containerd17"), "containerd")
 	default:
-		return filepath.Join(n.built("containerd"), "containerd")
+		return filepath.Join(n.Part("containerd"), "containerd")
 	}
 }

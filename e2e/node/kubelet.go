@@ -33,7 +33,7 @@ func (n *Node) startKubelet(options Options) *Kubelet {
 	k := &Kubelet{Port: n.FreePort(), node: n, file: filepath.Join(dir, "config.json")}
 	k.settings = k.config(dir)
 	k.argv = []string{
-		filepath.Join(n.built("kubelet"), "kubelet"), "--config", k.file, "--root-dir", filepath.Join(dir, "root"),
+		filepath.Join(n.Part("kubelet"), "kubelet"), "--config", k.file, "--root-dir", filepath.Join(dir, "root"),
 		"--cert-dir", filepath.Join(dir, "pki"), "--hostname-override", "node1",
 	}
 	if options.Kubeconfig != "" {

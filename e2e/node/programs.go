@@ -15,10 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// gomod is the file of the module in whose directory this process runs.
+var gomod = sync.OnceValues(func() (string, error) {
+	return output(context.Background(), []string{"go", "env", "GOMOD"})
+})
+
 // checkout returns the main module's directory; tests and demo run inside the e2e module.
 func (n *Node) checkout() string {
 	n.tb.Helper()
-	gomod := n.output("go", "env", "GOMOD")
+	gomod, err := gomod()
+	if err != nil {
+		n.tb.Fatalf("node: %v", err)
+	}
 	e2e := filepath.Dir(gomod)
 	if filepath.Base(e2e) != "e2e" {
 		n.tb.Fatalf("node: %s: not the e2e module: run it inside e2e", gomod)
@@ -49,13 +57,14 @@ func (n *Node) localRegistryProgram() string {
 }
 
 // builds are the programs that this process has built, by path: each is built once, since go build takes more than a
-// second even if a program is up to date.
-var builds sync.Map
+// second even if a program is up to date. parts are the directories of the parts that it uses.
+var builds, parts sync.Map
 
 func (n *Node) build(module, name, as string, flags ...string) string {
 	n.tb.Helper()
 	program := filepath.Join(n.checkout(), "e2e", ".build", as)
-	argv := append([]string{"env", "CGO_ENABLED=0", "go", "-C", module, "build", "-trimpath", "-o", program}, flags...)
+	argv := append([]string{"env", "CGO_ENABLED=0", "go", "-C", module, "build", "-trimpath", "-ldflags", "-s -w", "-o", program},
+		flags...)
 	argv = append(argv, "./cmd/"+name)
 	once, _ := builds.LoadOrStore(program, sync.OnceValue(func() error {
 		unlock, err := lockBuilds(filepath.Dir(program))
@@ -89,12 +98,17 @@ func lockBuilds(dir string) (unlock func(), err error) {
 }
 
 // Part returns the directory of a part that tools/setup builds.
-func (n *Node) Part(part string) string { n.tb.Helper(); return n.built(part) }
-
-// built returns the directory of a part that tools/setup builds.
-func (n *Node) built(part string) string {
+func (n *Node) Part(part string) string {
 	n.tb.Helper()
-	return n.output(filepath.Join(n.checkout(), "tools/setup"), "where", part)
+	setup := filepath.Join(n.checkout(), "tools/setup")
+	once, _ := parts.LoadOrStore(part, sync.OnceValues(func() (string, error) {
+		return output(context.Background(), []string{setup, "where", part})
+	}))
+	dir, err := once.(func() (string, error))()
+	if err != nil {
+		n.tb.Fatalf("node: %v", err)
+	}
+	return dir
 }
 
 // installed returns the path of a program that Debian packages install.

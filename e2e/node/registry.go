@@ -90,7 +90,7 @@ func (n *Node) StartRegistryWith(o RegistryOptions) *Registry {
 	if o.Program == InProcess {
 		r.serveInProcess()
 	} else {
-		n.run(r.name, []string{searchPath(), noTraces}, n.registryProgram(o.Program), "serve", config).waitReady(r.ping)
+		n.run(r.name, registryEnv(), n.registryProgram(o.Program), "serve", config).waitReady(r.ping)
 	}
 	r.Up()
 	n.tb.Cleanup(r.close)
