@@ -184,8 +184,8 @@ func (l Layers) open(name string) (file *os.File, at string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	at = path.Join(dir, path.Base(name))
-	info, root, err := l.look(at)
+	at = path.Join(dir.name, path.Base(name))
+	info, in, err := look(dir.in, at)
 	switch {
 	case err != nil:
 		return nil, "", err
@@ -194,77 +194,68 @@ func (l Layers) open(name string) (file *os.File, at string, err error) {
 	case !info.Mode().IsRegular():
 		return nil, "", fmt.Errorf("%s: not a regular file", at)
 	}
-	file, err = root.OpenFile(at, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	file, err = in[0].OpenFile(at, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	return file, at, err
 }
 
-// resolve returns the directory that a name means inside the image, without symlinks: none of them leads out of it.
-func (l Layers) resolve(dir string) (string, error) {
-	var at []string
+// directory is one that overlayfs shows: its name without symlinks, and the layers of which it shows the files.
+type directory struct {
+	name string
+	in   Layers
+}
+
+// resolve returns the directory that a name means inside the image: no symlink leads out of it.
+func (l Layers) resolve(dir string) (directory, error) {
+	at := []directory{{".", l}}
 	rest := strings.Split(dir, "/")
 	for step := 0; len(rest) > 0; step++ {
 		if step == maxSteps {
-			return "", fmt.Errorf("%s: too many symlinks", dir)
+			return directory{}, fmt.Errorf("%s: too many symlinks", dir)
 		}
-		part := rest[0]
+		part, parent := rest[0], at[len(at)-1]
 		rest = rest[1:]
 		switch part {
 		case "", ".":
 			continue
 		case "..":
-			at = at[:max(0, len(at)-1)]
+			at = at[:max(1, len(at)-1)]
 			continue
 		}
-		name := strings.Join(append(at, part), "/")
-		info, root, err := l.look(name)
-		if err != nil {
-			return "", err
-		}
+		name := path.Join(parent.name, part)
+		info, in, err := look(parent.in, name)
 		switch {
+		case err != nil:
+			return directory{}, err
 		case info == nil, !info.IsDir() && info.Mode().Type() != fs.ModeSymlink:
-			return "", fs.ErrNotExist
+			return directory{}, fs.ErrNotExist
 		case info.IsDir():
-			at = append(at, part)
+			at = append(at, directory{name, in})
 			continue
 		}
-		target, err := root.Readlink(name)
+		target, err := in[0].Readlink(name)
 		if err != nil {
-			return "", err
+			return directory{}, err
 		}
 		if path.IsAbs(target) {
-			at = nil
+			at = at[:1]
 		}
 		rest = append(strings.Split(target, "/"), rest...)
 	}
-	return path.Join(".", strings.Join(at, "/")), nil
-}
-
-// look returns the file that overlayfs shows, and its layer; nil if there is none.
-func (l Layers) look(name string) (fs.FileInfo, *os.Root, error) {
-	for _, root := range l {
-		info, isLast, err := look(root, name)
-		if err != nil || info != nil || isLast {
-			return info, root, err
-		}
-	}
-	return nil, nil, nil
+	return at[len(at)-1], nil
 }
 
 // list returns the names of the regular files in a directory of all layers.
-func (l Layers) list(dir string) (names []string, err error) {
-	seen := map[string]bool{}
-	if dir, err = l.resolve(dir); errors.Is(err, fs.ErrNotExist) {
+func (l Layers) list(name string) (names []string, err error) {
+	dir, err := l.resolve(name)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	for _, root := range l {
-		info, isLast, err := look(root, dir)
-		if err != nil {
-			return nil, err
-		}
-		entries, err := readDir(root, dir, info)
+	seen := map[string]bool{}
+	for _, root := range dir.in {
+		entries, err := readDir(root, dir.name)
 		if err != nil {
 			return nil, err
 		}
@@ -275,21 +266,14 @@ func (l Layers) list(dir string) (names []string, err error) {
 			seen[e.Name()] = true
 		}
 		if len(seen) > maxEntries {
-			return nil, fmt.Errorf("%s: %w", dir, tooMany(maxEntries, "entries"))
-		}
-		if isLast {
-			break
+			return nil, fmt.Errorf("%s: %w", dir.name, tooMany(maxEntries, "entries"))
 		}
 	}
 	slices.Sort(names)
 	return names, nil
 }
 
-// readDir returns what a layer has in a directory, nothing if it does not have the directory.
-func readDir(root *os.Root, name string, info fs.FileInfo) ([]fs.DirEntry, error) {
-	if info == nil || !info.IsDir() {
-		return nil, nil
-	}
+func readDir(root *os.Root, name string) ([]fs.DirEntry, error) {
 	dir, err := root.Open(name)
 	if err != nil {
 		return nil, err
@@ -302,32 +286,31 @@ func readDir(root *os.Root, name string, info fs.FileInfo) ([]fs.DirEntry, error
 	return entries, err
 }
 
-// look returns a file of one layer, nil if the layer does not have it; isLast: it hides the file of the layers below,
-// by a whiteout, an opaque directory, or another file in the place of a directory.
-func look(root *os.Root, name string) (info fs.FileInfo, isLast bool, err error) {
-	parts := strings.Split(name, "/")
-	for n := range parts {
-		at := strings.Join(parts[:n+1], "/")
-		info, err = root.Lstat(at)
+// look returns the file that overlayfs shows of layers, nil if there is none, and those of which it shows it: several
+// may have a directory. A layer hides those below it by a whiteout, an opaque directory, or a file where they have a
+// directory.
+func look(layers Layers, name string) (info fs.FileInfo, in Layers, err error) {
+	for _, root := range layers {
+		is, err := root.Lstat(name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil, isLast, nil
+			continue
 		case err != nil:
-			return nil, false, err
-		case isWhiteout(info):
-			return nil, true, nil
-		case n == len(parts)-1 && !info.IsDir():
-			return info, true, nil
-		case !info.IsDir():
-			return nil, true, nil
+			return nil, nil, err
+		case isWhiteout(is), info != nil && !is.IsDir():
+			return info, in, nil
+		case !is.IsDir():
+			return is, Layers{root}, nil
 		}
-		isOpaque, err := isOpaque(root, at)
-		if err != nil {
-			return nil, false, err
+		if info == nil {
+			info = is
 		}
-		isLast = isLast || isOpaque
+		in = append(in, root)
+		if isOpaque, err := isOpaque(root, name); err != nil || isOpaque {
+			return info, in, err
+		}
 	}
-	return info, isLast, nil
+	return info, in, nil
 }
 
 func isWhiteout(info fs.FileInfo) bool {
