@@ -79,7 +79,7 @@ func testStageWithoutFiles(t *testing.T, r *imagesRig) {
 				require.NoError(t, r.client.SnapshotService("overlayfs").Remove(t.Context(), chainID(layers).String()))
 			}
 			r.store = r.open() // the agent starts after a boot
-			broken, err := r.store.Broken(t.Context())
+			broken, err := images.AskBroken(t.Context(), r.Containerd.Socket, images.DefaultNamespace)
 			require.NoError(t, err)
 			assert.Contains(t, broken, images.BrokenBlob{
 				Image: release.Repository + "@" + release.Digest.String(), Digest: d,
@@ -87,7 +87,7 @@ func testStageWithoutFiles(t *testing.T, r *imagesRig) {
 			assert.False(t, r.pin(release).Complete, "%s: %s", of, how)
 			require.NoError(t, r.store.Stage(t.Context(), release, agentnode.StageOptions{}), "%s: %s", of, how)
 			r.assertContent(release)
-			broken, err = r.store.Broken(t.Context())
+			broken, err = images.AskBroken(t.Context(), r.Containerd.Socket, images.DefaultNamespace)
 			require.NoError(t, err)
 			assert.Empty(t, broken, "%s: %s", of, how)
 		}

@@ -4,6 +4,7 @@ package images
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
@@ -183,10 +185,9 @@ type BrokenBlob struct {
 	Digest digest.Digest
 }
 
-// Broken returns the blobs of the agent's pinned images that cannot be read.
-func (s *Store) Broken(ctx context.Context) ([]BrokenBlob, error) {
-	var out []BrokenBlob
-	err := s.with(ctx, func(ctx context.Context, c *session) error {
+// AskBroken returns the blobs of the agent's pinned images that cannot be read, in the containerd behind a socket.
+func AskBroken(ctx context.Context, socket, namespace string) (out []BrokenBlob, err error) {
+	err = ask(ctx, socket, namespace, func(ctx context.Context, c *session) error {
 		records, err := c.client.ImageService().List(ctx)
 		if err != nil {
 			return fmt.Errorf("list images: %w", err)
@@ -207,15 +208,6 @@ func (s *Store) Broken(ctx context.Context) ([]BrokenBlob, error) {
 		return nil
 	})
 	return out, err
-}
-
-// AskBroken returns the broken blobs of the containerd behind a socket.
-func AskBroken(ctx context.Context, socket, namespace string) ([]BrokenBlob, error) {
-	store, err := New(Options{Socket: socket, Namespace: namespace, Source: struct{ Source }{}})
-	if err != nil {
-		return nil, err
-	}
-	return store.Broken(ctx)
 }
 
 // repair deletes the blobs of a release that containerd lists but cannot read: no pull fetches a blob that is listed.
@@ -322,4 +314,97 @@ func unknown(err error) error {
 		return nil
 	}
 	return err
+}
+
+// Unpacked is an image that containerd has unpacked.
+type Unpacked struct {
+	Layers []string          // directories, the uppermost first
+	Labels map[string]string // of its config
+}
+
+// ErrNotHere: containerd does not have the image, or has not unpacked it.
+var ErrNotHere = errors.New("the image is not on this node")
+
+// WithUnpacked calls read with the unpacked image of a digest. Nothing is mounted, and containerd keeps the layers
+// until read has ended.
+func (s *Store) WithUnpacked(
+	ctx context.Context, d digest.Digest, read func(context.Context, Unpacked) error,
+) error {
+	var ofReader error
+	err := s.with(ctx, func(ctx context.Context, c *session) error {
+		u, end, err := c.unpacked(ctx, d)
+		if err != nil {
+			return err
+		}
+		ofReader = read(ctx, u)
+		return end()
+	})
+	return errors.Join(err, ofReader)
+}
+
+func (c *session) unpacked(ctx context.Context, d digest.Digest) (u Unpacked, end func() error, err error) {
+	records, err := c.client.ImageService().List(ctx, "target.digest=="+d.String())
+	if err != nil || len(records) == 0 {
+		return u, nil, errors.Join(err, ErrNotHere)
+	}
+	store := c.client.ContentStore()
+	config, err := images.Config(ctx, store, records[0].Target, c.matcher)
+	if err != nil {
+		return u, nil, err
+	}
+	body, err := content.ReadBlob(ctx, store, config)
+	if err != nil {
+		return u, nil, err
+	}
+	var image ocispec.Image
+	if err := json.Unmarshal(body, &image); err != nil {
+		return u, nil, fmt.Errorf("config of %s: %w", d, err)
+	}
+	u.Labels = image.Config.Labels
+	if len(image.RootFS.DiffIDs) == 0 {
+		return u, func() error { return nil }, nil
+	}
+	u.Layers, end, err = c.view(ctx, identity.ChainID(image.RootFS.DiffIDs).String())
+	return u, end, err
+}
+
+// view returns the directories of a snapshot. containerd names them only for a view of it, which a lease removes if the
+// program does not.
+func (c *session) view(ctx context.Context, snapshot string) (dirs []string, end func() error, err error) {
+	name, err := c.snapshotterName(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	lease, err := c.client.LeasesService().Create(ctx, leases.WithRandomID(), leases.WithExpiration(callTimeout))
+	if err != nil {
+		return nil, nil, fmt.Errorf("lease: %w", err)
+	}
+	end = func() error {
+		ctx, cancel := cleanup(ctx)
+		defer cancel()
+		return c.deleteLease(ctx, lease, leases.SynchronousDelete)
+	}
+	mounts, err := c.client.SnapshotService(name).View(leases.WithLease(ctx, lease.ID), "view-"+lease.ID, snapshot)
+	if err == nil {
+		dirs, err = directories(mounts)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("snapshotter %q: %w", name, err), end())
+	}
+	return dirs, end, nil
+}
+
+// directories returns what mounts would show, if these are directories one above the other.
+func directories(mounts []mount.Mount) ([]string, error) {
+	if len(mounts) == 1 && mounts[0].Type == "bind" {
+		return []string{mounts[0].Source}, nil
+	}
+	if len(mounts) == 1 && mounts[0].Type == "overlay" {
+		for _, option := range mounts[0].Options {
+			if lower, is := strings.CutPrefix(option, "lowerdir="); is {
+				return strings.Split(lower, ":"), nil
+			}
+		}
+	}
+	return nil, errors.New("keeps layers in a form that cannot be read without a mount")
 }

@@ -34,6 +34,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,8 +93,6 @@ type Options struct {
 	Bandwidth int64
 	// Timeout is how long staging one release may take; 0 means an hour.
 	Timeout time.Duration
-	// Platform is the node's; the zero value means this machine's.
-	Platform ocispec.Platform
 	// Logger may be nil.
 	Logger *slog.Logger
 }
@@ -135,30 +134,15 @@ func New(o Options) (*Store, error) {
 	if o.Source == nil {
 		return nil, errors.New("containerd: no source")
 	}
-	if o.Namespace == "" {
-		o.Namespace = DefaultNamespace
-	}
-	if o.Platform.OS == "" {
-		o.Platform = platforms.DefaultSpec()
-	}
-	if o.Layers == 0 {
-		o.Layers = downloads
-	}
-	if o.Timeout == 0 {
-		o.Timeout = stageTimeout
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	return &Store{
 		socket:      o.Socket,
-		namespace:   o.Namespace,
+		namespace:   cmp.Or(o.Namespace, DefaultNamespace),
 		snapshotter: o.Snapshotter,
 		source:      o.Source,
-		platform:    platforms.Normalize(o.Platform),
-		log:         o.Logger,
-		timeout:     o.Timeout,
-		slots:       make(chan struct{}, o.Layers),
+		platform:    platforms.Normalize(platforms.DefaultSpec()),
+		log:         cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
+		timeout:     cmp.Or(o.Timeout, stageTimeout),
+		slots:       make(chan struct{}, cmp.Or(o.Layers, downloads)),
 		throttle:    newThrottle(o.Bandwidth),
 		locks:       keylock.New(1),
 		unpacks:     semaphore.NewWeighted(int64(min(max(runtime.NumCPU(), minUnpacks), maxUnpacks))),
@@ -179,23 +163,22 @@ type Server struct {
 	ConfigPath string
 }
 
-// AskServer queries the containerd behind a socket.
-func AskServer(ctx context.Context, socket, namespace string) (Server, error) {
-	store, err := New(Options{Socket: socket, Namespace: namespace, Source: struct{ Source }{}})
-	if err != nil {
-		return Server{}, err
-	}
-	return store.Server(ctx)
-}
-
-// Server asks containerd for its version and snapshotters.
-func (s *Store) Server(ctx context.Context) (Server, error) {
-	var server Server
-	err := s.with(ctx, func(ctx context.Context, c *session) (err error) {
+// AskServer asks the containerd behind a socket for its version and snapshotters.
+func AskServer(ctx context.Context, socket, namespace string) (server Server, err error) {
+	err = ask(ctx, socket, namespace, func(ctx context.Context, c *session) error {
 		server, err = c.introspect(ctx)
 		return err
 	})
 	return server, err
+}
+
+// ask runs a short call on the containerd behind a socket.
+func ask(ctx context.Context, socket, namespace string, call func(context.Context, *session) error) error {
+	store, err := New(Options{Socket: socket, Namespace: namespace, Source: struct{ Source }{}})
+	if err != nil {
+		return err
+	}
+	return store.with(ctx, call)
 }
 
 func (c *session) introspect(ctx context.Context) (Server, error) {

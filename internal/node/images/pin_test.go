@@ -3,10 +3,18 @@
 package images
 
 import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -14,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
@@ -219,4 +228,221 @@ func TestPlanPins(t *testing.T) {
 		assert.Equal(t, plan.add, add, plan.name)
 		assert.Equal(t, plan.drop, drop, plan.name)
 	}
+}
+
+// calls counts the calls to containerd, by name. Calls that are not counted here panic on a nil interface.
+type calls map[string]int
+
+type countedRecords struct {
+	images.Store
+	list func() []images.Image
+	calls
+}
+
+func (c countedRecords) List(context.Context, ...string) ([]images.Image, error) {
+	c.calls["list images"]++
+	return c.list(), nil
+}
+
+type countedContent struct {
+	content.Store
+	from content.Store
+	calls
+}
+
+func (c countedContent) Walk(ctx context.Context, f content.WalkFunc, filters ...string) error {
+	c.calls["list content"]++
+	return c.from.Walk(ctx, f, filters...)
+}
+
+func (c countedContent) ReaderAt(ctx context.Context, d ocispec.Descriptor) (content.ReaderAt, error) {
+	c.calls["read"]++
+	return c.from.ReaderAt(ctx, d)
+}
+
+type countedSnapshots struct {
+	snapshots.Snapshotter
+	from snapshots.Snapshotter
+	calls
+}
+
+func (c countedSnapshots) Walk(ctx context.Context, f snapshots.WalkFunc, filters ...string) error {
+	c.calls["list snapshots"]++
+	return c.from.Walk(ctx, f, filters...)
+}
+
+// For any number of records, an observation costs three listings, and reads each image once.
+func TestHeldCallsOfThousands(t *testing.T) {
+	t.Parallel()
+	const many = 1200
+	c, store, _ := inMemory(t, &fakeRecords{}, unpackedAll{})
+	target := labelledImage(t, store, c.platform, map[string]string{"org.opensuse.reference": "suse.com/caasp/a:1"})
+	records := make([]images.Image, 0, many)
+	for n := range many {
+		r := images.Image{Name: fmt.Sprintf("suse.com/a%d:1", n), Target: target}
+		switch n % 3 {
+		case 0:
+			r = pinRecord(fmt.Sprintf("suse.com/a%d", n), r)
+		case 1:
+			r.Labels = map[string]string{labelStaged: fmt.Sprintf("suse.com/a%d", n)}
+		}
+		records = append(records, r)
+	}
+	made := calls{}
+	counted, err := containerd.New("", containerd.WithServices(
+		containerd.WithImageStore(countedRecords{list: func() []images.Image { return records }, calls: made}),
+		containerd.WithContentStore(countedContent{from: store, calls: made}),
+		containerd.WithSnapshotters(map[string]snapshots.Snapshotter{
+			"fake": countedSnapshots{from: unpackedAll{}, calls: made},
+		})))
+	require.NoError(t, err)
+	c.client = counted
+	for round := range 3 {
+		clear(made)
+		held, err := c.held(t.Context())
+		require.NoError(t, err)
+		require.Len(t, held, many)
+		assert.Equal(t, "caasp/a", held[many-1].Origin, "the image tells it, and needs no registry")
+		assert.Equal(t, [3]bool{true, false, false}, [3]bool{held[0].Pin, held[1].Pin, held[2].Pin})
+		assert.Equal(t, [3]bool{false, true, false}, [3]bool{held[0].Staged, held[1].Staged, held[2].Staged})
+		reads := made["read"]
+		delete(made, "read")
+		assert.Equal(t, calls{"list images": 1, "list content": 1, "list snapshots": 1}, made)
+		assert.Equal(t, round > 0, reads == 0, "round %d: %d reads", round, reads)
+		assert.Less(t, reads, 10)
+	}
+}
+
+func TestHeldReportsStagedRecords(t *testing.T) {
+	t.Parallel()
+	long, pulled := record("suse.com/a:1-rev1-build1", someDigest), record("suse.com/a:1-rev1", someDigest)
+	long.Labels = map[string]string{labelStaged: "suse.com/a", labelManaged: managed}
+	copied := record("suse.com/a:mine/too", someDigest)
+	copied.Labels = long.Labels
+	records := &fakeRecords{records: map[string]images.Image{}}
+	for _, r := range []images.Image{long, pulled, copied} {
+		records.records[r.Name] = r
+	}
+	c, store, _ := inMemory(t, records, unpackedAll{})
+	write(t, store, "text/plain", []byte("not of these")) // the images' content is lost
+	held, err := c.held(t.Context())
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []node.HeldImage{
+		{Name: long.Name, Digest: someDigest, Staged: true, Repository: "suse.com/a"},
+		{Name: pulled.Name, Digest: someDigest},
+		{Name: copied.Name, Digest: someDigest},
+	}, held)
+
+	// A CRI pull of the same name wipes the labels.
+	long.Labels = map[string]string{labelManaged: managed}
+	long.Target.Digest = digest.FromString("pulled")
+	records.records = map[string]images.Image{long.Name: long}
+	held, err = c.held(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []node.HeldImage{{Name: long.Name, Digest: long.Target.Digest}}, held)
+}
+
+// deletions is an image store that records deletions.
+type deletions struct {
+	*fakeRecords
+	asked  []images.DeleteOptions
+	unread error
+	before func(name string) // changes by others between check and deletion
+}
+
+func (d *deletions) Get(ctx context.Context, name string) (images.Image, error) {
+	if d.unread != nil {
+		return images.Image{}, d.unread
+	}
+	return d.fakeRecords.Get(ctx, name)
+}
+
+func (d *deletions) Delete(ctx context.Context, name string, opts ...images.DeleteOpt) error {
+	var o images.DeleteOptions
+	for _, opt := range opts {
+		if err := opt(ctx, &o); err != nil {
+			return err
+		}
+	}
+	if d.before != nil {
+		d.before(name)
+	}
+	d.asked = append(d.asked, o)
+	record, ok := d.records[name]
+	if !ok || o.Target != nil && o.Target.Digest != record.Target.Digest {
+		return errdefs.ErrNotFound
+	}
+	return d.fakeRecords.Delete(ctx, name)
+}
+
+func pruning(t *testing.T, records ...images.Image) (*session, *deletions) {
+	t.Helper()
+	d := &deletions{fakeRecords: &fakeRecords{records: map[string]images.Image{}}}
+	for _, r := range records {
+		d.records[r.Name] = r
+	}
+	c := sessionOn(t, d.fakeRecords)
+	var err error
+	c.client, err = containerd.New("", containerd.WithServices(containerd.WithImageStore(d)))
+	require.NoError(t, err)
+	return c, d
+}
+
+func (d *deletions) left() []string { return slices.Sorted(maps.Keys(d.records)) }
+
+func seen(records ...images.Image) (all []node.HeldImage) {
+	for _, r := range records {
+		all = append(all, node.HeldImage{Name: r.Name, Digest: r.Target.Digest})
+	}
+	return all
+}
+
+func TestPruneRemovesWhatWasSeen(t *testing.T) {
+	t.Parallel()
+	other := digest.FromString("other image")
+	a, b, c := record("suse.com/a:1", someDigest), record("suse.com/b:1", someDigest), record("suse.com/c:1", someDigest)
+	moved, gone := record("suse.com/moved:1", other), record("suse.com/gone:1", someDigest)
+	wasMoved := record("suse.com/moved:1", someDigest)
+	s, d := pruning(t, a, b, c, moved)
+	require.NoError(t, s.prune(t.Context(), seen(a, wasMoved, b, gone, wasMoved)))
+	assert.Equal(t, []string{c.Name, moved.Name}, d.left())
+	require.Len(t, d.asked, 2, "nothing else was asked for")
+	for n, o := range d.asked {
+		assert.Equal(t, someDigest, o.Target.Digest)
+		assert.Equal(t, n == len(d.asked)-1, o.Synchronous, "garbage is collected once, at the end")
+	}
+	require.NoError(t, s.prune(t.Context(), nil))
+	assert.Len(t, d.asked, 2)
+}
+
+// A pull may come between check and deletion: servers that support conditions detect it.
+func TestPruneKeepsNewlyPulledTags(t *testing.T) {
+	t.Parallel()
+	a, b := record("suse.com/a:1", someDigest), record("suse.com/b:1", someDigest)
+	s, d := pruning(t, a, b)
+	d.before = func(string) { d.records[a.Name] = record(a.Name, digest.FromString("pulled")) }
+	require.NoError(t, s.prune(t.Context(), seen(a, b)))
+	assert.Equal(t, []string{a.Name}, d.left())
+
+	s, d = pruning(t, a, b)
+	d.before = func(name string) { delete(d.records, name) }
+	require.NoError(t, s.prune(t.Context(), seen(a, b)), "removed by others already")
+}
+
+func TestPruneErrors(t *testing.T) {
+	t.Parallel()
+	a, b := record("suse.com/a:1", someDigest), record("suse.com/b:1", someDigest)
+	s, d := pruning(t, a, b)
+	d.broken = a.Name
+	err := s.prune(t.Context(), seen(a, b))
+	require.ErrorIs(t, err, errBroken)
+	assert.EqualError(t, err, "image suse.com/a:1: broken")
+	assert.Equal(t, []string{a.Name, b.Name}, d.left())
+
+	s, d = pruning(t, a)
+	d.unread = errBroken
+	err = s.prune(t.Context(), seen(a))
+	require.ErrorIs(t, err, errBroken)
+	assert.EqualError(t, err, "image suse.com/a:1: broken")
+	assert.Equal(t, []string{a.Name}, d.left())
 }

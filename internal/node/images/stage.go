@@ -181,10 +181,6 @@ func covers(existing, want images.Image) bool {
 	return existing.Target.Digest == want.Target.Digest
 }
 
-func sameRecord(a, b images.Image) bool {
-	return a.Target.Digest == b.Target.Digest && maps.Equal(a.Labels, b.Labels)
-}
-
 // saveRecords saves the records that staging may write, for restoreRecords. Only the first attempt of a job does so: a
 // second one would find those of the first.
 func (c *session) saveRecords(ctx context.Context, j *job) error {
@@ -222,7 +218,7 @@ func (c *session) restoreRecord(ctx context.Context, name string, previous *imag
 		return err
 	case previous == nil:
 		return c.client.ImageService().Delete(ctx, name)
-	case err == nil && sameRecord(current, *previous):
+	case err == nil && current.Target.Digest == previous.Target.Digest && maps.Equal(current.Labels, previous.Labels):
 		return nil
 	}
 	return c.writeRecord(ctx, *previous)

@@ -6,7 +6,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
+	"net"
+	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -16,11 +20,14 @@ import (
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/plugins/content/local"
+	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -314,5 +321,324 @@ func TestDocumentsAreBounded(t *testing.T) {
 			}))
 		_, err := handler.Handle(t.Context(), ocispec.Descriptor{MediaType: mediaType, Size: maxDocument + 1})
 		assert.ErrorContains(t, err, "at most 8388608", mediaType)
+	}
+}
+
+// naming returns a session, a store with a pinned image, and the image's release.
+func naming(t *testing.T) (*session, *fakeRecords, content.Store, release.Release) {
+	t.Helper()
+	records := &fakeRecords{records: map[string]images.Image{}}
+	c, store, _ := inMemory(t, records, unpackedAll{})
+	pin := pinRecord("suse.com/a", images.Image{Target: heldImage(t, store, c.platform)})
+	records.records[pin.Name] = pin
+	return c, records, store, release.Release{Repository: "suse.com/a", Digest: pin.Target.Digest}
+}
+
+func TestNameDigest(t *testing.T) {
+	t.Parallel()
+	c, records, _, r := naming(t)
+	require.NoError(t, c.nameDigest(t.Context(), r))
+	named := records.records[digestName(r)]
+	assert.Equal(t, records.records[pinName(r.Repository, r.Digest)].Target, named.Target)
+	assert.Equal(t, map[string]string{
+		"io.cri-containerd.image": "managed", "org.opensuse.image-update-agent/staged": r.Repository,
+	}, named.Labels)
+	repository, ours := stagedOf(named)
+	assert.True(t, ours)
+	assert.Equal(t, r.Repository, repository)
+	require.NoError(t, c.nameDigest(t.Context(), r))
+	assert.Equal(t, []string{digestName(r)}, records.wrote, "written once, and nothing else")
+}
+
+func TestNameDigestRepairs(t *testing.T) {
+	t.Parallel()
+	c, records, _, r := naming(t)
+	records.records[digestName(r)] = record(digestName(r), digest.FromString("another"))
+	require.NoError(t, c.nameDigest(t.Context(), r))
+	assert.Equal(t, r.Digest, records.records[digestName(r)].Target.Digest)
+}
+
+// A record written by a pull through CRI is not changed.
+func TestNameDigestKeepsRecordsOfCRI(t *testing.T) {
+	t.Parallel()
+	c, records, _, r := naming(t)
+	cris := images.Image{
+		Name: digestName(r), Target: records.records[pinName(r.Repository, r.Digest)].Target,
+		Labels: map[string]string{labelManaged: managed},
+	}
+	records.records[cris.Name] = cris
+	require.NoError(t, c.nameDigest(t.Context(), r))
+	assert.Empty(t, records.wrote)
+	assert.Equal(t, cris, records.records[cris.Name])
+}
+
+// with returns the session on another image store and snapshotter.
+func with(t *testing.T, c *session, records images.Store, snapshotter snapshots.Snapshotter) *session {
+	t.Helper()
+	client, err := containerd.New("", containerd.WithServices(
+		containerd.WithImageStore(records), containerd.WithContentStore(c.client.ContentStore()),
+		containerd.WithSnapshotters(map[string]snapshots.Snapshotter{"fake": snapshotter})))
+	require.NoError(t, err)
+	return &session{Store: c.Store, client: client, matcher: c.matcher, link: c.link}
+}
+
+func TestNameDigestIncomplete(t *testing.T) {
+	t.Parallel()
+	for _, isHeld := range []bool{true, false} {
+		c, records, store, r := naming(t)
+		require.NoError(t, store.Delete(t.Context(), digest.FromString("layer")))
+		if !isHeld {
+			clear(records.records)
+		}
+		err := c.nameDigest(t.Context(), r)
+		require.ErrorIs(t, err, release.ErrNotFound)
+		assert.EqualError(t, err, "not found: not complete for "+platforms.Format(c.platform))
+		assert.Empty(t, records.wrote)
+	}
+}
+
+// collected is an image store whose content is deleted when a name is written: it was not pinned, and the garbage
+// collector was faster.
+type collected struct {
+	*fakeRecords
+	collect func()
+}
+
+func (g collected) Create(ctx context.Context, i images.Image) (images.Image, error) {
+	g.collect()
+	return g.fakeRecords.Create(ctx, i)
+}
+
+func TestNameDigestCollected(t *testing.T) {
+	t.Parallel()
+	for name, labels := range map[string]map[string]string{
+		"ours": nil, "CRI's": {labelManaged: managed},
+	} {
+		c, records, store, r := naming(t)
+		g := collected{records, func() {
+			require.NoError(t, store.Delete(t.Context(), digest.FromString("layer")))
+			if labels != nil {
+				there := records.records[pinName(r.Repository, r.Digest)]
+				there.Name, there.Labels = digestName(r), labels
+				records.records[there.Name] = there
+			}
+		}}
+		require.ErrorIs(t, with(t, c, g, unpackedAll{}).nameDigest(t.Context(), r), release.ErrNotFound, name)
+		_, left := records.records[digestName(r)]
+		assert.Equal(t, labels != nil, left, "%s: a name that promises too much", name)
+	}
+}
+
+// A containerd that fails the last query must not cost an existing name.
+func TestNameDigestReadErrors(t *testing.T) {
+	t.Parallel()
+	c, records, _, r := naming(t)
+	require.NoError(t, c.nameDigest(t.Context(), r))
+	c = with(t, c, records, &brokenLater{Snapshotter: unpackedAll{}})
+	require.ErrorIs(t, c.nameDigest(t.Context(), r), errBroken)
+	assert.Contains(t, records.records, digestName(r))
+}
+
+// brokenLater answers once.
+type brokenLater struct {
+	snapshots.Snapshotter
+	asked int
+}
+
+func (b *brokenLater) Walk(ctx context.Context, f snapshots.WalkFunc, filters ...string) error {
+	if b.asked++; b.asked > 1 {
+		return errBroken
+	}
+	return b.Snapshotter.Walk(ctx, f, filters...)
+}
+
+func TestNameErrors(t *testing.T) {
+	t.Parallel()
+	c, records, _, r := naming(t)
+	records.broken = digestName(r)
+	err := c.nameDigest(t.Context(), r)
+	require.ErrorIs(t, err, errBroken)
+	assert.EqualError(t, err, "record "+digestName(r)+": broken")
+
+	unlisted := with(t, c, unlistable{records}, unpackedAll{})
+	err = unlisted.nameDigest(t.Context(), r)
+	require.ErrorIs(t, err, errdefs.ErrUnavailable)
+	assert.NotErrorIs(t, err, release.ErrNotFound)
+}
+
+type unlistable struct{ *fakeRecords }
+
+func (unlistable) List(context.Context, ...string) ([]images.Image, error) {
+	return nil, errdefs.ErrUnavailable
+}
+
+// fakeRecords is an image store in memory; writing names in broken fails.
+type fakeRecords struct {
+	images.Store
+	records map[string]images.Image
+	broken  string
+	wrote   []string // names, in order
+}
+
+var errBroken = errors.New("broken")
+
+func (f *fakeRecords) Get(_ context.Context, name string) (images.Image, error) {
+	if record, ok := f.records[name]; ok {
+		return record, nil
+	}
+	return images.Image{}, errdefs.ErrNotFound
+}
+
+func (f *fakeRecords) List(_ context.Context, filters ...string) (all []images.Image, err error) {
+	for _, record := range f.records {
+		if len(filters) == 0 || slices.Contains(filters, "target.digest=="+record.Target.Digest.String()) {
+			all = append(all, record)
+		}
+	}
+	return all, nil
+}
+
+func (f *fakeRecords) Create(_ context.Context, i images.Image) (images.Image, error) {
+	if _, ok := f.records[i.Name]; ok {
+		return i, errdefs.ErrAlreadyExists
+	}
+	return f.write(i)
+}
+
+func (f *fakeRecords) Update(_ context.Context, i images.Image, _ ...string) (images.Image, error) {
+	return f.write(i)
+}
+
+func (f *fakeRecords) write(i images.Image) (images.Image, error) {
+	if i.Name == f.broken {
+		return i, errBroken
+	}
+	f.wrote = append(f.wrote, i.Name)
+	f.records[i.Name] = i
+	return i, nil
+}
+
+func (f *fakeRecords) Delete(_ context.Context, name string, _ ...images.DeleteOpt) error {
+	if name == f.broken {
+		return errBroken
+	}
+	delete(f.records, name)
+	return nil
+}
+
+func sessionOn(t *testing.T, f *fakeRecords) *session {
+	t.Helper()
+	client, err := containerd.New("", containerd.WithServices(containerd.WithImageStore(f)))
+	require.NoError(t, err)
+	store, err := New(Options{Socket: "/run/containerd/containerd.sock", Source: from{}})
+	require.NoError(t, err)
+	return &session{Store: store, client: client, link: newLink()}
+}
+
+func TestRecordsAreRestored(t *testing.T) {
+	t.Parallel()
+	old, next := record("suse.com/a:1", someDigest), record("suse.com/a:1", digest.FromString("next"))
+	old.Labels = map[string]string{"somebody": "else"}
+	f := &fakeRecords{records: map[string]images.Image{old.Name: old}}
+	c := sessionOn(t, f)
+	before := maps.Clone(f.records)
+	ctx := t.Context()
+	j := newJob(release.Release{Repository: "suse.com/a", Tag: "1-rev1", Long: "1", Digest: someDigest}, node.StageOptions{})
+	require.NoError(t, c.saveRecords(ctx, j))
+
+	require.NoError(t, c.writeRecord(ctx, next))
+	require.NoError(t, c.writeRecord(ctx, pinRecord("suse.com/a", record("", someDigest))))
+	require.NoError(t, c.saveRecords(ctx, j), "a second attempt")
+	require.NotEqual(t, before, f.records)
+	c.restoreRecords(ctx, j)
+	assert.Equal(t, before, f.records)
+
+	f.wrote = nil
+	c.restoreRecords(ctx, j)
+	assert.Empty(t, f.wrote, "what is as it was is not written")
+	delete(f.records, old.Name)
+	c.restoreRecords(ctx, j)
+	assert.Equal(t, before, f.records, "a record that others removed is restored, too")
+}
+
+func TestPinsAddBeforeTheyDrop(t *testing.T) {
+	t.Parallel()
+	pin := pinRecord("suse.com/a", record("", someDigest))
+	moved := pinRecord("suse.com/b", pin)
+	f := &fakeRecords{records: map[string]images.Image{pin.Name: pin}, broken: moved.Name}
+	c := sessionOn(t, f)
+	err := c.pins(t.Context(), []release.Pin{{Repository: "suse.com/b", Digest: someDigest}})
+	require.ErrorIs(t, err, errBroken)
+	assert.ErrorContains(t, err, moved.Name)
+	assert.Contains(t, f.records, pin.Name, "the digest was left without a pin")
+}
+
+func TestPinsDropErrors(t *testing.T) {
+	t.Parallel()
+	pin := pinRecord("suse.com/a", record("", someDigest))
+	f := &fakeRecords{records: map[string]images.Image{pin.Name: pin}, broken: pin.Name}
+	require.ErrorIs(t, sessionOn(t, f).pins(t.Context(), nil), errBroken)
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	_, err := New(Options{Socket: "run/containerd.sock", Source: from{}})
+	assert.EqualError(t, err, `containerd "run/containerd.sock": not an absolute path`)
+	_, err = New(Options{Socket: "/run/containerd.sock"})
+	assert.EqualError(t, err, "containerd: no source")
+}
+
+func TestNoSocket(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "none.sock")
+	store, err := New(Options{Socket: socket, Source: from{}})
+	require.NoError(t, err)
+	_, err = store.Held(t.Context())
+	assert.EqualError(t, err, "containerd "+socket+": connect: no such file or directory")
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Every call closes its connection, even after an error; TestMain detects one that is left.
+func TestNotContainerd(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "other.sock")
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	store, err := New(Options{Socket: socket, Source: from{}})
+	require.NoError(t, err)
+	place := "containerd " + socket + ": "
+	_, err = store.Held(t.Context())
+	assert.ErrorContains(t, err, place+"list images: unknown service")
+	assert.ErrorContains(t, store.Pins(t.Context(), nil), place+"list images: unknown service")
+	rel := release.Release{Repository: "suse.com/a", Long: "1-rev1-build1", Digest: someDigest}
+	assert.ErrorContains(t, store.Name(t.Context(), release.Pin{Repository: "suse.com/a", Digest: someDigest}),
+		place+digestName(rel)+": list images: unknown service")
+	assert.ErrorContains(t, store.Stage(t.Context(), rel, node.StageOptions{}), place+digestName(rel)+": leases: unknown service")
+}
+
+// badReleases never reach containerd, because their parts would become names.
+var badReleases = map[string]release.Release{
+	"no digest":        {Repository: "suse.com/a"},
+	"half a digest":    {Repository: "suse.com/a", Digest: "sha256:12"},
+	"not normalised":   {Repository: "sles12/velum", Digest: someDigest},
+	"no repository":    {Digest: someDigest},
+	"with a tag":       {Repository: "suse.com/a:1", Digest: someDigest},
+	"tag with a slash": {Repository: "suse.com/a", Digest: someDigest, Long: "1/../../b"},
+	"tag with digest":  {Repository: "suse.com/a", Digest: someDigest, Long: "1@" + someDigest.String()},
+	"tag too long":     {Repository: "suse.com/a", Digest: someDigest, Long: someDigest.Encoded() + someDigest.Encoded() + "1"},
+}
+
+func TestBadReleasesAreRefused(t *testing.T) {
+	t.Parallel()
+	store := sessionOn(t, &fakeRecords{})
+	for name, r := range badReleases {
+		assert.ErrorContains(t, store.Stage(t.Context(), r, node.StageOptions{}), "stage: ", name)
+		if pin := (release.Pin{Repository: r.Repository, Digest: r.Digest}); r.Long == "" {
+			assert.ErrorContains(t, store.Name(t.Context(), pin), "name: ", name)
+		}
 	}
 }
