@@ -227,7 +227,7 @@ func hostsIgnored(s settings) func() (string, error) {
 }
 
 func storageOf(s settings, runtime *pods.Runtime, reg *registry.Registry, log *slog.Logger) images.Options {
-	snapshotter := runtime.CachedSnapshotter()
+	snapshotter := pods.UntilRestart(s.CRI.Socket, runtime.Snapshotter) // each observation needs it
 	if name := s.Containerd.Snapshotter; name != "" {
 		snapshotter = func(context.Context) (string, error) { return name, nil }
 	}

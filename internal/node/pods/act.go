@@ -141,7 +141,7 @@ func (c session) remove(ctx context.Context, containerID string) error {
 // image id. It returns release.ErrNotFound if the registry has no such tag.
 func (r *Runtime) Pull(ctx context.Context, ref release.Reference) (digest.Digest, error) {
 	var id digest.Digest
-	err := r.with(ctx, r.pull, func(ctx context.Context, c session) error {
+	err := r.with(ctx, pullTimeout, func(ctx context.Context, c session) error {
 		answer, err := c.PullImage(ctx, &cri.PullImageRequest{Image: &cri.ImageSpec{Image: ref.String()}})
 		if err == nil {
 			id, err = parseID(answer.GetImageRef())

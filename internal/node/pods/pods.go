@@ -20,9 +20,12 @@ package pods
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,6 +33,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -37,14 +41,14 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 const (
-	// DefaultPull limits a pull: 200 MB over 2 Mbit/s.
-	DefaultPull = 15 * time.Minute
-
+	// pullTimeout is enough for 200 MB over 2 Mbit/s.
+	pullTimeout = 15 * time.Minute
 	// callTimeout is half of kubelet's.
 	callTimeout = time.Minute
 	// stopMargin is for the kill and the unmounts after the grace period.
@@ -59,14 +63,11 @@ const (
 type Options struct {
 	// Socket is the absolute path of the CRI socket.
 	Socket string
-	// Pull limits Pull; zero means DefaultPull.
-	Pull time.Duration
 }
 
 // Runtime is the container runtime behind one socket. It is safe for concurrent use.
 type Runtime struct {
 	socket string
-	pull   time.Duration
 
 	mu      sync.Mutex
 	started map[string]int64 // start of each running container of the last list, by its id
@@ -79,13 +80,7 @@ func New(o Options) (*Runtime, error) {
 	if !filepath.IsAbs(o.Socket) {
 		return nil, fmt.Errorf("cri %q: not an absolute path", o.Socket)
 	}
-	if o.Pull < 0 {
-		return nil, fmt.Errorf("cri %s: negative time", o.Socket)
-	}
-	if o.Pull == 0 {
-		o.Pull = DefaultPull
-	}
-	return &Runtime{socket: o.Socket, pull: o.Pull}, nil
+	return &Runtime{socket: o.Socket}, nil
 }
 
 // session is one call's connection.
@@ -260,16 +255,11 @@ func newest(containers []*cri.Container) []*cri.Container {
 			latest[id] = c
 		}
 	}
-	kept := make([]*cri.Container, 0, len(latest))
-	for _, c := range latest {
-		kept = append(kept, c)
-	}
-	slices.SortFunc(kept, func(a, b *cri.Container) int {
+	return slices.SortedFunc(maps.Values(latest), func(a, b *cri.Container) int {
 		x, y := identify(a), identify(b)
 		return cmp.Or(strings.Compare(x.namespace, y.namespace), strings.Compare(x.pod, y.pod),
 			strings.Compare(x.name, y.name), byAge(a, b), strings.Compare(x.uid, y.uid))
 	})
-	return kept
 }
 
 func byAge(a, b *cri.Container) int {
@@ -329,4 +319,104 @@ func imageID(c *cri.Container) digest.Digest {
 		}
 	}
 	return ""
+}
+
+// UntilRestart returns a function that returns the last answer of containerd until it restarts, which creates a new
+// socket. An error is not kept.
+func UntilRestart[T any](socket string, ask func(context.Context) (T, error)) func(context.Context) (T, error) {
+	var mu sync.Mutex
+	var from os.FileInfo // the socket that answered
+	var last T
+	return func(ctx context.Context) (T, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		now, err := os.Stat(socket)
+		if err == nil && from != nil && os.SameFile(from, now) && from.ModTime().Equal(now.ModTime()) {
+			return last, nil
+		}
+		value, err := ask(ctx)
+		if err == nil {
+			from, last = now, value
+		}
+		return value, err
+	}
+}
+
+// ConfigPath returns the config_path of the running containerd, from its verbose status. known is false if the status
+// does not have it: containerd 2.x has it elsewhere.
+func (r *Runtime) ConfigPath(ctx context.Context) (path string, known bool, err error) {
+	err = r.with(ctx, callTimeout, func(ctx context.Context, c session) error {
+		answer, err := c.Status(ctx, &cri.StatusRequest{Verbose: true})
+		if err != nil {
+			return fmt.Errorf("status: %w", readable(err))
+		}
+		var config struct {
+			Registry *struct {
+				ConfigPath *string `json:"configPath"`
+			} `json:"registry"`
+		}
+		if text := answer.GetInfo()["config"]; text != "" {
+			if err := json.Unmarshal([]byte(text), &config); err != nil {
+				return fmt.Errorf("status: not a configuration in JSON: %w", err)
+			}
+		}
+		if config.Registry != nil && config.Registry.ConfigPath != nil {
+			path, known = *config.Registry.ConfigPath, true
+		}
+		return nil
+	})
+	return path, known, err
+}
+
+// snapshotterPrefix is containerd's prefix for the directory of a snapshotter (plugin type and id;
+// internal/cri/config.getImageFSPath).
+const snapshotterPrefix = "io.containerd.snapshotter.v1."
+
+// Filesystem returns path, size and free space of the runtime's image filesystem. Free is what kubelet calls available:
+// without the blocks reserved for root.
+func (r *Runtime) Filesystem(ctx context.Context) (policy.Filesystem, error) {
+	path, err := r.imagePath(ctx)
+	if err != nil {
+		return policy.Filesystem{}, err
+	}
+	var stat unix.Statfs_t
+	if err := unix.Statfs(path, &stat); err != nil {
+		return policy.Filesystem{}, fmt.Errorf("cri %s: image filesystem %s: %w", r.socket, path, err)
+	}
+	block := uint64(stat.Frsize)
+	return policy.Filesystem{Path: path, Size: int64(stat.Blocks * block), Free: int64(stat.Bavail * block)}, nil
+}
+
+// Snapshotter returns the name of the runtime's snapshotter, from its directory. It returns an error for another path:
+// with a wrong snapshotter, all images would be unpacked twice.
+func (r *Runtime) Snapshotter(ctx context.Context) (string, error) {
+	path, err := r.imagePath(ctx)
+	if err != nil {
+		return "", err
+	}
+	name, ok := strings.CutPrefix(filepath.Base(path), snapshotterPrefix)
+	if !ok || name == "" {
+		return "", fmt.Errorf("cri %s: image filesystem %s: the path has no snapshotter: set containerd.snapshotter",
+			r.socket, path)
+	}
+	return name, nil
+}
+
+// imagePath returns the mount point of the image file system.
+func (r *Runtime) imagePath(ctx context.Context) (path string, err error) {
+	err = r.with(ctx, callTimeout, func(ctx context.Context, c session) error {
+		answer, err := c.ImageFsInfo(ctx, &cri.ImageFsInfoRequest{})
+		if err != nil {
+			return fmt.Errorf("image filesystem: %w", readable(err))
+		}
+		// The first belongs to the default snapshotter; kubelet reads no other.
+		if all := answer.GetImageFilesystems(); len(all) > 0 {
+			path = all[0].GetFsId().GetMountpoint()
+		}
+		if path == "" {
+			return errors.New("image filesystem: the runtime reports none")
+		}
+		return nil
+	})
+	return path, err
 }
