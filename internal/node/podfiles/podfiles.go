@@ -18,7 +18,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -30,6 +29,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // maxFile limits one file, in bytes, as etcd limits an object.
@@ -59,102 +59,90 @@ func New(dirs Dirs) *Files { return &Files{dirs: dirs} }
 // Sweep removes the temporary files that a crash left in kubelet's directory and in that of the waiting files. Call it
 // once at the start, while holding the lock against other agents.
 func (f *Files) Sweep(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	for _, path := range []string{f.dirs.PodManifests, f.dirs.Rendered} {
-		dir, err := nodefile.OpenDir(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("podfiles: %w", err)
-		}
-		if err := errors.Join(dir.Sweep(), dir.Close()); err != nil {
-			return fmt.Errorf("podfiles: %w", err)
+		if err := in(ctx, path, optional, (*nodefile.Dir).Sweep); err != nil {
+			return wrap(err)
 		}
 	}
 	return nil
 }
 
+// Whether a directory may be missing: nothing is done then.
+const optional, required = true, false
+
+// in calls act with a directory.
+func in(ctx context.Context, path string, isOptional bool, act func(*nodefile.Dir) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	dir, err := nodefile.OpenDir(path)
+	if isOptional && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	return act(dir)
+}
+
 // Templates lists the templates, sorted by name.
 func (f *Files) Templates(ctx context.Context) ([]node.PodFile, error) {
-	dir := reader{path: f.dirs.Templates, accept: func(name string) bool {
+	files, err := list(ctx, f.dirs.Templates, optional, func(name string) bool {
 		return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
-	}}
-	files, err := dir.list(ctx)
-	return ifThere(files, err, "templates")
+	})
+	if err != nil {
+		return nil, fmt.Errorf("podfiles: templates: %w", err)
+	}
+	return files, nil
 }
 
 // PodManifests lists kubelet's directory, sorted by name. A missing directory is an error
 // (fs.ErrNotExist): it may be a late mount.
 func (f *Files) PodManifests(ctx context.Context) ([]node.PodFile, error) {
-	dir := reader{path: f.dirs.PodManifests, accept: all, asKubelet: true}
-	files, err := dir.list(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("podfiles: %w", err)
-	}
-	return files, nil
+	files, err := list(ctx, f.dirs.PodManifests, required, all)
+	return files, wrap(err)
 }
 
 // Waiting lists the rendered files that wait for approval, sorted by name.
 func (f *Files) Waiting(ctx context.Context) ([]node.PodFile, error) {
-	dir := reader{path: f.dirs.Rendered, accept: all}
-	files, err := dir.list(ctx)
-	return ifThere(files, err, "waiting")
+	files, err := list(ctx, f.dirs.Rendered, optional, all)
+	if err != nil {
+		return nil, fmt.Errorf("podfiles: waiting: %w", err)
+	}
+	return files, nil
 }
 
 func all(string) bool { return true }
 
-// ifThere treats a missing directory as empty.
-func ifThere(files []node.PodFile, err error, what string) ([]node.PodFile, error) {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("podfiles: %s: %w", what, err)
-	}
-	return files, nil
-}
-
-// reader reads the files of one directory.
-type reader struct {
-	path      string
-	accept    func(name string) bool
-	asKubelet bool // also read the content that kubelet reads from files that the agent must not use
-}
-
-// list reads the accepted files.
-func (r reader) list(ctx context.Context) ([]node.PodFile, error) {
-	dir, err := nodefile.OpenDir(r.path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = dir.Close() }()
-	names, err := dir.List()
-	if err != nil {
-		return nil, err
-	}
-	var files []node.PodFile
-	left := int64(maxTotal)
-	for _, name := range names {
-		if err := ctx.Err(); err != nil {
-			return nil, err
+// list reads the accepted files of a directory. In the required one, which is kubelet's, it also reads what kubelet
+// reads from files that the agent must not use.
+func list(
+	ctx context.Context, path string, isOptional bool, accept func(name string) bool,
+) (files []node.PodFile, err error) {
+	err = in(ctx, path, isOptional, func(dir *nodefile.Dir) error {
+		names, err := dir.List()
+		left := int64(maxTotal)
+		for _, name := range names {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if !accept(name) {
+				continue
+			}
+			file, there := readOne(dir, name, left)
+			if !there {
+				continue
+			}
+			if file.Err != nil && !isOptional {
+				file.Followed, file.PassedOver = kubeletReads(filepath.Join(path, name), min(maxFile, left))
+			}
+			files = append(files, file)
+			left -= int64(len(file.Content()))
 		}
-		if !r.accept(name) {
-			continue
-		}
-		file, there := readOne(dir, name, left)
-		if !there {
-			continue
-		}
-		if file.Err != nil && r.asKubelet {
-			file.Followed, file.PassedOver = kubeletReads(filepath.Join(r.path, name), min(maxFile, left))
-		}
-		files = append(files, file)
-		left -= int64(len(file.Content()))
-	}
-	return files, nil
+		return err
+	})
+	return files, err
 }
 
 // readOne reads one file of at most left bytes; false if it was removed since the directory was listed.
@@ -193,7 +181,7 @@ func (f *Files) Write(ctx context.Context, was node.PodFile, data []byte) error 
 		_, err := dir.Write(was.Name, data, options)
 		return err
 	})
-	return wrap(goneIsConflict(was.Name, err))
+	return wrap(err)
 }
 
 // Remove deletes a file of kubelet's directory if it is still as read, else it returns release.ErrConflict. A missing
@@ -225,34 +213,28 @@ func writable(was node.PodFile, data []byte) error {
 }
 
 // errGone: the file that was read no longer exists.
-var errGone = errors.New("gone")
+var errGone = fmt.Errorf("%w: gone", release.ErrConflict)
 
 // change calls act for a file of kubelet's directory if it still has the content that was read. act gets the current
 // file to compare with.
 func (f *Files) change(
 	ctx context.Context, was node.PodFile, act func(dir *nodefile.Dir, expect *nodefile.File) error,
 ) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	dir, err := nodefile.OpenDir(f.dirs.PodManifests)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = dir.Close() }()
-	if was.Data == nil {
-		return act(dir, &nodefile.File{})
-	}
-	now, err := dir.Read(was.Name, maxFile)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return errGone
-	case err != nil:
-		return err
-	case !bytes.Equal(now.Data, was.Data):
-		return fmt.Errorf("%s: %w", was.Name, release.ErrConflict)
-	}
-	return act(dir, &now)
+	return in(ctx, f.dirs.PodManifests, required, func(dir *nodefile.Dir) error {
+		if was.Data == nil {
+			return act(dir, &nodefile.File{})
+		}
+		now, err := dir.Read(was.Name, maxFile)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("%s: %w", was.Name, errGone)
+		case err != nil:
+			return err
+		case !bytes.Equal(now.Data, was.Data):
+			return fmt.Errorf("%s: %w", was.Name, release.ErrConflict)
+		}
+		return act(dir, &now)
+	})
 }
 
 // wrap adds the place, and release.ErrConflict to a conflict.
@@ -268,38 +250,23 @@ func wrap(err error) error {
 
 // Keep stores a rendered file until it is approved; nil data drops it.
 func (f *Files) Keep(ctx context.Context, name string, data []byte) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	if data == nil {
-		return wrap(f.drop(name))
+		return wrap(in(ctx, f.dirs.Rendered, optional, func(dir *nodefile.Dir) error { return dir.Remove(name, nil) }))
 	}
 	if err := writable(node.PodFile{}, data); err != nil {
 		return fmt.Errorf("podfiles: waiting %s: %w", name, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	// Not accessible to other users, like the files.
 	if err := os.MkdirAll(f.dirs.Rendered, 0o700); err != nil {
 		return wrap(err)
 	}
-	dir, err := nodefile.OpenDir(f.dirs.Rendered)
-	if err != nil {
-		return wrap(err)
-	}
-	defer func() { _ = dir.Close() }()
-	_, err = dir.Write(name, data, nodefile.Options{Mode: newMode})
-	return wrap(err)
-}
-
-func (f *Files) drop(name string) error {
-	dir, err := nodefile.OpenDir(f.dirs.Rendered)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	return wrap(in(ctx, f.dirs.Rendered, required, func(dir *nodefile.Dir) error {
+		_, err := dir.Write(name, data, nodefile.Options{Mode: newMode})
 		return err
-	}
-	defer func() { _ = dir.Close() }()
-	return dir.Remove(name, nil)
+	}))
 }
 
 // SetAside hides a file from kubelet, which then ends its pod: it renames the file to `.NAME.image-update-agent-aside`
@@ -312,54 +279,33 @@ func (f *Files) SetAside(ctx context.Context, was node.PodFile) error {
 	err := f.change(ctx, was, func(dir *nodefile.Dir, expect *nodefile.File) error {
 		return dir.SetAside(was.Name, *expect)
 	})
-	return wrap(goneIsConflict(was.Name, err))
+	return wrap(err)
 }
 
 // PutBack restores all files that any process set aside, and returns their names, sorted; with an error, those that it
 // could restore. If there is a new file with the name, PutBack removes the one that was set aside. It is idempotent,
 // and safe for concurrent use by several processes.
 func (f *Files) PutBack(ctx context.Context) (names []string, err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	dir, err := nodefile.OpenDir(f.dirs.PodManifests)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, wrap(err)
-	}
-	defer func() { _ = dir.Close() }()
-	names, err = dir.PutBack()
+	err = in(ctx, f.dirs.PodManifests, optional, func(dir *nodefile.Dir) error {
+		names, err = dir.PutBack()
+		return err
+	})
 	return names, wrap(err)
 }
 
 // Aside returns the names of the files that are set aside and have no new file in their place, sorted: their pods are
 // gone.
-func (f *Files) Aside(ctx context.Context) ([]string, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	dir, err := nodefile.OpenDir(f.dirs.PodManifests)
-	if err != nil {
-		return nil, wrap(err)
-	}
-	defer func() { _ = dir.Close() }()
-	aside, err := dir.AllAside()
-	if err != nil {
-		return nil, wrap(err)
-	}
-	present, err := dir.List()
-	gone := slices.DeleteFunc(aside, func(name string) bool { return slices.Contains(present, name) })
+func (f *Files) Aside(ctx context.Context) (gone []string, err error) {
+	err = in(ctx, f.dirs.PodManifests, required, func(dir *nodefile.Dir) error {
+		aside, err := dir.AllAside()
+		if err != nil {
+			return err
+		}
+		present, err := dir.List()
+		gone = slices.DeleteFunc(aside, func(name string) bool { return slices.Contains(present, name) })
+		return err
+	})
 	return gone, wrap(err)
-}
-
-// goneIsConflict converts errGone to release.ErrConflict.
-func goneIsConflict(name string, err error) error {
-	if errors.Is(err, errGone) {
-		return fmt.Errorf("%s: %w: gone", name, release.ErrConflict)
-	}
-	return err
 }
 
 // kubeletMax is the size in bytes from which kubelet does not read a file (pkg/kubelet/config/common.go).
@@ -378,19 +324,12 @@ func kubeletReads(path string, limit int64) (data []byte, passedOver bool) {
 	case !info.Mode().IsRegular(), info.Size() >= kubeletMax:
 		return nil, true
 	}
-	// It may have been replaced: a FIFO must not block.
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	file, err := nodefile.Open(path)
 	if err != nil {
 		return nil, false
 	}
 	defer func() { _ = file.Close() }()
-	if info, err = file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, false
-	}
-	data, err = io.ReadAll(io.LimitReader(file, limit+1))
-	if err != nil || int64(len(data)) > limit {
-		return nil, false
-	}
+	data, _ = outside.ReadAll(file, limit) // nil if it has more
 	return data, false
 }
 
@@ -400,14 +339,9 @@ var hidden = []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/", "/
 
 // isHidden reports whether a symlink may appear dangling only because of that.
 func isHidden(path string) bool {
-	missing, is := errors.AsType[*fs.PathError](evalError(path))
+	_, err := filepath.EvalSymlinks(path) // names the missing path
+	missing, is := errors.AsType[*fs.PathError](err)
 	return is && slices.ContainsFunc(hidden, func(dir string) bool {
 		return strings.HasPrefix(missing.Path, dir) && !strings.HasPrefix(path, dir)
 	})
-}
-
-// evalError names the missing path after resolving all symlinks.
-func evalError(path string) error {
-	_, err := filepath.EvalSymlinks(path)
-	return err
 }

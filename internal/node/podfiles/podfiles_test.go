@@ -6,8 +6,12 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
@@ -212,43 +217,6 @@ func TestWriteReplacesTheFileThatWasRead(t *testing.T) {
 	require.NoError(t, f.Remove(t.Context(), data("a.yaml", "two")), "gone is what was asked for")
 }
 
-// foreignEdits are changes by others since the file was read.
-var foreignEdits = map[string]struct {
-	was  node.PodFile
-	edit func(t *testing.T, path string)
-	left string // "-": no file
-}{
-	"edited":               {data("a.yaml", "read"), func(t *testing.T, path string) { put(t, filepath.Dir(path), "a.yaml", "edit") }, "edit"},
-	"appended":             {data("a.yaml", "read"), func(t *testing.T, path string) { put(t, filepath.Dir(path), "a.yaml", "read\n") }, "read\n"},
-	"truncated":            {data("a.yaml", "read"), func(t *testing.T, path string) { put(t, filepath.Dir(path), "a.yaml", "") }, ""},
-	"removed":              {data("a.yaml", "read"), func(t *testing.T, path string) { require.NoError(t, os.Remove(path)) }, "-"},
-	"created":              {node.PodFile{Name: "a.yaml"}, func(*testing.T, string) {}, "read"},
-	"filled, empty before": {data("a.yaml", ""), func(*testing.T, string) {}, "read"},
-}
-
-func TestEditOfAnotherProgramIsKept(t *testing.T) {
-	t.Parallel()
-	for name, foreign := range foreignEdits {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFiles(t)
-			put(t, f.dirs.PodManifests, "a.yaml", "read")
-			foreign.edit(t, filepath.Join(f.dirs.PodManifests, "a.yaml"))
-			err := f.Write(t.Context(), foreign.was, []byte("ours"))
-			require.ErrorIs(t, err, release.ErrConflict)
-			if foreign.left == "-" {
-				assert.NoFileExists(t, filepath.Join(f.dirs.PodManifests, "a.yaml"))
-				return
-			}
-			assert.Equal(t, foreign.left, content(t, f.dirs.PodManifests, "a.yaml"))
-			if foreign.was.Data != nil {
-				require.ErrorIs(t, f.Remove(t.Context(), foreign.was), release.ErrConflict)
-				assert.FileExists(t, filepath.Join(f.dirs.PodManifests, "a.yaml"))
-			}
-		})
-	}
-}
-
 func TestFileOpenForWritingIsAConflict(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
@@ -258,6 +226,7 @@ func TestFileOpenForWritingIsAConflict(t *testing.T) {
 	defer writer.Close()
 	require.ErrorIs(t, f.Write(t.Context(), data("a.yaml", "read"), []byte("ours")), release.ErrConflict)
 	require.ErrorIs(t, f.Remove(t.Context(), data("a.yaml", "read")), release.ErrConflict)
+	require.ErrorIs(t, f.SetAside(t.Context(), data("a.yaml", "read")), release.ErrConflict)
 }
 
 func TestUnreadableDataIsNotWritten(t *testing.T) {
@@ -278,29 +247,15 @@ func TestUnreadableDataIsNotWritten(t *testing.T) {
 	assert.Empty(t, files)
 }
 
-func TestKeptFilesWait(t *testing.T) {
+func TestKeptFilesAreForRoot(t *testing.T) {
 	t.Parallel()
 	f := newFiles(t)
-	require.NoError(t, f.Keep(t.Context(), "a.yaml", nil), "nothing to drop")
-	require.NoError(t, f.Keep(t.Context(), "b.yaml", []byte("b")))
 	require.NoError(t, f.Keep(t.Context(), "a.yaml", []byte("a")))
-	require.NoError(t, f.Keep(t.Context(), "a.yaml", []byte("a2")))
-	waiting, err := f.Waiting(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, []node.PodFile{data("a.yaml", "a2"), data("b.yaml", "b")}, waiting)
 	for path, mode := range map[string]fs.FileMode{"": 0o700, "a.yaml": 0o600} {
 		info, err := os.Stat(filepath.Join(f.dirs.Rendered, path))
 		require.NoError(t, err)
 		assert.Equal(t, mode, info.Mode().Perm())
 	}
-	require.NoError(t, f.Keep(t.Context(), "a.yaml", nil))
-	require.NoError(t, f.Keep(t.Context(), "a.yaml", nil))
-	waiting, err = f.Waiting(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, []node.PodFile{data("b.yaml", "b")}, waiting)
-	manifests, err := f.PodManifests(t.Context())
-	require.NoError(t, err)
-	assert.Empty(t, manifests, "what waits is not kubelet's")
 }
 
 func TestSweepRemovesTemporaryFilesOfACrash(t *testing.T) {
@@ -363,4 +318,335 @@ func TestWriteNeedsTheFileThatWasRead(t *testing.T) {
 			require.Equal(rt, there, content(t, f.dirs.PodManifests, "a.yaml"))
 		}
 	})
+}
+
+// Each kind of file is handled as in extractFromDir of k8s.io/kubernetes v1.34.4, pkg/kubelet/config/file.go: it
+// follows symlinks, and ignores all but regular files.
+func TestFilesAreReadAsByKubelet(t *testing.T) {
+	t.Parallel()
+	link := func(target string) func(t *testing.T, path string) {
+		return func(t *testing.T, path string) { require.NoError(t, os.Symlink(target, path)) }
+	}
+	for name, c := range map[string]struct {
+		make       func(t *testing.T, path string)
+		followed   string
+		passedOver bool
+	}{
+		"directory":            {unsafeThings["directory"].make, "", true},
+		"fifo":                 {unsafeThings["fifo"].make, "", true},
+		"symlink":              {unsafeThings["symlink"].make, "old", false},
+		"writable by others":   {unsafeThings["world-writable"].make, "old", false},
+		"of another user":      {unsafeThings["foreign owner"].make, "old", false},
+		"larger than we read":  {unsafeThings["too large"].make, "", false},
+		"symlink to nowhere":   {link("gone.yaml"), "", true},
+		"symlink to itself":    {link("bad.yaml"), "", true},
+		"symlink to directory": {link("."), "", true},
+		"symlink to a device":  {link("/dev/null"), "", true},
+		"symlink that leads nowhere for the daemon alone": {link("/root/none/velum.yaml"), "", false},
+		"symlink to such a symlink": {func(t *testing.T, path string) {
+			require.NoError(t, os.Symlink("/root/none/velum.yaml", filepath.Join(filepath.Dir(path), ".link")))
+			require.NoError(t, os.Symlink(".link", path))
+		}, "", false},
+		"symlink through a symlink to such a directory": {func(t *testing.T, path string) {
+			require.NoError(t, os.Symlink("/home/none", filepath.Join(filepath.Dir(path), ".dir")))
+			require.NoError(t, os.Symlink(".dir/velum.yaml", path))
+		}, "", false},
+		"symlink to a symlink": {func(t *testing.T, path string) {
+			put(t, filepath.Dir(path), ".target", "old")
+			require.NoError(t, os.Symlink(".target", filepath.Join(filepath.Dir(path), ".link")))
+			require.NoError(t, os.Symlink(".link", path))
+		}, "old", false},
+		"socket": {func(t *testing.T, path string) {
+			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = l.Close() })
+		}, "", true},
+		"device": {func(t *testing.T, path string) {
+			require.NoError(t, syscall.Mknod(path, syscall.S_IFCHR|0o600, 1<<8|3))
+		}, "", true},
+		"as large as kubelet does not read": {func(t *testing.T, path string) {
+			put(t, filepath.Dir(path), filepath.Base(path), "")
+			require.NoError(t, os.Truncate(path, kubeletMax))
+		}, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFiles(t)
+			c.make(t, filepath.Join(f.dirs.PodManifests, "bad.yaml"))
+			put(t, f.dirs.PodManifests, "good.yaml", "good")
+			files, err := f.PodManifests(t.Context())
+			require.NoError(t, err)
+			require.Len(t, files, 2)
+			require.Error(t, files[0].Err, "it is never written")
+			assert.Nil(t, files[0].Data)
+			assert.Equal(t, c.followed, string(files[0].Followed))
+			assert.Equal(t, c.passedOver, files[0].PassedOver)
+			assert.Equal(t, !c.passedOver && c.followed == "", files[0].IsUnread())
+			assert.Equal(t, data("good.yaml", "good"), files[1])
+		})
+	}
+}
+
+// kubelet reads a file even if the agent rejects its name.
+func TestFileWithABadNameIsReadAsByKubelet(t *testing.T) {
+	t.Parallel()
+	f := newFiles(t)
+	put(t, f.dirs.PodManifests, "velum\n.yaml", "kind: Pod\nmetadata: {name: velum}\n")
+	files, err := f.PodManifests(t.Context())
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	require.Error(t, files[0].Err)
+	assert.Equal(t, "default/velum", files[0].Defines())
+}
+
+// Files that kubelet reads and the agent must not write count towards the limit of all files.
+func TestFollowedFilesAreBoundedTogether(t *testing.T) {
+	t.Parallel()
+	f := newFiles(t)
+	large := strings.Repeat("#", maxFile)
+	for n := range maxTotal/maxFile + 1 {
+		name := string(rune('a'+n)) + ".yaml"
+		put(t, f.dirs.PodManifests, name, large)
+		require.NoError(t, os.Chmod(filepath.Join(f.dirs.PodManifests, name), 0o666))
+	}
+	files, err := f.PodManifests(t.Context())
+	require.NoError(t, err)
+	total := 0
+	for _, file := range files {
+		total += len(file.Content())
+	}
+	assert.Equal(t, maxTotal, total)
+	assert.True(t, node.PodFile.IsUnread(files[len(files)-1]))
+}
+
+func TestFilesConform(t *testing.T) {
+	t.Parallel()
+	agenttest.TestPodFiles(t, underTest)
+}
+
+func underTest(t *testing.T) agenttest.FilesUnderTest {
+	t.Helper()
+	files := newFiles(t)
+	put := func(dir string) func(*testing.T, string, []byte) {
+		return func(t *testing.T, name string, data []byte) {
+			t.Helper()
+			path := filepath.Join(dir, name)
+			if data == nil {
+				require.NoError(t, os.Remove(path))
+				return
+			}
+			require.NoError(t, os.WriteFile(path, data, 0o600))
+		}
+	}
+	return agenttest.FilesUnderTest{
+		Files: files, PutTemplate: put(files.dirs.Templates), PutPodManifest: put(files.dirs.PodManifests),
+		PutUnsafe: func(t *testing.T, name string) {
+			t.Helper()
+			require.NoError(t, os.Symlink("elsewhere", filepath.Join(files.dirs.PodManifests, name)))
+		},
+	}
+}
+
+// An apply sets a file aside and writes another one in its place: the same users can read it.
+func TestAFileInThePlaceOfOneSetAsideIsForTheSameUsers(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []fs.FileMode{0o644, 0o640, 0o600, 0o400} {
+		f := newFiles(t)
+		put(t, f.dirs.PodManifests, "a.yaml", "old")
+		path := filepath.Join(f.dirs.PodManifests, "a.yaml")
+		require.NoError(t, os.Chmod(path, mode))
+		require.NoError(t, os.Chown(path, 0, 42))
+		require.NoError(t, f.SetAside(t.Context(), data("a.yaml", "old")))
+		require.NoError(t, f.Write(t.Context(), node.PodFile{Name: "a.yaml"}, []byte("new")))
+		_, err := f.PutBack(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "new", content(t, f.dirs.PodManifests, "a.yaml"))
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		assert.Equal(t, mode, info.Mode())
+		assert.Equal(t, uint32(42), info.Sys().(*syscall.Stat_t).Gid)
+	}
+}
+
+func TestFilesThatAreGoneAreThoseWithoutAnotherInTheirPlace(t *testing.T) {
+	t.Parallel()
+	f := newFiles(t)
+	for _, name := range []string{"a.yaml", "b.yaml", "c.yaml"} {
+		put(t, f.dirs.PodManifests, name, "read")
+	}
+	gone, err := f.Aside(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, gone)
+	for _, name := range []string{"c.yaml", "b.yaml", "a.yaml"} {
+		require.NoError(t, f.SetAside(t.Context(), data(name, "read")))
+	}
+	put(t, f.dirs.PodManifests, "b.yaml", "another")
+	gone, err = f.Aside(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a.yaml", "c.yaml"}, gone)
+	require.NoError(t, os.Chmod(f.dirs.PodManifests, 0o777))
+	_, err = f.Aside(t.Context())
+	require.ErrorIs(t, err, nodefile.ErrUnsafe)
+}
+
+func TestSettingAsideNeedsTheDirectory(t *testing.T) {
+	t.Parallel()
+	f := newFiles(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	put(t, f.dirs.PodManifests, ".a.yaml.image-update-agent-aside", "read")
+	_, err := f.PutBack(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, f.SetAside(ctx, data("a.yaml", "read")), context.Canceled)
+	require.NoError(t, os.Chmod(f.dirs.PodManifests, 0o777))
+	back, err := f.PutBack(t.Context())
+	require.ErrorIs(t, err, nodefile.ErrUnsafe)
+	assert.Empty(t, back)
+	assert.NoFileExists(t, filepath.Join(f.dirs.PodManifests, "a.yaml"))
+	require.NoError(t, os.RemoveAll(f.dirs.PodManifests))
+	back, err = f.PutBack(t.Context())
+	require.NoError(t, err, "no directory: nothing is aside")
+	assert.Empty(t, back)
+	require.Error(t, f.SetAside(t.Context(), data("a.yaml", "read")))
+}
+
+// host is a model of kubelet's directory: its files, and the ones set aside.
+type host struct {
+	files       *Files
+	seen, aside map[string]string
+	writes      int // number of contents created
+	left        int // number of temporary files left
+}
+
+func (n *host) path(name string) string { return filepath.Join(n.files.dirs.PodManifests, name) }
+
+func (n *host) hidden(name string) string { return n.path("." + name + ".image-update-agent-aside") }
+
+// next returns a content that no file has had.
+func (n *host) next() string { n.writes++; return strconv.Itoa(n.writes) }
+
+func (n *host) was(name string) node.PodFile {
+	if text, there := n.seen[name]; there {
+		return data(name, text)
+	}
+	return node.PodFile{Name: name}
+}
+
+func (n *host) setAside(t *rapid.T, name string) {
+	text, there := n.seen[name]
+	err := n.files.SetAside(context.Background(), data(name, text))
+	if !there {
+		require.ErrorIs(t, err, release.ErrConflict)
+		return
+	}
+	require.NoError(t, err)
+	delete(n.seen, name)
+	n.aside[name] = text
+}
+
+func (n *host) setAsideLate(t *rapid.T, name string) {
+	err := n.files.SetAside(context.Background(), data(name, "read before somebody's edit"))
+	require.ErrorIs(t, err, release.ErrConflict)
+}
+
+func (n *host) write(t *rapid.T, name string) {
+	text := n.next()
+	require.NoError(t, n.files.Write(context.Background(), n.was(name), []byte(text)))
+	n.seen[name] = text
+}
+
+// person saves a file as an editor does: as a new one, so that a second link to the old one keeps its content.
+func (n *host) person(t *rapid.T, name string) {
+	n.seen[name] = n.next()
+	require.NoError(t, os.RemoveAll(n.path(name)))
+	require.NoError(t, os.WriteFile(n.path(name), []byte(n.seen[name]), 0o600))
+}
+
+func (n *host) personRemoves(t *rapid.T, name string) {
+	require.NoError(t, os.RemoveAll(n.path(name)))
+	delete(n.seen, name)
+}
+
+// killed creates a state in which a process may die: both names link to the file, or a temporary file is left, each
+// with its own name (a rename onto another link to the same file does nothing).
+func (n *host) killed(t *rapid.T, name string) {
+	_, seen := n.seen[name]
+	_, aside := n.aside[name]
+	switch {
+	case seen && !aside:
+		require.NoError(t, os.Link(n.path(name), n.hidden(name)))
+		n.aside[name] = n.seen[name]
+	case aside && !seen:
+		require.NoError(t, os.Link(n.hidden(name), n.path(name)))
+		n.seen[name] = n.aside[name]
+	case aside:
+		n.left++
+		temporary := fmt.Sprintf(".%s.image-update-agent-%016x", name, n.left)
+		require.NoError(t, os.Rename(n.hidden(name), n.path(temporary)))
+		delete(n.aside, name)
+	}
+}
+
+func (n *host) putBack(t *rapid.T, _ string) {
+	var want []string
+	for name, text := range n.aside {
+		if _, there := n.seen[name]; !there {
+			n.seen[name] = text
+			want = append(want, name)
+		}
+	}
+	slices.Sort(want)
+	clear(n.aside)
+	back, err := n.files.PutBack(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, want, back)
+}
+
+// check compares the directory with the model.
+func (n *host) check(t *rapid.T) {
+	require.Equal(t, n.seen, listed(t, n.files))
+	for name, text := range n.aside {
+		got, err := os.ReadFile(n.hidden(name))
+		require.NoError(t, err)
+		require.Equal(t, text, string(got))
+	}
+}
+
+// TestNoSequenceLosesAFile: after any sequence of operations of the agent and a person, and of kills, PutBack leaves
+// each file once, with its newest content.
+func TestNoSequenceLosesAFile(t *testing.T) {
+	t.Parallel()
+	f := newFiles(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		require.NoError(rt, os.RemoveAll(f.dirs.PodManifests))
+		require.NoError(rt, os.Mkdir(f.dirs.PodManifests, 0o755))
+		n := &host{files: f, seen: map[string]string{}, aside: map[string]string{}}
+		acts := map[string]func(*rapid.T, string){
+			"set aside": n.setAside, "set aside late": n.setAsideLate, "write": n.write, "person writes": n.person,
+			"person removes": n.personRemoves, "killed": n.killed, "put back": n.putBack,
+		}
+		names := slices.Sorted(maps.Keys(acts))
+		for range rapid.IntRange(1, 12).Draw(rt, "steps") {
+			act := rapid.SampledFrom(names).Draw(rt, "act")
+			acts[act](rt, rapid.SampledFrom([]string{"a", "a-b", "c.yaml"}).Draw(rt, "file"))
+			n.check(rt)
+		}
+		n.putBack(rt, "")
+		require.NoError(rt, f.Sweep(t.Context()))
+		n.check(rt)
+		left, err := os.ReadDir(f.dirs.PodManifests)
+		require.NoError(rt, err)
+		require.Len(rt, left, len(n.seen), "nothing but the files")
+	})
+}
+
+func listed(t require.TestingT, files node.PodFiles) map[string]string {
+	list, err := files.PodManifests(context.Background())
+	require.NoError(t, err)
+	out := map[string]string{}
+	for _, f := range list {
+		require.NoError(t, f.Err, f.Name)
+		out[f.Name] = string(f.Data)
+	}
+	return out
 }
