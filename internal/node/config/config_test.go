@@ -373,14 +373,6 @@ func TestTheRootDirectoryIsNoSetting(t *testing.T) {
 	}
 }
 
-func TestDefaultsNeedNoFiles(t *testing.T) {
-	t.Parallel()
-	c := load(t, Sources{Root: t.TempDir()})
-	assert.Empty(t, c.Files)
-	assert.Equal(t, 12*time.Hour, c.Settings.Interval)
-	assert.Equal(t, "Always", c.Settings.PullPolicy)
-}
-
 func TestPathsOfTheHostHaveNoRoot(t *testing.T) {
 	t.Parallel()
 	s := withRoot(t, "", func(*Settings) {})
@@ -391,4 +383,259 @@ func TestPathsOfTheHostHaveNoRoot(t *testing.T) {
 	assert.Equal(t, "/usr/share/caasp-container-manifests/manifests", s.Templates)
 	assert.Equal(t, "/run/containerd/containerd.sock", s.Containerd.Socket)
 	assert.Equal(t, "/etc/salt/grains", s.Grains.Path)
+}
+
+func TestThingsInPlaceOfAFile(t *testing.T) {
+	t.Parallel()
+	for _, place := range []string{vendorFile, adminFile, dropIns + "/a.yaml"} {
+		root := t.TempDir()
+		require.NoError(t, os.MkdirAll(root+place, 0o755))
+		_, err := Load(Sources{Root: root})
+		require.ErrorContains(t, err, root+place+": not a regular file")
+	}
+}
+
+func TestFilesOfOtherOwnersAreRejected(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{"etc/image-update-agent/config.yaml": ""})
+	if os.Geteuid() != 0 {
+		// Only root can give a file away; then all users own the same kind of file.
+		load(t, Sources{Root: root})
+		return
+	}
+	require.NoError(t, os.Chown(root+adminFile, 4711, 0))
+	_, err := Load(Sources{Root: root})
+	require.ErrorContains(t, err, root+adminFile+": owned by user 4711, want root")
+}
+
+// A drop-in that cannot be read is not treated as missing.
+func TestUnreadableDropInIsReported(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	require.NoError(t, os.MkdirAll(root+dropIns, 0o755))
+	require.NoError(t, os.Symlink("nowhere", root+dropIns+"/a.yaml"))
+	_, err := Load(Sources{Root: root})
+	require.ErrorContains(t, err, dropIns+"/a.yaml: no such file or directory")
+}
+
+func TestNamedFileMustExist(t *testing.T) {
+	t.Parallel()
+	_, err := Load(Sources{Root: t.TempDir(), File: "/none/config.yaml"})
+	require.ErrorContains(t, err, "/none/config.yaml: no such file or directory")
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestAFileInPlaceOfTheDropIns(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{"etc/image-update-agent/config.d": ""})
+	_, err := Load(Sources{Root: root})
+	require.ErrorContains(t, err, dropIns+": not a directory")
+}
+
+func TestTooManyDropIns(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	require.NoError(t, os.MkdirAll(root+dropIns, 0o755))
+	for i := range maxDropIns {
+		require.NoError(t, os.WriteFile(filepath.Join(root+dropIns, "."+strings.Repeat("x", i%200+1)+string(rune('a'+i/200))), nil, 0o600))
+	}
+	load(t, Sources{Root: root})
+	require.NoError(t, os.WriteFile(root+dropIns+"/one.yaml", nil, 0o600))
+	_, err := Load(Sources{Root: root})
+	require.ErrorContains(t, err, "more than 256 files")
+}
+
+func TestTooManyEntries(t *testing.T) {
+	t.Parallel()
+	_, err := read("x", "", "manage:\n"+strings.Repeat("  - a.yaml\n", 2*maxItems+1))
+	require.ErrorContains(t, err, "manage: more than 1024 entries")
+}
+
+func TestAWindowIsALineInTheMergedList(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{
+		vendorFile: "apply: {mode: auto, windows: [{start: 02:00, length: 1h}, {start: 02:00, length: 1h}]}\n",
+		adminFile:  "apply: {order: [a.yaml]}\n",
+	})
+	assert.Len(t, load(t, Sources{Root: root}).Settings.Apply.Windows, 2, "windows have no names, so none is repeated")
+
+	root = tree(t, map[string]string{
+		vendorFile:           "apply: {mode: auto, order: [a.yaml, b.yaml], windows: [{start: 02:00, length: 1h}]}\n",
+		adminFile:            "apply: {order: [c.yaml], windows: [{start: 02:00, length: 2h, zone: UTC}, {start: 05:00, length: 1h}]}\n",
+		dropIns + "/10.yaml": "apply: {freeze: 2026-12-24T18:00:00+01:00}\n",
+	})
+	c := load(t, Sources{Root: root})
+	got := c.Settings.Apply
+	assert.Equal(t, []string{"c.yaml"}, got.Order, "a list replaces")
+	assert.Len(t, got.Windows, 2, "a list of windows, too")
+	assert.Equal(t, 2*time.Hour, got.Windows[0].Length)
+	assert.Equal(t, ApplyAuto, got.Mode, "a section is merged")
+	assert.Equal(t, "2026-12-24T17:00:00Z", got.Freeze.UTC().Format(time.RFC3339))
+	assert.Contains(t, c.Entries(), Entry{"apply.windows[0].zone", "UTC", root + adminFile + ":1"})
+
+	root = tree(t, map[string]string{
+		adminFile:            "apply: {mode: auto, windows: [{start: 02:00, length: 1h}]}\n",
+		dropIns + "/10.yaml": "apply: {windows: []}\n",
+	})
+	got = load(t, Sources{Root: root}).Settings.Apply
+	assert.Empty(t, got.Windows)
+	open, _ := got.Windows.Open(time.Now())
+	assert.True(t, open, "a drop-in can open what the admin's file closes")
+}
+
+func TestAListOfDaysIsASet(t *testing.T) {
+	t.Parallel()
+	for days, want := range map[string][]time.Weekday{
+		"":                        {0, 1, 2, 3, 4, 5, 6},
+		"days: [], ":              {0, 1, 2, 3, 4, 5, 6},
+		"days: [sat, fri-sat], ":  {time.Friday, time.Saturday},
+		"days: [sat, Sun, sat], ": {time.Sunday, time.Saturday},
+	} {
+		root := tree(t, map[string]string{adminFile: "apply: {windows: [{" + days + "start: 02:00, length: 1h}]}\n"})
+		windows := load(t, Sources{Root: root}).Settings.Apply.Windows
+		require.Len(t, windows, 1)
+		var begins []time.Weekday
+		for day := range 7 { // the 6th of December 2026 is a Sunday
+			open, change := windows.Open(time.Date(2026, time.December, 6+day, 2, 0, 0, 0, time.Local))
+			if open {
+				begins = append(begins, time.Weekday(day))
+				assert.Equal(t, time.Date(2026, time.December, 6+day, 3, 0, 0, 0, time.Local), change, "and once")
+			}
+		}
+		assert.Equal(t, want, begins, days)
+	}
+}
+
+// podLists are texts for kubelet.pods, and whether they are valid.
+var podLists = map[string]bool{
+	"":                                       true,
+	"off":                                    true,
+	"http://127.0.0.1:10255/pods":            true,
+	"https://localhost:10250/pods":           true,
+	"http://[::1]:10255/pods":                true,
+	"http://10.0.0.5:10255/pods":             true,
+	"on":                                     false,
+	"127.0.0.1:10255":                        false,
+	"http://127.0.0.1/pods":                  false,
+	"http://127.0.0.1:0/pods":                false,
+	"http://127.0.0.1:65536/pods":            false,
+	"http://127.0.0.1:port/pods":             false,
+	"http://127.0.0.1:10255":                 false,
+	"http://127.0.0.1:10255/pods/":           false,
+	"http://127.0.0.1:10255/runningpods":     false,
+	"http://127.0.0.1:10255/pods?a=b":        false,
+	"http://127.0.0.1:10255/pods?":           false,
+	"http://127.0.0.1:10255/pods#a":          false,
+	"http://user:secret@127.0.0.1:1025/pods": false,
+	"unix:///run/kubelet.sock":               false,
+	"ftp://127.0.0.1:10255/pods":             false,
+	"http://kubelet.example.org:10255/pods":  false,
+	"http://localhost.example.org:1025/pods": false,
+	"http://0.0.0.0:10255/pods":              false,
+	"http://[::]:10255/pods":                 false,
+	"http://224.0.0.1:10255/pods":            false,
+	"http://[fe80::1%25eth0]:10255/pods":     false,
+	"http://:10255/pods":                     false,
+	"http://127.0.0.1:10255/%zz":             false,
+}
+
+func TestPodList(t *testing.T) {
+	t.Parallel()
+	for text, allowed := range podLists {
+		_, err := read("x", "", fmt.Sprintf("kubelet: {pods: %q}", text))
+		assert.Equal(t, allowed, err == nil, text)
+	}
+}
+
+// readOnlyPorts map kubelet's configurations to the URL of its list of pods.
+var readOnlyPorts = map[string]string{
+	"readOnlyPort: 10255\n":                      "http://127.0.0.1:10255/pods",
+	"readOnlyPort: 10255\naddress: 0.0.0.0\n":    "http://127.0.0.1:10255/pods",
+	"readOnlyPort: 10255\naddress: '::'\n":       "http://[::1]:10255/pods",
+	"readOnlyPort: 10255\naddress: 10.0.0.5\n":   "http://10.0.0.5:10255/pods",
+	"readOnlyPort: 10255\naddress: fd00::5\n":    "http://[fd00::5]:10255/pods",
+	"readOnlyPort: 10255\naddress: node\n":       "",
+	"readOnlyPort: 10255\naddress: fe80::1%eth0": "",
+	"readOnlyPort: 0\n":                          "",
+	"readOnlyPort: -1\n":                         "",
+	"readOnlyPort: 65536\n":                      "",
+	"readOnlyPort: open\n":                       "",
+	"port: 10250\n":                              "",
+	"readOnlyPort: [":                            "",
+}
+
+func TestReadOnlyPods(t *testing.T) {
+	t.Parallel()
+	for text, want := range readOnlyPorts {
+		root := tree(t, map[string]string{kubeletFile: text})
+		assert.Equal(t, want, load(t, Sources{Root: root}).Settings.Kubelet.Pods, text)
+	}
+}
+
+// An empty value in any file means kubelet's own port; `config show` prints the effective value, which can be read
+// back.
+func TestEmptyPodListIsKubelets(t *testing.T) {
+	t.Parallel()
+	const kubelet, own = "readOnlyPort: 10255\n", "kubelet: {pods: 'http://[::1]:1/pods'}"
+	for name, c := range map[string]struct {
+		files       map[string]string
+		want, shown string
+	}{
+		"nobody says":  {nil, "", ""},
+		"empty over":   {map[string]string{kubeletFile: kubelet, vendorFile: own, adminFile: "kubelet: {pods: ''}"}, "http://127.0.0.1:10255/pods", "http://127.0.0.1:10255/pods"},
+		"ours wins":    {map[string]string{kubeletFile: kubelet, adminFile: own}, "http://[::1]:1/pods", "http://[::1]:1/pods"},
+		"off":          {map[string]string{kubeletFile: kubelet, adminFile: "kubelet: {pods: off}"}, "", "off"},
+		"port is shut": {map[string]string{kubeletFile: "readOnlyPort: 0"}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := tree(t, c.files)
+			got := load(t, Sources{Root: root})
+			assert.Equal(t, c.want, got.Settings.Kubelet.Pods)
+			for _, entry := range got.Entries() {
+				if entry.Key == "kubelet.pods" {
+					assert.Equal(t, c.shown, entry.Value)
+				}
+			}
+			shown, err := got.YAML()
+			require.NoError(t, err)
+			again := load(t, Sources{Root: tree(t, map[string]string{kubeletFile: c.files[kubeletFile], adminFile: string(shown)})})
+			assert.Equal(t, got.Settings.Kubelet, again.Settings.Kubelet)
+		})
+	}
+}
+
+// FuzzConfig: any file is either rejected with its name in each line, or gives settings that `config show` prints so
+// that they can be read back.
+func FuzzConfig(f *testing.F) {
+	for _, pattern := range []string{"testdata/bad/*.yaml", "testdata/good/*.yaml", "../../../packaging/config.yaml"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(f, err)
+		require.NotEmpty(f, files)
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			require.NoError(f, err)
+			f.Add(data)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		w := newWalker(platform.Detect("/root"))
+		w.read("file", data)
+		if len(w.problems) > 0 {
+			_, err := w.config(nil)
+			for line := range strings.SplitSeq(err.Error(), "\n") {
+				require.Regexp(t, `^(file(:\d+)?: |and \d+ more$)`, line)
+			}
+			return
+		}
+		c, err := w.config(nil)
+		if err != nil {
+			return // directories that overlap
+		}
+		shown, err := c.YAML()
+		require.NoError(t, err)
+		again, err := read("shown", "/root", string(shown))
+		require.NoError(t, err, string(shown))
+		require.Equal(t, c.Settings, again.Settings)
+	})
 }

@@ -3,9 +3,11 @@
 package config
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/internal/node/platform"
 )
@@ -86,24 +88,96 @@ func TestWrittenCertsDTakesPrecedence(t *testing.T) {
 	assert.NotEmpty(t, written.Ignored("v2.4.2", "/a:/b"), "doctor fails")
 }
 
-func TestUnpacks(t *testing.T) {
+func TestUnreadableContainerdConfiguration(t *testing.T) {
 	t.Parallel()
-	const said = "[plugins.'io.containerd.transfer.v1.local']\nmax_concurrent_unpacks = "
-	for name, c := range map[string]struct {
-		files map[string]string
-		want  int
-	}{
-		"no files":             {nil, 0},
-		"not said":             {map[string]string{containerdFile: "version = 3\n"}, 0},
-		"said":                 {map[string]string{containerdFile: said + "4\n"}, 4},
-		"nothing imports it":   {map[string]string{containerdFile: said + "4\n", "/etc/containerd/conf.d/unpack.toml": said + "2\n"}, 4},
-		"no configuration":     {map[string]string{"/etc/containerd/conf.d/unpack.toml": said + "2\n"}, 0},
-		"the last one":         {map[string]string{containerdFile: "imports = ['conf.d/*.toml']\n" + said + "4\n", "/etc/containerd/conf.d/unpack.toml": said + "2\n"}, 2},
-		"broken beside good":   {map[string]string{containerdFile: said + "4\n", "/etc/containerd/conf.d/x.toml": "["}, 4},
-		"a fragment of others": {map[string]string{containerdFile: said + "4\n", "/etc/containerd/conf.d/x.toml": "version = 3\n"}, 4},
-		"of another suffix":    {map[string]string{"/etc/containerd/conf.d/x.conf": said + "2\n"}, 0},
-		"of another type":      {map[string]string{containerdFile: said + "'4'\n"}, 0},
+	for name, c := range map[string]struct{ main, want string }{
+		"broken":               {"[", "config.toml"},
+		"a broken fragment":    {"imports = ['/etc/containerd/a.toml']\n", "a.toml"},
+		"a fragment is gone":   {"imports = ['/etc/containerd/gone.toml']\n", "gone.toml"},
+		"imports is no list":   {"imports = 3\n", "config.toml"},
+		"a glob that is wrong": {"imports = ['/etc/[*.toml']\n", "imports"},
+		"too many":             {"imports = ['/etc/containerd/*.conf']\n", "more than 64 imports"},
 	} {
-		assert.Equal(t, c.want, Unpacks(platform.Detect(tree(t, c.files))), name)
+		files := map[string]string{containerdFile: c.main, "/etc/containerd/a.toml": "plugins = 3\n"}
+		if name == "too many" {
+			for i := range 70 {
+				files["/etc/containerd/"+strings.Repeat("x", i+1)+".conf"] = "version = 3\n"
+			}
+		}
+		own := readCertsD(platform.Detect(tree(t, files)), false)
+		require.ErrorContains(t, own.Err(""), c.want, name)
+		require.NoError(t, own.Err("/etc/containerd/certs.d"), "the running containerd says it")
+		assert.False(t, own.Counts(), name)
+		assert.Contains(t, own.Ignored("v2.4.2", ""), "cannot read", name)
+	}
+	root := tree(t, map[string]string{containerdFile: "[plugins.'io.containerd.cri.v1.images'.registry]\nconfig_path = '/a'\n"})
+	own := readCertsD(platform.Detect(root), false)
+	assert.Empty(t, own.Ignored("v2.4.2", root+"/a"), "a containerd of this root")
+	assert.Empty(t, own.Ignored("v2.4.2", "/a"))
+	assert.Contains(t, own.Ignored("v2.4.2", "/b"), `containerd runs with config_path "/b", but its configuration has "/a"`)
+}
+
+// registriesOfRKE2 is what k3s and RKE2 generate from `configs` in registries.yaml (pkg/agent/templates of k3s): logins
+// in containerd's configuration, everything else in hosts.toml.
+const registriesOfRKE2 = `
+[plugins.'io.containerd.cri.v1.images'.registry.configs.'user.example'.auth]
+  username = "u"
+  password = "p w"
+
+[plugins.'io.containerd.cri.v1.images'.registry.configs."auth.example:5000".auth]
+  auth = "dTpwOnc="
+
+[plugins.'io.containerd.cri.v1.images'.registry.configs.'token.example'.auth]
+  identitytoken = "t"
+
+[plugins.'io.containerd.cri.v1.images'.registry.configs.'all.example'.auth]
+  username = "u"
+  password = "p"
+  auth = "eDp5"
+  identitytoken = "t"
+
+[plugins.'io.containerd.cri.v1.images'.registry.configs.'empty.example'.auth]
+
+[plugins.'io.containerd.cri.v1.images'.registry.configs.'tls.example'.tls]
+  ca_file = "/ca"
+
+[plugins.'io.containerd.cri.v1.images'.registry.configs.'bad.example'.auth]
+  auth = "c2VjcmV0"
+
+[plugins.'io.containerd.cri.v1.images'.registry.configs.'worse.example'.auth]
+  auth = "secret:secret"
+`
+
+func TestLoginsOfContainerd(t *testing.T) {
+	t.Parallel()
+	const path = "/var/lib/rancher/rke2/agent/etc/containerd/config.toml"
+	files := rke2s(nil)
+	p := platform.Detect(tree(t, rke2s(map[string]string{path: files[path] + registriesOfRKE2})))
+	for host, want := range map[string][2]string{
+		"user.example": {"u", "p w"}, "auth.example:5000": {"u", "p:w"}, "token.example": {"", "t"}, "all.example": {"u", "p"},
+		"empty.example": {}, "tls.example": {}, "auth.example": {}, "other.example": {}, "": {},
+	} {
+		user, secret, err := ContainerdLogin(p, host, newest)
+		require.NoError(t, err, host)
+		assert.Equal(t, want, [2]string{user, secret}, host)
+	}
+	for _, host := range []string{"bad.example", "worse.example"} {
+		user, secret, err := ContainerdLogin(p, host, newest)
+		require.EqualError(t, err, path+": "+host+": auth is not the base64 of user:password")
+		assert.Empty(t, user+secret, host)
 	}
 }
+
+// An unreadable configuration may have the login.
+func TestLoginsOfAnUnreadableConfiguration(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{"no TOML": "password = 'secret", "a password as a key": "secret = 1\nsecret = 2\n", "an import is gone": "imports = ['/etc/gone.toml']\n"} {
+		_, _, err := ContainerdLogin(platform.Detect(tree(t, map[string]string{"/etc/containerd/config.toml": text})), "a", newest)
+		require.Error(t, err, name)
+		assert.NotContains(t, err.Error(), "secret", name)
+	}
+	_, _, err := ContainerdLogin(platform.Detect(t.TempDir()), "a", newest)
+	require.NoError(t, err, "there is no containerd")
+}
+
+func newest() string { return "v2.4.2" }

@@ -39,8 +39,32 @@ const maxKubeletFiles = 256
 type KubeletConfig struct {
 	values map[string]string // by key
 	places map[string]string // the place of each value
-	// Problems are unreadable parts: the values may differ then.
-	Problems []error
+	unreadable
+}
+
+// unreadable are the unreadable parts of a configuration: the values may differ then.
+type unreadable struct{ Problems []error }
+
+func (u *unreadable) problem(err error) {
+	if err != nil {
+		u.Problems = append(u.Problems, outside.Error(err))
+	}
+}
+
+// read reads the keys of a file, kubelet's or a distribution's: one mapping, in which the last value of a key counts.
+func (u *unreadable) read(file string, mustBe bool) map[string]*yaml.Node {
+	data, err := nodefile.Read(file, maxFile)
+	if errors.Is(err, fs.ErrNotExist) && !mustBe {
+		return nil
+	}
+	var keys map[string]*yaml.Node
+	if err == nil {
+		keys, err = keysOf(data)
+	}
+	if err != nil {
+		u.problem(fmt.Errorf("%s: %w", file, err))
+	}
+	return keys
 }
 
 // Asks returns what a unit of the node starts.
@@ -123,25 +147,9 @@ func (k KubeletConfig) normalized() KubeletConfig {
 	return k
 }
 
-func (k *KubeletConfig) problem(err error) {
-	if err != nil {
-		k.Problems = append(k.Problems, outside.Error(err))
-	}
-}
-
 // merge merges a file into the values, as a JSON merge patch: null removes a value.
 func (k *KubeletConfig) merge(file string, isNamed bool) {
-	data, err := nodefile.Read(file, maxFile)
-	if errors.Is(err, fs.ErrNotExist) && !isNamed {
-		return
-	}
-	var keys map[string]*yaml.Node
-	if err == nil {
-		keys, err = kubeletKeysOf(data)
-	}
-	if err != nil {
-		k.problem(fmt.Errorf("%s: %w", file, err))
-	}
+	keys := k.read(file, isNamed)
 	k.mergeGate(keys["featureGates"], file)
 	for key := range kubeletKeys {
 		value, is := keys[key]
@@ -196,8 +204,7 @@ func (k KubeletConfig) EventedPLEG() string {
 	return k.places[eventedPLEG]
 }
 
-// kubeletKeysOf reads the keys of a file. For a duplicate key kubelet uses the last value.
-func kubeletKeysOf(data []byte) (map[string]*yaml.Node, error) {
+func keysOf(data []byte) (map[string]*yaml.Node, error) {
 	var document yaml.Node
 	plain := plainJSON(data)
 	if err := yaml.Unmarshal(plain, &document); err != nil {
@@ -288,9 +295,9 @@ var shortFlags = map[string]string{"d": keyDataDir, "c": flagConfig}
 // distribution is the configuration of one that starts kubelet (pkg/configfilearg of k3s): its file, overridden by the
 // drop-ins, then by its variables and flags. A list of flags replaces one in a file.
 type distribution struct {
-	values   map[string][]string // by key
-	place    string              // the file with the flags of kubelet
-	problems []error
+	values map[string][]string // by key
+	place  string              // the file with the flags of kubelet
+	unreadable
 }
 
 // readDistribution reads the configuration of a platform that starts kubelet itself; other platforms have none. The
@@ -352,25 +359,8 @@ func (d *distribution) files(p platform.Platform, named string) {
 	}
 }
 
-func (d *distribution) problem(err error) {
-	if err != nil {
-		d.problems = append(d.problems, outside.Error(err))
-	}
-}
-
 func (d *distribution) file(file string, mustBe bool) {
-	data, err := nodefile.Read(file, maxFile)
-	if errors.Is(err, fs.ErrNotExist) && !mustBe {
-		return
-	}
-	var keys map[string]*yaml.Node
-	if err == nil {
-		keys, err = kubeletKeysOf(data) // they are also one mapping, in which the last value of a key counts
-	}
-	if err != nil {
-		d.problem(fmt.Errorf("%s: %w", file, err))
-		return
-	}
+	keys := d.read(file, mustBe)
 	for _, key := range []string{keyDataDir, keyKubeletArg} {
 		for _, more := range []string{"", "+"} {
 			node, is := keys[key+more]
@@ -399,18 +389,10 @@ func scalarsOf(node *yaml.Node) (texts []string) {
 	return texts
 }
 
-// located returns the platform with the data directory from its configuration.
-func (d distribution) located(p platform.Platform) platform.Platform {
-	if dirs := d.values[keyDataDir]; len(dirs) > 0 && path(dirs[len(dirs)-1]) == nil {
-		return p.Moved(dirs[len(dirs)-1])
-	}
-	return p
-}
-
 // kubelet returns the kubelet of a distribution that starts it: with drop-ins that it writes, and flags from its
 // configuration.
 func (d distribution) kubelet(p platform.Platform) KubeletConfig {
-	k := KubeletConfig{values: map[string]string{}, places: map[string]string{}, Problems: d.problems}
+	k := KubeletConfig{map[string]string{}, map[string]string{}, d.unreadable}
 	if _, err := nodefile.Read(p.At(p.KubeletConfig), maxFile); !errors.Is(err, fs.ErrNotExist) { // exists since 1.32
 		k.dropIns(p.At(p.KubeletDropIns))
 	}
@@ -432,5 +414,8 @@ func (d distribution) kubelet(p platform.Platform) KubeletConfig {
 // findPlatform returns the platform with that name, or the node's, with the directories from its configuration.
 func findPlatform(root, name string, ask Asks) platform.Platform {
 	p := platform.Named(root, name)
-	return readDistribution(p, ask).located(p)
+	if dirs := readDistribution(p, ask).values[keyDataDir]; len(dirs) > 0 && path(dirs[len(dirs)-1]) == nil {
+		return p.Moved(dirs[len(dirs)-1])
+	}
+	return p
 }

@@ -142,16 +142,14 @@ func TestNumbersAtTheirBounds(t *testing.T) {
 	}
 }
 
-func TestTheLengthOfAReason(t *testing.T) {
+func TestLengthsOfTexts(t *testing.T) {
 	t.Parallel()
 	assert.NoError(t, CheckReason(strings.Repeat("x", 200)))
 	assert.ErrorContains(t, CheckReason(strings.Repeat("x", 201)), "201 bytes, want at most 200")
-}
-
-func TestTheLengthOfAPattern(t *testing.T) {
-	t.Parallel()
-	assert.NoError(t, tagPattern(strings.Repeat("x", 256)))
-	assert.Error(t, tagPattern(strings.Repeat("x", 257)))
+	for _, check := range []func(string) error{tagPattern, filePattern} {
+		assert.NoError(t, check(strings.Repeat("x", 256)))
+		assert.Error(t, check(strings.Repeat("x", 257)))
+	}
 }
 
 // ruleOf returns the rule of a repository by its usual spelling.

@@ -210,18 +210,14 @@ type Path struct{ Name, Value string }
 
 // Paths lists the paths that no setting overrides.
 func (p Platform) Paths() []Path {
-	paths := []Path{
+	return slices.DeleteFunc([]Path{
 		{"kubeletUnit", p.KubeletUnit},
 		{"kubeletConfig", p.KubeletConfig},
 		{"containerdConfig", p.ContainerdConfig},
 		{"registries", p.Registries},
 		{"kubeconfigs", strings.Join(p.Kubeconfigs, " ")},
 		{"logins", strings.Join(p.Logins, " ")},
-	}
-	if p.Registries == "" {
-		paths = append(paths[:3], paths[4:]...)
-	}
-	return paths
+	}, func(p Path) bool { return p.Value == "" })
 }
 
 // Sockets returns the containerd sockets of Kubernetes distributions, including those without a Platform.

@@ -4,6 +4,7 @@ package config
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -72,4 +73,27 @@ func TestSizesHaveBounds(t *testing.T) {
 		require.EqualError(t, check(text), "want a size from 16KiB to 1TiB, or 0: off", text)
 	}
 	require.EqualError(t, check("16 KiB"), "want a size such as 20MiB, 1GiB, 500KB, or bytes; 0: off")
+}
+
+// slow computes the Levenshtein distance by its definition.
+func slow(a, b string) int {
+	switch {
+	case a == "":
+		return len(b)
+	case b == "":
+		return len(a)
+	case a[0] == b[0]:
+		return slow(a[1:], b[1:])
+	}
+	return 1 + min(slow(a[1:], b), slow(a, b[1:]), slow(a[1:], b[1:]))
+}
+
+func TestDistance(t *testing.T) {
+	t.Parallel()
+	word := rapid.StringMatching(`[abc]{0,6}`)
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := word.Draw(t, "a"), word.Draw(t, "b")
+		require.Equal(t, slow(a, b), distance(a, b))
+	})
+	assert.Greater(t, distance(strings.Repeat("a", 1<<20), "a"), 64)
 }
