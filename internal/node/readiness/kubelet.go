@@ -26,8 +26,6 @@ import (
 // A node runs some hundred pods at most, each of some 10 KiB in the list.
 const maxList = 8 << 20
 
-var errTooLarge = fmt.Errorf("larger than the limit of %d bytes", maxList)
-
 // podList is the part of a v1.PodList that counts here
 // (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/).
 type podList struct {
@@ -139,28 +137,17 @@ func (c *Checker) pods(ctx context.Context) (podList, error) {
 		return podList{}, statusError(res.StatusCode)
 	}
 	var list podList
-	if err := json.NewDecoder(&bounded{res.Body, maxList}).Decode(&list); err != nil {
+	bounded := io.LimitedReader{R: res.Body, N: maxList}
+	if err := json.NewDecoder(&bounded).Decode(&list); err != nil {
+		if bounded.N == 0 {
+			err = fmt.Errorf("larger than the limit of %d bytes", maxList)
+		}
 		return podList{}, withTimeout(err, c.Timeout)
 	}
 	if list.Kind != "PodList" {
 		return podList{}, errors.New("no list of pods")
 	}
 	return list, nil
-}
-
-// bounded reads at most left bytes, and returns errTooLarge if there are more.
-type bounded struct {
-	from io.Reader
-	left int
-}
-
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.left == 0 {
-		return 0, errTooLarge
-	}
-	n, err := b.from.Read(p[:min(len(p), b.left)])
-	b.left -= n
-	return n, err
 }
 
 const (

@@ -132,22 +132,6 @@ func TestContainerdConformsAsRuntimeEvents(t *testing.T) {
 	})
 }
 
-func TestWatchSurvivesARestartOfContainerd(t *testing.T) {
-	t.Parallel()
-	socket := filepath.Join(t.TempDir(), "containerd.sock")
-	s, g := serve(t, socket)
-	heard := w(t, socket)
-	<-s.filters
-	assert.Zero(t, <-heard)
-	g.Stop()
-	assert.Zero(t, <-heard, "it is gone")
-	s, _ = serve(t, socket)
-	<-s.filters
-	assert.Zero(t, <-heard, "it is back")
-	s.send <- envelope(t, topicStart, &events.TaskStart{ContainerID: "b"})
-	assert.Equal(t, watch.RuntimeEvent{ContainerID: "b"}, <-heard)
-}
-
 // An invalid event ends the subscription, and a new one starts.
 func TestTooLargeEventIsNotRead(t *testing.T) {
 	t.Parallel()

@@ -219,10 +219,7 @@ func (s *Store) Publish(ctx context.Context, st status.Status) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.write(s.runtimeDir, statusFile, st, 0o644, status.MaxStatus)
-	if copyErr := s.publishCopy(st); copyErr != nil {
-		err = errors.Join(err, copyErr)
-	}
+	err := errors.Join(s.write(s.runtimeDir, statusFile, st, 0o644, status.MaxStatus), s.publishCopy(st))
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}

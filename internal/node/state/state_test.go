@@ -3,14 +3,19 @@
 package state
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,9 +25,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 )
 
 func newStore(t *testing.T) (*Store, *bytes.Buffer) {
@@ -147,20 +154,9 @@ var strangeRecords = map[string]struct {
 	"too large": {func(t *testing.T, s *Store) {
 		put(t, s, recordFile, `{"version": 1}`+strings.Repeat(" ", maxSize))
 	}, "unreadable"},
-	"directory": {func(t *testing.T, s *Store) {
-		require.NoError(t, os.MkdirAll(filepath.Join(s.stateDir, recordFile), 0o755))
-	}, "unreadable"},
 	"symlink": {func(t *testing.T, s *Store) {
 		put(t, s, "elsewhere", `{"version": 1}`)
 		require.NoError(t, os.Symlink("elsewhere", filepath.Join(s.stateDir, recordFile)))
-	}, "unreadable"},
-	"fifo": {func(t *testing.T, s *Store) {
-		require.NoError(t, os.MkdirAll(s.stateDir, 0o755))
-		require.NoError(t, syscall.Mkfifo(filepath.Join(s.stateDir, recordFile), 0o600))
-	}, "unreadable"},
-	"world-writable": {func(t *testing.T, s *Store) {
-		put(t, s, recordFile, `{"version": 1}`)
-		require.NoError(t, os.Chmod(filepath.Join(s.stateDir, recordFile), 0o666))
 	}, "unreadable"},
 }
 
@@ -192,7 +188,6 @@ func TestUnusableRecordIsSetAside(t *testing.T) {
 	}
 }
 
-// A newer agent of the same version may have more fields: an older one starts, and drops them.
 // many returns a format with the numbers below n, separated by commas.
 func many(format string, n int) string {
 	var b strings.Builder
@@ -218,6 +213,7 @@ func TestALongHistoryIsCutWhenItIsRead(t *testing.T) {
 	require.NoError(t, s.Save(t.Context(), got))
 }
 
+// A newer agent of the same version may have more fields: an older one starts, and drops them.
 func TestUnknownFieldsOfARecordAreDropped(t *testing.T) {
 	t.Parallel()
 	s, log := newStore(t)
@@ -492,4 +488,176 @@ func TestLostRecordIsToldFromANewNode(t *testing.T) {
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "record.json")))
 	require.NotNil(t, load())
 	assert.Equal(t, "record.json is missing", load().Reason)
+}
+
+func TestStoreConforms(t *testing.T) {
+	t.Parallel()
+	agenttest.TestRecorder(t, func(t *testing.T) (record.Recorder, func() record.Recorder) {
+		root := t.TempDir()
+		open := func() record.Recorder {
+			return New(filepath.Join(root, "lib"), filepath.Join(root, "run"), slog.New(slog.DiscardHandler))
+		}
+		return open(), open
+	})
+}
+
+// The files belong to the daemon: a plan reads what it can, and leaves the rest as it is.
+func TestReaderWritesNothing(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"missing": "", "cut": `{"version": 1`, "of a newer agent": `{"version": 999}`, "no record": "[]",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if text != "" {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, recordFile), []byte(text), 0o600))
+			}
+			before, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			r := NewReader(dir)
+			got, err := r.Load(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, record.Record{Lost: got.Lost}, got)
+			assert.Equal(t, text == "", got.Lost == nil)
+			require.NoError(t, r.Save(t.Context(), got))
+			require.NoError(t, r.Publish(t.Context(), status.Status{}))
+			after, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			assert.Equal(t, names(before), names(after))
+			if text != "" {
+				assert.Equal(t, text, content(t, dir, recordFile))
+			}
+		})
+	}
+}
+
+func TestReaderReadsTheRecord(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := New(dir, t.TempDir(), slog.New(slog.DiscardHandler))
+	require.NoError(t, s.Save(t.Context(), record.Record{MinSpace: record.Entries[int64]{"a": 1}}))
+	want, err := s.Load(t.Context())
+	require.NoError(t, err)
+	got, err := NewReader(dir).Load(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+}
+
+func names(entries []os.DirEntry) (all []string) {
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
+}
+
+// holdVariable makes this test binary an agent that locks the directory lib below its own, reports it, and waits until
+// its input ends.
+const holdVariable = "STATE_TEST_HOLD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(holdVariable) == "" {
+		os.Exit(m.Run())
+	}
+	_, err := New("lib", "run", slog.New(slog.DiscardHandler)).Lock(context.Background())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println("locked")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+func TestSecondAgentIsKeptOut(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	unlock, err := s.Lock(t.Context())
+	require.NoError(t, err)
+	for _, left := range []string{"", s.stateDir, s.runtimeDir} { // an older agent, or one on a full disk, locks one file only
+		if left != "" {
+			unlock, err = nodefile.Lock(t.Context(), filepath.Join(left, lockFile), 0)
+			require.NoError(t, err)
+		}
+		_, err = New(s.stateDir, s.runtimeDir, slog.New(slog.DiscardHandler)).Lock(t.Context())
+		locked, is := errors.AsType[*nodefile.LockedError](err)
+		require.True(t, is, "%v", err)
+		assert.Equal(t, os.Getpid(), locked.PID)
+		unlock()
+	}
+	unlock, err = s.Lock(t.Context())
+	require.NoError(t, err)
+	unlock()
+}
+
+// Any user can open the directories and the status, and lock them as `flock -s` does.
+func TestAnotherUserKeepsNoAgentOut(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	require.NoError(t, s.Publish(t.Context(), status.Status{}))
+	require.NoError(t, s.Save(t.Context(), record.Record{}))
+	unlock, err := s.Lock(t.Context())
+	require.NoError(t, err)
+	unlock()
+	locked := 0
+	for _, dir := range []string{s.stateDir, s.runtimeDir} {
+		require.NoError(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+			info, infoErr := entry.Info()
+			if err := errors.Join(err, infoErr); err != nil || info.Mode().Perm()&0o004 == 0 {
+				return err
+			}
+			file, err := os.Open(path)
+			if err == nil {
+				t.Cleanup(func() { _ = file.Close() })
+				locked++
+				err = syscall.Flock(int(file.Fd()), syscall.LOCK_SH) //nolint:forbidigo // the other user
+			}
+			return err
+		}))
+	}
+	assert.Equal(t, 4, locked, "two directories and two statuses")
+	unlock, err = s.Lock(t.Context())
+	require.NoError(t, err)
+	unlock()
+}
+
+// Not in parallel: between fork and exec a new process of another test has these locks, too.
+func TestTheLockEndsWithItsProcess(t *testing.T) { //nolint:paralleltest // see above
+	s, _ := newStore(t)
+	other := exec.CommandContext(t.Context(), os.Args[0])
+	other.Env = append(os.Environ(), holdVariable+"=1")
+	other.Dir = filepath.Dir(s.stateDir)
+	other.Stderr = os.Stderr
+	input, err := other.StdinPipe()
+	require.NoError(t, err)
+	defer func() { _ = input.Close() }()
+	output, err := other.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, other.Start())
+	line, err := bufio.NewReader(output).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "locked\n", line)
+
+	_, err = s.Lock(t.Context())
+	require.ErrorContains(t, err, "locked by process "+strconv.Itoa(other.Process.Pid))
+	require.NoError(t, other.Process.Kill())
+	require.Error(t, other.Wait())
+	unlock, err := s.Lock(t.Context())
+	require.NoError(t, err, "the file that was left says nothing")
+	unlock()
+}
+
+func TestUnderTheLockCrashedWritesAreSwept(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	require.NoError(t, os.MkdirAll(s.runtimeDir, 0o755))
+	const left = ".record.json.image-update-agent-0123456789abcdef"
+	put(t, s, left, "")
+	put(t, s, ".other", "")
+	require.NoError(t, os.WriteFile(filepath.Join(s.runtimeDir, left), nil, 0o600))
+	unlock, err := s.Lock(t.Context())
+	require.NoError(t, err)
+	defer unlock()
+	assert.NoFileExists(t, filepath.Join(s.stateDir, left))
+	assert.NoFileExists(t, filepath.Join(s.runtimeDir, left))
+	assert.FileExists(t, filepath.Join(s.stateDir, ".other"))
 }
