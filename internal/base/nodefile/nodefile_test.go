@@ -115,7 +115,7 @@ func TestUnsafeFilesAreNotTouched(t *testing.T) {
 			_, equalErr := d.Write("file", []byte("old"), Options{})
 			for what, err := range map[string]error{
 				"read": readErr, "write": writeErr, "swap": swapErr, "new": newErr, "equal": equalErr,
-				"remove": d.Remove("file", nil), "remove expected": d.Remove("file", &was),
+				"remove": d.Remove("file", nil), "remove expected": d.Remove("file", &was), "set aside": d.SetAside("file", was),
 			} {
 				require.ErrorIs(t, err, ErrUnsafe, what)
 				require.ErrorContains(t, err, unsafe.why, what)
@@ -194,8 +194,7 @@ func TestWriteKeepsModeOwnerAndLabelButNotTheTime(t *testing.T) {
 	put(t, path, "old")
 	require.NoError(t, os.Chmod(path, 0o640))
 	require.NoError(t, os.Chown(path, 0, 42))
-	const label = "system_u:object_r:etc_t:s0\x00"
-	require.NoError(t, unix.Setxattr(path, "security.selinux", []byte(label), 0))
+	require.NoError(t, label(path))
 	long := syscall.NsecToTimeval(0)
 	require.NoError(t, syscall.Utimes(path, []syscall.Timeval{long, long}))
 
@@ -212,7 +211,7 @@ func TestWriteKeepsModeOwnerAndLabelButNotTheTime(t *testing.T) {
 	value := make([]byte, 100)
 	size, err := unix.Getxattr(path, "security.selinux", value)
 	require.NoError(t, err)
-	assert.Equal(t, label, string(value[:size]))
+	assert.Equal(t, "system_u:object_r:etc_t:s0\x00", string(value[:size]))
 }
 
 func TestEqualBytesAreNotWritten(t *testing.T) {

@@ -126,14 +126,10 @@ func attributes(handle *os.File) (File, error) {
 	if err := safeOwner(info); err != nil {
 		return File{}, err
 	}
-	return describe(handle)
+	return describe(handle, info)
 }
 
-func describe(handle *os.File) (File, error) {
-	info, err := handle.Stat()
-	if err != nil {
-		return File{}, err
-	}
+func describe(handle *os.File, info fs.FileInfo) (File, error) {
 	labels, err := readLabels(handle)
 	if err != nil {
 		return File{}, err
@@ -155,7 +151,11 @@ func Access(path string) (File, error) {
 		return File{}, Plain(err)
 	}
 	defer handle.Close()
-	return describe(handle)
+	info, err := handle.Stat()
+	if err != nil {
+		return File{}, err
+	}
+	return describe(handle, info)
 }
 
 // IsOwner reports whether the files have the same owner, who is neither root nor this user.

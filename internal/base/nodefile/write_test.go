@@ -3,13 +3,18 @@
 package nodefile
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -222,58 +227,20 @@ func TestAnAccessListIsKept(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
 	put(t, path, "old")
-	// posix_acl_xattr.h, version 2: user::rw-, user:42:r--, group::r--, mask::r--, other::---
-	list := "\x02\x00\x00\x00" +
-		"\x01\x00\x06\x00\xff\xff\xff\xff" + "\x02\x00\x04\x00\x2a\x00\x00\x00" + "\x04\x00\x04\x00\xff\xff\xff\xff" +
-		"\x10\x00\x04\x00\xff\xff\xff\xff" + "\x20\x00\x00\x00\xff\xff\xff\xff"
-	require.NoError(t, unix.Setxattr(path, "system.posix_acl_access", []byte(list), 0))
+	require.NoError(t, access(path, 42))
+	list := func() string {
+		value := make([]byte, 200)
+		size, err := unix.Getxattr(path, "system.posix_acl_access", value)
+		require.NoError(t, err)
+		return string(value[:size])
+	}
+	was := list()
 	_, err := openDir(t, dir).Write("file", []byte("new"), Options{})
 	require.NoError(t, err)
-	value := make([]byte, 200)
-	size, err := unix.Getxattr(path, "system.posix_acl_access", value)
-	require.NoError(t, err)
-	require.Equal(t, list, string(value[:size]))
+	require.Equal(t, was, list())
 	info, err := os.Stat(path)
 	require.NoError(t, err)
-	require.Equal(t, fs.FileMode(0o640), info.Mode())
-}
-
-func TestReadersNeverSeeAPartialFile(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	d := openDir(t, dir)
-	_, err := d.Write("file", version(0), Options{})
-	require.NoError(t, err)
-	done := make(chan struct{})
-	var readers sync.WaitGroup
-	for range 4 {
-		readers.Go(func() {
-			last := 0
-			for {
-				file, err := d.Read("file", 1<<20)
-				if !assert.NoError(t, err) {
-					return
-				}
-				n, ok := versionOf(file.Data)
-				if !assert.True(t, ok, "torn: %.40q", file.Data) || !assert.GreaterOrEqual(t, n, last) {
-					return
-				}
-				last = n
-				select {
-				case <-done:
-					return
-				default:
-				}
-			}
-		})
-	}
-	for n := range 100 {
-		_, err := d.Write("file", version(n), Options{})
-		require.NoError(t, err)
-	}
-	close(done)
-	readers.Wait()
-	require.Len(t, tree(t, dir), 1)
+	require.Equal(t, fs.FileMode(0o644), info.Mode())
 }
 
 // Another process swaps the file for a symlink to a secret and back, faster than a check before the open could detect.
@@ -398,4 +365,263 @@ func TestACopyOfAnotherOwner(t *testing.T) {
 		f := File{Mode: mode, UID: 4711, GID: 42, labels: map[string]string{labelAccess: "x"}}.ForThisUser()
 		assert.Equal(t, File{Mode: want, UID: os.Geteuid(), GID: -1}, f)
 	}
+}
+
+// crashDir makes the test binary a child that rewrites a file in this directory until it is killed.
+const crashDir = "NODEFILE_TEST_CRASH_DIR"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(crashDir); dir != "" {
+		fmt.Fprintln(os.Stderr, rewriteForever(dir))
+		os.Exit(1)
+	}
+	if dir := os.Getenv(sandboxDir); dir != "" {
+		fmt.Println(replaceOnce(dir))
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// version returns the n-th content of the file: lengths differ, and the last line repeats the first.
+func version(n int) []byte {
+	return fmt.Appendf(nil, "%d\n%s%d\n", n, strings.Repeat("x", n*7919%20000)+"\n", n)
+}
+
+func versionOf(data []byte) (n int, whole bool) {
+	first, _, _ := bytes.Cut(data, []byte("\n"))
+	n, err := strconv.Atoi(string(first))
+	return n, err == nil && bytes.Equal(data, version(n))
+}
+
+// rewriteForever prints each version once it is written.
+func rewriteForever(dir string) error {
+	d, err := OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	was, err := d.Read("file", 1<<20)
+	if err != nil {
+		return err
+	}
+	n, _ := versionOf(was.Data)
+	for {
+		n++
+		if _, err := d.Write("file", version(n), Options{Expect: &was}); err != nil {
+			return err
+		}
+		if _, err := fmt.Println(n); err != nil {
+			return err
+		}
+		if was, err = d.Read("file", 1<<20); err != nil {
+			return err
+		}
+	}
+}
+
+func TestKilledWriterLeavesACompleteVersion(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDir(t, dir)
+	_, err := d.Write("file", version(0), Options{})
+	require.NoError(t, err)
+	leftOvers := 0
+	for range 40 {
+		said := killAtRandom(t, dir)
+		file, err := d.Read("file", 1<<20)
+		require.NoError(t, err)
+		n, whole := versionOf(file.Data)
+		require.True(t, whole, "torn: %.40q", file.Data)
+		require.GreaterOrEqual(t, n, said, "what was said to be written is there")
+		leftOvers += len(names(t, dir)) - 1
+		require.NoError(t, d.Sweep())
+		require.Equal(t, []string{"file"}, names(t, dir))
+	}
+	t.Logf("%d of 40 kills left a temporary file", leftOvers)
+}
+
+// killAtRandom starts a child, kills it after some writes at a random point, and returns the last version that it
+// reported.
+func killAtRandom(t *testing.T, dir string) (said int) {
+	t.Helper()
+	child := exec.CommandContext(t.Context(), os.Args[0])
+	child.Env = append(os.Environ(), crashDir+"="+dir)
+	child.Stderr = os.Stderr
+	output, err := child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	lines := bufio.NewScanner(output)
+	for range 1 + rand.IntN(20) {
+		require.True(t, lines.Scan(), "the child writes until it is killed")
+		said, err = strconv.Atoi(lines.Text())
+		require.NoError(t, err)
+	}
+	require.NoError(t, child.Process.Kill())
+	for lines.Scan() {
+		if n, err := strconv.Atoi(lines.Text()); err == nil {
+			said = max(said, n)
+		}
+	}
+	require.ErrorContains(t, child.Wait(), "killed")
+	return said
+}
+
+// sandboxDir makes this program replace the file in that directory and report the result, with sandboxAside after it has
+// set it aside.
+const (
+	sandboxDir   = "NODEFILE_TEST_SANDBOX_DIR"
+	sandboxAside = "NODEFILE_TEST_SANDBOX_ASIDE"
+)
+
+func replaceOnce(dir string) error {
+	d, err := OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }()
+	was, err := d.Read("file", 1<<20)
+	if err != nil {
+		return err
+	}
+	if os.Getenv(sandboxAside) == "" {
+		_, err = d.Write("file", []byte("new"), Options{Expect: &was})
+		return err
+	}
+	if err := d.SetAside("file", was); err != nil {
+		return err
+	}
+	aside, err := d.Aside("file")
+	if err == nil {
+		_, err = d.Write("file", []byte("new"), Options{Expect: &File{}, Like: &aside})
+	}
+	_, putBack := d.PutBack()
+	return errors.Join(err, putBack)
+}
+
+// inSandbox replaces the file as the hardened unit does (PrivateUsers=yes, an empty CapabilityBoundingSet=): as root of
+// a user namespace without other users and groups, and without capabilities.
+func inSandbox(t *testing.T, dir string, env ...string) string {
+	t.Helper()
+	only := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}}
+	child := exec.CommandContext(t.Context(), "/bin/sh", "-c", `exec setpriv --bounding-set=-all "$0"`, os.Args[0])
+	child.Env = append(append(os.Environ(), sandboxDir+"="+dir), env...)
+	child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: only, GidMappings: only}
+	out, err := child.CombinedOutput()
+	require.NoError(t, err, string(out))
+	return strings.TrimSpace(string(out))
+}
+
+// The files normally belong to root. The hardened daemon cannot preserve another owner: such a file stays unchanged.
+func TestSandboxKeepsTheOwnerOfFiles(t *testing.T) {
+	t.Parallel()
+	const done = "<nil>"
+	for name, c := range map[string]struct {
+		prepare func(dir, path string) error
+		want    string // a part of the error
+	}{
+		"root's":                        {func(_, path string) error { return os.Chmod(path, 0o640) }, done},
+		"root's, with a label":          {func(_, path string) error { return label(path) }, done},
+		"in a directory with its group": {func(dir, _ string) error { return os.Chown(dir, 0, 42) }, done},
+		"of a group":                    {func(_, path string) error { return os.Chown(path, 0, 42) }, "keep owner 0:65534"},
+		"of nobody's group":             {func(_, path string) error { return os.Chown(path, 0, 65534) }, "keep owner 0:65534"},
+		"of a group, in a directory that gives another": {func(dir, path string) error {
+			if err := os.Chown(dir, 0, 43); err != nil {
+				return err
+			}
+			// os.Chmod uses another bit for it.
+			return firstOf(syscall.Chmod(dir, 0o2755), os.Chown(path, 0, 42))
+		}, "keep owner 0:65534"},
+		"of a user":              {func(_, path string) error { return os.Chown(path, 4711, 0) }, "unsafe: owned by user 65534"},
+		"in a user's directory":  {func(dir, _ string) error { return os.Chown(dir, 4711, 0) }, "unsafe: owned by user 65534"},
+		"readable by a user too": {func(_, path string) error { return access(path, 4711) }, "attribute system.posix_acl_access: invalid argument"},
+	} {
+		for how, env := range map[string][]string{"in place": nil, "aside": {sandboxAside + "=1"}} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				path := filepath.Join(dir, "file")
+				put(t, path, "old")
+				require.NoError(t, c.prepare(dir, path))
+				before := tree(t, dir)
+				got := inSandbox(t, dir, env...)
+				if c.want != done {
+					assert.Contains(t, got, c.want)
+					assert.Equal(t, before, tree(t, dir))
+					return
+				}
+				assert.Equal(t, done, got)
+				assert.Equal(t, []string{"file"}, names(t, dir))
+				assert.Equal(t, ownerAndMode(before["file"]), ownerAndMode(tree(t, dir)["file"]))
+				data, err := os.ReadFile(path)
+				require.NoError(t, err)
+				assert.Equal(t, "new", string(data))
+			})
+		}
+	}
+}
+
+func ownerAndMode(entry string) string {
+	owner, _, _ := strings.Cut(entry, " inode ")
+	return owner
+}
+
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// label sets an SELinux label, which a kernel without SELinux ignores, and which only CAP_SYS_ADMIN may write there.
+func label(path string) error {
+	return unix.Setxattr(path, "security.selinux", []byte("system_u:object_r:etc_t:s0\x00"), 0)
+}
+
+// If SELinux is off, a file may still have an old label, which only CAP_SYS_ADMIN may write then. An update does not
+// fail because of it.
+func TestLabelMayGetLostWithoutSELinux(t *testing.T) {
+	for errno, lost := range map[syscall.Errno]bool{unix.EPERM: true, unix.EACCES: false, unix.ENOSPC: false} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "file")
+			put(t, path, "old")
+			require.NoError(t, label(path))
+			refused(t, unix.SYS_FSETXATTR, errno)
+			before := tree(t, dir)
+			err := replaceOnce(dir)
+			if !lost {
+				require.ErrorIs(t, err, errno)
+				require.ErrorContains(t, err, "attribute security.selinux")
+				assert.Equal(t, before, tree(t, dir))
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, []string{"file"}, names(t, dir))
+		})
+	}
+	t.Run("an access list does not", func(t *testing.T) {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "file")
+		put(t, path, "old")
+		require.NoError(t, access(path, 4711))
+		refused(t, unix.SYS_FSETXATTR, unix.EPERM)
+		require.ErrorContains(t, replaceOnce(dir), "attribute system.posix_acl_access")
+	})
+}
+
+// access gives a user read access to the file: acl(5) as an extended attribute, which is struct posix_acl_xattr_header
+// and entries of tag, permissions, id.
+func access(path string, user uint32) error {
+	list := []byte{2, 0, 0, 0}
+	for _, entry := range []struct {
+		tag, perm uint16
+		id        uint32
+	}{{1, 6, 1<<32 - 1}, {2, 4, user}, {4, 4, 1<<32 - 1}, {16, 4, 1<<32 - 1}, {32, 4, 1<<32 - 1}} {
+		list = fmt.Appendf(list, "%c%c%c%c%c%c%c%c", 0, 0, 0, 0, 0, 0, 0, 0)
+		at := list[len(list)-8:]
+		at[0], at[2] = byte(entry.tag), byte(entry.perm)
+		at[4], at[5], at[6], at[7] = byte(entry.id), byte(entry.id>>8), byte(entry.id>>16), byte(entry.id>>24)
+	}
+	return unix.Setxattr(path, "system.posix_acl_access", list, 0)
 }

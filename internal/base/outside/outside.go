@@ -83,17 +83,29 @@ func Error(err error) error {
 	if err == nil {
 		return nil
 	}
-	message := err.Error()
-	text := Mask(ends(message))
+	text := Mask(ends(err.Error()))
 	text = Line(text, max(len(text), MaxError)) // printable, but not shortened
 	if len(text) > MaxError {
 		text = cut(text, headOfError) + ellipsis + tail(text, MaxError-headOfError-len(ellipsis))
 	}
-	if text == message {
+	return WithText(err, text)
+}
+
+// WithText returns an error with another message; errors.Is and errors.As still find err.
+func WithText(err error, text string) error {
+	if text == err.Error() {
 		return err
 	}
-	return &boundedError{text: text, cause: err}
+	return &otherText{text: text, cause: err}
 }
+
+type otherText struct {
+	text  string
+	cause error
+}
+
+func (e *otherText) Error() string { return e.text }
+func (e *otherText) Unwrap() error { return e.cause }
 
 // headOfError is the number of bytes kept from the start of an error that is too long: the place and the object. The
 // rest of MaxError is for the cause.
@@ -107,15 +119,6 @@ func tail(s string, limit int) string {
 	}
 	return s[from:]
 }
-
-// boundedError is an error with a shortened message.
-type boundedError struct {
-	text  string
-	cause error
-}
-
-func (e *boundedError) Error() string { return e.text }
-func (e *boundedError) Unwrap() error { return e.cause }
 
 // The earliest and the latest result of Time: a year from either end, so that no time zone moves it out of the years 0
 // to 9999.

@@ -3,12 +3,21 @@
 package outside_test
 
 import (
+	"bufio"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -256,4 +265,151 @@ func TestLogHasNoSecret(t *testing.T) {
 		slog.Group("g", "err", fmt.Errorf("a: %w", err)))
 	assert.NotContains(t, out.String(), "hunter2")
 	assert.Contains(t, out.String(), "n=3")
+}
+
+// hiddenOfOurs are the texts of this project that look like a secret or its place; they are not output.
+var hiddenOfOurs = []string{
+	"%s:%s@%s\n", // of REPOSITORY:TAG@DIGEST
+	"TestNoRequestAfterFirst429",
+}
+
+// TestOurOwnTextsStay: the texts of the agent and its pages are not secrets. Mask does not change any string in the
+// code, nor any line of the users' pages, the units and the packaging.
+func TestOurOwnTextsStay(t *testing.T) {
+	t.Parallel()
+	texts := map[string]string{} // text to one of its places
+	for _, pattern := range []string{"docs/*.md", "docs/man/*.md", "packaging/*.yaml", "packaging/*/*.yml", "systemd/*", "README.md"} {
+		pages, err := filepath.Glob("../../../" + pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, pages, pattern)
+		for _, page := range pages {
+			info, err := os.Stat(page)
+			require.NoError(t, err)
+			if info.IsDir() || strings.HasSuffix(page, ".go") {
+				continue
+			}
+			data, err := os.ReadFile(page)
+			require.NoError(t, err)
+			for n, line := range strings.Split(string(data), "\n") {
+				texts[line] = page + ":" + strconv.Itoa(n+1)
+			}
+		}
+	}
+	for _, tree := range []string{"agent", "cmd", "internal", "manifests", "tags"} {
+		require.NoError(t, filepath.WalkDir("../../../"+tree, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			files := token.NewFileSet()
+			file, err := parser.ParseFile(files, path, nil, 0)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				if call, ok := n.(*ast.CallExpr); ok && isPattern(call) {
+					return false
+				}
+				literal, ok := n.(*ast.BasicLit)
+				if field, isField := n.(*ast.Field); isField {
+					field.Tag = nil
+				}
+				if !ok || literal.Kind != token.STRING {
+					return true
+				}
+				if text, err := strconv.Unquote(literal.Value); assert.NoError(t, err) {
+					texts[text] = files.Position(literal.Pos()).String()
+				}
+				return true
+			})
+			return nil
+		}))
+	}
+	require.Greater(t, len(texts), 5000)
+	for text, at := range texts {
+		if slices.ContainsFunc(hiddenOfOurs, func(s string) bool { return strings.Contains(text, s) }) {
+			continue
+		}
+		assert.Equal(t, text, outside.Mask(text), at)
+	}
+}
+
+// isPattern reports whether a call compiles a regular expression, which is not output.
+func isPattern(call *ast.CallExpr) bool {
+	of, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	in, ok := of.X.(*ast.Ident)
+	return of.Sel.Name == "MustCompile" || ok && in.Name == "lazyregexp"
+}
+
+// lines returns the lines of a file of testdata, without comments.
+func lines(t *testing.T, name string) []string {
+	t.Helper()
+	file, err := os.Open("testdata/" + name)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, file.Close()) }()
+	var out []string
+	for all := bufio.NewScanner(file); all.Scan(); {
+		if text := all.Text(); text != "" && !strings.HasPrefix(text, "# ") {
+			out = append(out, text)
+		}
+	}
+	require.NotEmpty(t, out)
+	return out
+}
+
+// Real tags, hosts, file names and errors are no secrets, alone and in the texts in which the agent shows them.
+func TestRealNamesAndErrorsStay(t *testing.T) {
+	t.Parallel()
+	for _, text := range lines(t, "plain.txt") {
+		assert.Equal(t, text, outside.Mask(text))
+	}
+	for _, tag := range lines(t, "tags.txt") {
+		for _, text := range []string{
+			tag, "r.example.com/a/b:" + tag, "docker.io/library/b:" + tag + "@sha256:" + strings.Repeat("0a", 32),
+			"b:" + tag, "b " + tag + " (minor)", "r.example.com/a/b:" + tag + ": 404 Not Found",
+			"https://r.example.com/v2/a/b/manifests/" + tag + ": 503 Service Unavailable",
+			`failed to pull and unpack image "r.example.com:5000/a/b:` + tag + `": not found`, "rebuild: " + tag + " -> " + tag,
+			"image=r.example.com/a/b:" + tag, `{"tag":"` + tag + `"}`,
+		} {
+			assert.Equal(t, text, outside.Mask(text))
+		}
+	}
+}
+
+// Tokens in the public formats of those who issue them are masked wherever they stand. The tokens are made up; ~ stands
+// between their parts, so that no scanner takes this file for a leak.
+func TestTokensOfKnownFormatsAreMasked(t *testing.T) {
+	t.Parallel()
+	for _, line := range lines(t, "tokens.txt") {
+		_, written, _ := strings.Cut(line, "\t")
+		token := strings.ReplaceAll(written, "~", "")
+		for _, text := range []string{
+			token, "answer " + token + " is not valid", `unexpected "` + token + `" in line 3`, "a/b:" + token,
+			"/v2/a/b/" + token + "/x", "https://r.example.com/v2/" + token,
+		} {
+			got := outside.Mask(text)
+			assert.NotContains(t, got, token, line)
+			assert.NotContains(t, got, token[len(token)/2:], line)
+		}
+	}
+}
+
+// A tag that looks like a token is kept where only a parsed name can be, and in a reference. Other texts are masked.
+func TestNamesOfImagesStay(t *testing.T) {
+	t.Parallel()
+	const tag, secret = "aB3dE5fG7hI9jK1lM3nO5pQ7", "https://u:hunter2@host/v2/"
+	type image struct{ Image, Tag, From, To, Error string }
+	doc := image{Image: "r.example.com:5000/a/b", Tag: tag, From: tag + "@sha256:0a1b", To: secret, Error: "odd: " + tag}
+	outside.Hide(&doc)
+	assert.Equal(t, image{
+		Image: "r.example.com:5000/a/b", Tag: tag, From: tag + "@sha256:0a1b", To: "https://***@host/v2/", Error: "odd: ***",
+	}, doc)
+	for _, text := range []string{
+		"r.example.com/a/b:" + tag + ": 404 Not Found", `pull "docker.io/library/b:1.2-` + tag + `": not found`,
+	} {
+		assert.Equal(t, text, outside.Mask(text))
+	}
+	assert.NotContains(t, outside.Mask("https://r.example.com/a:"+tag), tag, "a URL has no tag")
 }

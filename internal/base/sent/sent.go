@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+
+	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
 // Watch returns a context for a request, and a function that reports whether the request may have reached the server.
@@ -40,21 +42,8 @@ func Unsaid(err error, secrets ...string) error {
 	if err == nil {
 		return nil
 	}
-	text := err.Error()
-	if without := UnsaidText(text, secrets...); without != text {
-		return &unsaidError{text: without, cause: err}
-	}
-	return err
+	return outside.WithText(err, UnsaidText(err.Error(), secrets...))
 }
-
-// unsaidError is an error whose text is without the secrets.
-type unsaidError struct {
-	text  string
-	cause error
-}
-
-func (e *unsaidError) Error() string { return e.text }
-func (e *unsaidError) Unwrap() error { return e.cause }
 
 // UnsaidText is Unsaid for the text of an answer.
 func UnsaidText(text string, secrets ...string) string {

@@ -3,11 +3,19 @@
 package window
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 func zone(t require.TestingT, name string) *time.Location {
@@ -161,4 +169,219 @@ func TestTheChangeIsInTheZoneOfNow(t *testing.T) {
 		_, change := s.Open(at(t, now))
 		assert.Equal(t, time.UTC, change.Location())
 	}
+}
+
+// model returns for each minute from begin whether the schedule is open. It simulates a clock minute by minute: a
+// window begins when the clock first shows its time or a later one.
+func model(s Schedule, begin time.Time, minutes int) []bool {
+	open := make([]bool, minutes)
+	for _, w := range s {
+		highest, until := shows(begin, w.Zone)-1, 0
+		for i := range minutes {
+			for shown := shows(begin.Add(time.Duration(i)*time.Minute), w.Zone); highest < shown; {
+				highest++
+				if highest%aDay == int(w.Start.Minutes()) && w.on(time.Weekday((highest/aDay+4)%7)) {
+					until = i + int(w.Length.Minutes())
+				}
+			}
+			open[i] = open[i] || i < until
+		}
+	}
+	return open
+}
+
+const aDay = 24 * 60
+
+// shows returns the clock's reading, in minutes since it showed 00:00 on 1 January 1970, a Thursday.
+func shows(now time.Time, zone *time.Location) int {
+	_, offset := now.In(zone).Zone()
+	return (int(now.Unix()) + offset) / 60
+}
+
+var zones = []string{
+	"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "Africa/Casablanca",
+	"America/Havana", "America/St_Johns", "Pacific/Apia", "Pacific/Chatham", "UTC",
+}
+
+func drawSchedule(t *rapid.T) Schedule {
+	days := rapid.SliceOfNDistinct(rapid.IntRange(0, 6), 0, 7, rapid.ID)
+	starts := rapid.OneOf(rapid.IntRange(0, 24*60-1), rapid.IntRange(0, 4*60))
+	lengths := rapid.OneOf(rapid.IntRange(1, 6*60), rapid.IntRange(1, 7*24*60), rapid.Just(24*60), rapid.Just(60))
+	windows := rapid.Custom(func(t *rapid.T) Window {
+		w := Window{
+			Start:  time.Duration(starts.Draw(t, "start")) * time.Minute,
+			Length: time.Duration(lengths.Draw(t, "length")) * time.Minute,
+			Zone:   zone(t, rapid.SampledFrom(zones).Draw(t, "zone")),
+		}
+		for _, day := range days.Draw(t, "days") {
+			w.Days = append(w.Days, time.Weekday(day))
+		}
+		return w
+	})
+	return rapid.SliceOfN(windows, 1, 3).Draw(t, "schedule")
+}
+
+// drawMoment prefers the days around clock changes.
+func drawMoment(t *rapid.T, s Schedule) time.Time {
+	from := time.Date(2009, 1, 1, 0, 0, 0, 0, time.UTC)
+	now := from.Add(time.Duration(rapid.IntRange(0, 30*365*24).Draw(t, "hours")) * time.Hour)
+	near := rapid.IntRange(-3*24*60, 3*24*60).Draw(t, "minutes")
+	if _, change := now.In(s[0].Zone).ZoneBounds(); !change.IsZero() {
+		now = change.UTC().Truncate(time.Minute)
+	}
+	return now.Add(time.Duration(near) * time.Minute)
+}
+
+func TestOpenAgreesWithAClock(t *testing.T) {
+	t.Parallel()
+	const before, behind = 8 * aDay, 8 * aDay // minutes: a window may have begun a week ago
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawSchedule(t)
+		now := drawMoment(t, s)
+		want := model(s, now.Add(-before*time.Minute), before+behind)[before:]
+		open, change := s.Open(now)
+		require.Equal(t, want[0], open, now)
+		changes := now.Add(behind * time.Minute) // or later
+		for i, then := range want {
+			if then != open {
+				changes = now.Add(time.Duration(i) * time.Minute)
+				break
+			}
+		}
+		if change.IsZero() || change.Sub(now) >= behind*time.Minute {
+			require.Equal(t, now.Add(behind*time.Minute), changes, "at %s the model changes and Open does not", now)
+			return
+		}
+		require.Equal(t, changes, change, now)
+	})
+}
+
+func TestTheStateChangesAtTheChange(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawSchedule(t)
+		now := drawMoment(t, s).Add(time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "nanoseconds")))
+		open, change := s.Open(now)
+		if change.IsZero() {
+			require.True(t, open, "what is closed opens within a week")
+			return
+		}
+		require.True(t, change.After(now))
+		between := now.Add(time.Duration(rapid.Int64Range(0, int64(change.Sub(now))-1).Draw(t, "between")))
+		for _, same := range []time.Time{between, change.Add(-1)} {
+			still, again := s.Open(same)
+			require.Equal(t, open, still, fmt.Sprint(same))
+			require.True(t, change.Equal(again), "%s: %s, before it was %s", same, again, change)
+		}
+		other, _ := s.Open(change)
+		require.NotEqual(t, open, other)
+	})
+}
+
+// random returns the same generator at each run, unless IUA_SEED is set.
+func random(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed, _ := strconv.ParseUint(os.Getenv("IUA_SEED"), 10, 64)
+	t.Logf("IUA_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 1))
+}
+
+// analyze runs systemd-analyze on texts and returns its line for each that a pattern matches; empty if it rejects the
+// text. It stops at the first rejected text.
+func analyze(t *testing.T, line *regexp.Regexp, texts []string, args ...string) (says []string) {
+	t.Helper()
+	for len(says) < len(texts) {
+		cmd := exec.CommandContext(t.Context(), "systemd-analyze", append(append(args, "--"), texts[len(says):]...)...)
+		cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "TZ=UTC")
+		out, err := cmd.Output()
+		for _, m := range line.FindAllStringSubmatch(string(out), -1) {
+			says = append(says, m[1])
+		}
+		if err == nil {
+			break
+		}
+		says = append(says, "")
+	}
+	require.Len(t, says, len(texts))
+	return says
+}
+
+var nextElapse = regexp.MustCompile(`(?m)^    Next elapse: \w+ (.*) UTC$`)
+
+// A window begins when a systemd timer with its days, time and zone elapses, also around clock changes. They differ on
+// purpose if the clock skips that time: the window begins after the gap, and the timer waits for the next day.
+func TestWindowsMatchSystemdTimers(t *testing.T) {
+	t.Parallel()
+	r := random(t)
+	compared, skipped := 0, 0
+	for range 60 {
+		zone, err := LoadZone(zones[r.IntN(len(zones))])
+		require.NoError(t, err)
+		now := time.Date(2009, 1, 1+r.IntN(30*365), r.IntN(24), r.IntN(60), 0, 0, time.UTC)
+		if _, change := now.In(zone).ZoneBounds(); !change.IsZero() && r.IntN(3) > 0 {
+			now = change.UTC().Add(time.Duration(r.IntN(4*24*60)-3*24*60) * time.Minute)
+		}
+		var windows []Window
+		var texts []string
+		for range 20 {
+			from, to := time.Weekday(r.IntN(7)), time.Weekday(r.IntN(7))
+			start := fmt.Sprintf("%02d:%02d", r.IntN(1+r.IntN(24)), r.IntN(60))
+			days, err := ParseDays(from.String() + "-" + to.String()[:3])
+			require.NoError(t, err)
+			var names []string
+			for _, day := range days {
+				names = append(names, day.String()[:3])
+			}
+			w := Window{Days: days, Zone: zone, Length: time.Minute}
+			w.Start, err = ParseStart(start)
+			require.NoError(t, err)
+			windows, texts = append(windows, w), append(texts, strings.Join(names, ",")+" "+start+" "+zone.String())
+		}
+		for i, next := range analyze(t, nextElapse, texts, "calendar", "--base-time="+now.Format("2006-01-02 15:04:05 UTC")) {
+			want, err := time.Parse("2006-01-02 15:04:05", next)
+			require.NoError(t, err, "%s: %s", texts[i], next)
+			got := Schedule{windows[i]}.next(now)
+			if shown := got.In(zone); shown.Hour()*60+shown.Minute() != int(windows[i].Start.Minutes()) {
+				skipped++
+				continue
+			}
+			compared++
+			assert.Equal(t, want.Format(time.RFC3339), got.UTC().Format(time.RFC3339), "%s after %s", texts[i], now)
+		}
+	}
+	t.Logf("%d compared, %d in a gap", compared, skipped)
+	assert.Greater(t, compared, 1000)
+}
+
+var microseconds = regexp.MustCompile(`(?m)^ +μs: (\d+)$`)
+
+// A length that systemd also accepts has the same duration.
+func TestLengthsMatchSystemdTimeSpans(t *testing.T) {
+	t.Parallel()
+	r := random(t)
+	compared := 0
+	numbers := []string{"1", "30", "4", "0", "007", "1.5", ".5", "90", "0.25", "1.000001", "12", "3"}
+	units := []string{"h", "h", "m", "m", "s", "s", "ms", "us", "d", "w", "min", "hr", " h", "h ", "", "M"}
+	for range 30 {
+		var texts []string
+		for range 60 {
+			text := ""
+			for range 1 + r.IntN(3) {
+				text += numbers[r.IntN(len(numbers))] + units[r.IntN(6+r.IntN(len(units)-5))]
+			}
+			texts = append(texts, text)
+		}
+		for i, us := range analyze(t, microseconds, texts, "timespan") {
+			got, err := ParseLength(texts[i])
+			want, number := strconv.ParseInt(us, 10, 64)
+			if err != nil || us == "" {
+				continue // a text that one of them rejects cannot be misread
+			}
+			require.NoError(t, number)
+			compared++
+			assert.InDelta(t, want, got.Microseconds(), 1000, texts[i]) // systemd rounds each part of a fraction
+		}
+	}
+	t.Logf("%d compared", compared)
+	assert.Greater(t, compared, 500)
 }

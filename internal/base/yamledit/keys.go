@@ -137,7 +137,7 @@ func (f *File) EditKeys(edits ...KeyEdit) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := f.proveKeys(out, edits); err != nil {
+	if err := proveKeys(out, entries, edits); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -164,15 +164,21 @@ func (f *File) atEnd(lines string, splices []Edit) Edit {
 	return Edit{end, end, lines}
 }
 
-// proveKeys compares the result with the requested edits.
-func (f *File) proveKeys(out []byte, edits []KeyEdit) error {
+// proveKeys compares the result with the entries and the requested edits.
+func proveKeys(out []byte, entries []Entry, edits []KeyEdit) error {
 	result, err := Parse(out)
 	if err != nil {
 		return fmt.Errorf("edited file: %w", err)
 	}
-	want, err := f.wantedKeys(edits)
-	if err != nil {
-		return err
+	want := slices.Clone(entries)
+	for _, edit := range edits {
+		var value *yaml.Node
+		if edit.Lines != "" {
+			if value, err = parseEntry(edit); err != nil {
+				return err
+			}
+		}
+		want = withKey(want, edit.Key, value)
 	}
 	got, err := result.Entries()
 	if err != nil {
@@ -187,23 +193,6 @@ func (f *File) proveKeys(out []byte, edits []KeyEdit) error {
 		}
 	}
 	return nil
-}
-
-func (f *File) wantedKeys(edits []KeyEdit) ([]Entry, error) {
-	want, err := f.Entries()
-	if err != nil {
-		return nil, err
-	}
-	for _, edit := range edits {
-		var value *yaml.Node
-		if edit.Lines != "" {
-			if value, err = parseEntry(edit); err != nil {
-				return nil, err
-			}
-		}
-		want = withKey(want, edit.Key, value)
-	}
-	return want, nil
 }
 
 func parseEntry(edit KeyEdit) (*yaml.Node, error) {
