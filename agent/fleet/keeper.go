@@ -44,7 +44,8 @@ func (k *Keeper) Take(ctx context.Context, file string, show func()) error {
 	}
 	show()
 	answer, err := k.ask(ctx)
-	l.Unsent = wasUntaken && isUnsent(err)
+	refused, is := errors.AsType[*LockError](err)
+	l.Unsent = wasUntaken && is && refused.Unsent
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return k.held(err)
@@ -65,11 +66,6 @@ func (k *Keeper) Take(ctx context.Context, file string, show func()) error {
 		k.Log.Warn("another node has the fleet lock, too", "holders", holderText(l.Others))
 	}
 	return nil
-}
-
-func isUnsent(err error) bool {
-	e, is := errors.AsType[*LockError](err)
-	return is && e.Unsent
 }
 
 func (k *Keeper) held(err error) error { return &release.HoldError{Hold: k.Hold, Err: err} }

@@ -95,18 +95,14 @@ func RestoreWritten(inv node.Inventory, rec *record.Record, p policy.Policy, now
 		}
 		bound := map[string]digest.Digest{}
 		for _, img := range pod.Images {
-			ref := manifests.SplitReference(img.Reference)
-			repository, err := release.NormalizeRepository(ref.Name)
-			pin := release.Pin{Repository: repository, Digest: digest.Digest(ref.Digest)}
-			if err != nil || img.Document != 0 || !node.IsContainer(img) || ref.Tag == "" || !pinned[pin] {
+			at, named := pinnedIn(img, p)
+			if !named || at.Tag == "" || !pinned[at.Pin] {
 				continue
 			}
-			if _, listed := inv.Catalog.Find(repository, pin.Digest); listed {
-				bound[node.PlaceOf(img)] = pin.Digest
+			if _, listed := inv.Catalog.Find(at.Repository, at.Digest); listed {
+				bound[node.PlaceOf(img)] = at.Digest
 			} else if node.PullPolicyOf(img) == manifests.PullIfNotPresent {
-				o.Images[node.PlaceOf(img)] = record.PinnedImage{
-					Pin: pin, Tag: ref.Tag, Follow: release.Floating(ref.Tag, p.RuleFor(repository).Scheme),
-				}
+				o.Images[node.PlaceOf(img)] = at
 			}
 		}
 		if len(o.Images) > 0 {
@@ -138,22 +134,25 @@ func (v *PodView) foundOverride(p policy.Policy) record.Override {
 	}
 	o := record.Override{Reason: "the record does not say why", Images: map[string]record.PinnedImage{}}
 	for _, img := range disk.Images {
-		ref := manifests.SplitReference(img.Reference)
 		_, isBound := v.Bound[node.PlaceOf(img)]
-		if img.Document != 0 || ref.Digest == "" || isBound || !follows[node.PlaceOf(img)] {
-			continue
-		}
-		if repository, err := release.NormalizeRepository(ref.Name); err == nil {
-			o.Images[node.PlaceOf(img)] = record.PinnedImage{
-				Pin: release.Pin{Repository: repository, Digest: digest.Digest(ref.Digest)}, Tag: ref.Tag,
-				Follow: release.Floating(ref.Tag, p.RuleFor(repository).Scheme),
-			}
+		if at, named := pinnedIn(img, p); named && !isBound && follows[node.PlaceOf(img)] {
+			o.Images[node.PlaceOf(img)] = at
 		}
 	}
 	if len(o.Images) == 0 {
 		return v.Override
 	}
 	return o
+}
+
+// pinnedIn returns the image that a container names by digest; false if it does not.
+func pinnedIn(img manifests.Image, p policy.Policy) (at record.PinnedImage, named bool) {
+	ref := manifests.SplitReference(img.Reference)
+	repository, err := release.NormalizeRepository(ref.Name)
+	return record.PinnedImage{
+		Pin: release.Pin{Repository: repository, Digest: digest.Digest(ref.Digest)}, Tag: ref.Tag,
+		Follow: release.Floating(ref.Tag, p.RuleFor(repository).Scheme),
+	}, err == nil && ref.Digest != "" && img.Document == 0 && node.IsContainer(img)
 }
 
 // LocalRegistryFacts returns the input of the local registry's table, except for steps under way.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/follow"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
@@ -361,4 +362,68 @@ func TestPullPolicyEdits(t *testing.T) {
 	assert.Empty(t, follow.PullPolicyEdits(with("Never"), with("Never").Data))
 	assert.Empty(t, follow.PullPolicyEdits(with("Never"), []byte("{")))
 	assert.Equal(t, "2", follow.Higher("", "2", tags.Scheme{}))
+}
+
+func TestLocalRegistryFactsOfATag(t *testing.T) {
+	t.Parallel()
+	good := record.Entries[record.Good]{record.GoodKey(file, "velum"): {Repository: repository, Running: one}}
+	override := func(pending bool, tag string) record.Entries[record.Override] {
+		return record.Entries[record.Override]{file: {Pending: pending, Images: map[string]record.PinnedImage{
+			place: {Pin: release.Pin{Repository: repository, Digest: two}, Follow: tag},
+		}}}
+	}
+	for title, c := range map[string]struct {
+		image string
+		rec   record.Record
+		want  localregistry.Followed
+	}{
+		"nothing is known": {image: repository + ":4", want: localregistry.Followed{}},
+		"it ran well":      {repository + ":4", record.Record{Good: good}, localregistry.Followed{Good: one}},
+		"another repository ran well": {image: repository + ":4", rec: record.Record{Good: record.Entries[record.Good]{
+			record.GoodKey(file, "velum"): {Repository: repository + "/old", Running: one},
+		}}},
+		"a rollback is to be applied": {
+			repository + ":4", record.Record{Overrides: override(true, "4")}, localregistry.Followed{Pending: two},
+		},
+		"a rollback is applied":                 {image: repository + ":4", rec: record.Record{Overrides: override(false, "4")}},
+		"a rollback of another tag":             {image: repository + ":4", rec: record.Record{Overrides: override(true, "5")}},
+		"a rollback, no tag is written":         {repository, record.Record{Overrides: override(true, "latest")}, localregistry.Followed{Pending: two}},
+		"a rollback of another tag than latest": {image: repository, rec: record.Record{Overrides: override(true, "4")}},
+	} {
+		c.want.Reference = release.Reference{Repository: repository, Tag: "4"}
+		if c.image == repository {
+			c.want.Tag = "latest"
+		}
+		f := pod("velum=" + c.image)[0]
+		f.Data = append(f.Data, "  volumes:\n  - name: velum\n    image: {reference: r.io/other:1}\n"...)
+		inv := node.Inventory{PodManifests: []node.PodFile{f}}
+		assert.Equal(t, []localregistry.Followed{c.want}, follow.LocalRegistryFacts(inv, c.rec, policy.Policy{}).Followed, title)
+	}
+}
+
+func TestLocalRegistryFactsOfImages(t *testing.T) {
+	t.Parallel()
+	pin := release.Pin{Repository: repository, Digest: one}
+	inv := node.Inventory{Held: []node.HeldImage{
+		{Name: "pin/one", Digest: one, Pin: true, Complete: true, Repository: repository, MediaType: "m", Size: 7},
+		{Name: "pin/two", Digest: two, Pin: true, Repository: repository},
+		{Name: repository + ":4.1", Digest: two, Staged: true, Repository: repository},
+		{Name: repository + ":4", Digest: one},
+	}}
+	rec := record.Record{
+		Releases: record.Entries[release.Release]{release.Key(repository, one): {Tag: "4"}},
+		Denied:   record.Entries[record.Denial]{release.Key(repository+"/copy", two): {PodManifest: "a.yaml", Reason: "it fell"}},
+		Private:  record.Entries[bool]{repository: true},
+	}
+	f := follow.LocalRegistryFacts(inv, rec, policy.Policy{ServePrivate: true})
+	assert.Equal(t, []localregistry.Image{{Pin: pin, MediaType: "m", Size: 7}}, f.Images)
+	assert.Equal(t, map[string]digest.Digest{repository + ":4": one}, f.Pulled)
+	assert.Equal(t, release.Release{Tag: "4"}, f.Known(pin))
+	assert.True(t, f.ServePrivate)
+	assert.True(t, f.Private[repository])
+	reason, denied := f.Denied(two)
+	assert.True(t, denied)
+	assert.Equal(t, "a.yaml: it fell", reason)
+	_, denied = f.Denied(one)
+	assert.False(t, denied)
 }

@@ -13,8 +13,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opencontainers/go-digest"
-
 	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/policy"
@@ -175,16 +173,18 @@ func (v *PodView) readDisk() (map[string]string, error) {
 	out := make(map[string]string, len(pod.Images))
 	v.Named = map[string]bool{}
 	for _, img := range pod.Images {
+		place := node.PlaceOf(img)
 		at, named := v.Override.Names(img)
+		if named {
+			v.Named[place] = true
+		} else {
+			at = v.Bound[place]
+		}
 		switch {
-		case named:
-			v.Named[node.PlaceOf(img)] = true
-			out[node.PlaceOf(img)] = release.Reference{Repository: at.Repository, Tag: at.Follow}.String()
-		case v.Bound[node.PlaceOf(img)].Digest != "":
-			at = v.Bound[node.PlaceOf(img)]
-			out[node.PlaceOf(img)] = release.Reference{Repository: at.Repository, Tag: at.Follow}.String()
+		case named, at.Digest != "":
+			out[place] = release.Reference{Repository: at.Repository, Tag: at.Follow}.String()
 		case node.Pulled(img):
-			out[node.PlaceOf(img)] = img.Reference
+			out[place] = img.Reference
 		}
 	}
 	if v.Template == nil && len(v.Named)+len(v.Bound) > 0 {
@@ -246,16 +246,12 @@ func (v *PodView) readBound(l catalog.Listing, rec record.Record, p policy.Polic
 	}
 	v.Bound = map[string]record.PinnedImage{}
 	for _, img := range disk.Images {
-		ref := manifests.SplitReference(img.Reference)
+		at, named := pinnedIn(img, p)
 		_, isOverride := v.Override.Names(img)
-		isOurs := v.Template != nil || p.Manage[v.File] && rec.Bound[v.File][node.PlaceOf(img)] == digest.Digest(ref.Digest)
-		if img.Document != 0 || !node.IsContainer(img) || ref.Digest == "" || ref.Tag == "" || isOverride || !isOurs {
-			continue
-		}
-		if repository, err := release.NormalizeRepository(ref.Name); err == nil {
-			v.Bound[node.PlaceOf(img)] = record.PinnedImage{
-				Pin: release.Pin{Repository: repository, Digest: digest.Digest(ref.Digest)}, Tag: ref.Tag, Follow: ref.Tag,
-			}
+		isOurs := v.Template != nil || p.Manage[v.File] && rec.Bound[v.File][node.PlaceOf(img)] == at.Digest
+		if named && at.Tag != "" && !isOverride && isOurs {
+			at.Follow = at.Tag
+			v.Bound[node.PlaceOf(img)] = at
 		}
 	}
 }

@@ -232,7 +232,8 @@ func CheckShown(pl Plan, selected []PodPlan, shown []Shown) error {
 			return fmt.Errorf("expect %s: %w", s.Image, ErrUnknownImage)
 		}
 	}
-	moved := append(notShown(selected, shown), notOffered(selected, shown)...)
+	all := places(selected, shown)
+	moved := append(notShown(all, shown), notOffered(all, shown)...)
 	if len(moved) > 0 {
 		return &MovedError{moved}
 	}
@@ -241,50 +242,38 @@ func CheckShown(pl Plan, selected []PodPlan, shown []Shown) error {
 
 func (s Shown) names(i ImagePlan) bool { return IsNamed(i, s.Image) }
 
-// isCompared reports whether an apply would restart the pod, or has nothing to do.
-func isCompared(p PodPlan) bool {
-	at := p.Standing()
-	return at.Result == "" || at.Result == status.ResultNothing || !at.Staged
-}
-
 // place is an image of a selected pod.
 type place struct {
-	file     string
-	compared bool
+	file string
 	ImagePlan
+	compared   bool          // an apply would restart the pod, or has nothing to do
+	current    digest.Digest // offered, or else running
+	unexpected bool          // the offered digest was not shown
 }
 
-func places(selected []PodPlan) []place {
+func places(selected []PodPlan, shown []Shown) []place {
 	var out []place
 	for _, p := range selected {
+		at := p.Standing()
+		compared := at.Result == "" || at.Result == status.ResultNothing || !at.Staged
 		for _, i := range p.Images {
-			out = append(out, place{p.File, isCompared(p), i})
+			one := place{file: p.File, ImagePlan: i, compared: compared, current: i.Running.Digest}
+			if i.Change != "" {
+				one.current = i.Target.Digest
+				wasShown := func(s Shown) bool { return s.names(i) && s.Digest == i.Target.Digest }
+				one.unexpected = compared && !slices.ContainsFunc(shown, wasShown)
+			}
+			out = append(out, one)
 		}
 	}
 	return out
 }
 
-// isUnexpected reports whether the image's offered digest was not shown.
-func (i place) isUnexpected(shown []Shown) bool {
-	return i.compared && i.Change != "" && !slices.ContainsFunc(shown, func(s Shown) bool {
-		return s.names(i.ImagePlan) && s.Digest == i.Target.Digest
-	})
-}
-
-// fits reports whether a shown digest is offered for the image, or already running.
-func (s Shown) fits(i place) bool {
-	current := i.Running.Digest
-	if i.Change != "" {
-		current = i.Target.Digest
-	}
-	return !i.compared || s.Digest == current
-}
-
 // notShown returns the offered digests that were not shown.
-func notShown(selected []PodPlan, shown []Shown) []Moved {
+func notShown(all []place, shown []Shown) []Moved {
 	var out []Moved
-	for _, i := range places(selected) {
-		if !i.isUnexpected(shown) {
+	for _, i := range all {
+		if !i.unexpected {
 			continue
 		}
 		m := Moved{
@@ -299,13 +288,13 @@ func notShown(selected []PodPlan, shown []Shown) []Moved {
 	return out
 }
 
-// notOffered returns the shown digests of images without any offer; notShown has the others.
-func notOffered(selected []PodPlan, shown []Shown) []Moved {
+// notOffered returns the shown digests of images that neither are offered nor run; notShown has those of images with
+// another offer.
+func notOffered(all []place, shown []Shown) []Moved {
 	var out []Moved
 	for _, s := range shown {
-		named := slices.DeleteFunc(places(selected), func(i place) bool { return !s.names(i.ImagePlan) })
-		if slices.ContainsFunc(named, s.fits) ||
-			slices.ContainsFunc(named, func(i place) bool { return i.isUnexpected(shown) }) {
+		named := slices.DeleteFunc(slices.Clone(all), func(i place) bool { return !s.names(i.ImagePlan) })
+		if slices.ContainsFunc(named, func(i place) bool { return !i.compared || i.unexpected || s.Digest == i.current }) {
 			continue
 		}
 		i := named[0]

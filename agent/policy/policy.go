@@ -11,6 +11,7 @@
 package policy
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -128,12 +129,7 @@ func (p Policy) RuleForQuestion(q release.Question) Rule {
 // Value returns the tag for a placeholder, by the repository as the template writes it, as rewritten, or as CRI
 // normalises it.
 func (p Policy) Value(written, rewritten, normalised string) string {
-	for _, name := range []string{written, rewritten, normalised} {
-		if tag := p.Values[name]; tag != "" {
-			return tag
-		}
-	}
-	return ""
+	return cmp.Or(p.Values[written], p.Values[rewritten], p.Values[normalised])
 }
 
 // Fingerprint identifies the part of a rule that affects requests to a source.

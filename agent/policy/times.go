@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math"
-	"math/bits"
 	"time"
 )
 
@@ -17,22 +16,10 @@ func NextSlot(now time.Time, interval time.Duration, machineID string) time.Time
 	if interval <= 0 {
 		return time.Time{}
 	}
-	span := uint64(interval)
-	offset := uint64(place("poll slot", interval, machineID))
-	passed := (sinceEpoch(now, span) + span - offset) % span
-	return now.Round(0).UTC().Add(time.Duration(span - passed))
-}
-
-// sinceEpoch returns the nanoseconds since 1970 modulo span, also for times before 1970 and for those that overflow 64
-// bits.
-func sinceEpoch(t time.Time, span uint64) uint64 {
-	seconds := t.Unix()
-	high, low := bits.Mul64(uint64(max(seconds, -seconds)), uint64(time.Second))
-	rest := bits.Rem64(high, low, span)
-	if seconds < 0 {
-		rest = (span - rest) % span
-	}
-	return (rest + uint64(t.Nanosecond())%span) % span
+	// Truncate counts intervals from the year 1; those of slots begin in 1970.
+	part := func(t time.Time) time.Duration { return t.Sub(t.Truncate(interval)) }
+	passed := (part(now) - part(time.Unix(0, 0)) - place("poll slot", interval, machineID) + 2*interval) % interval
+	return now.Round(0).UTC().Add(interval - passed)
 }
 
 // StageDelay returns how long a node waits between a poll and its pulls, from 0 to spread.
@@ -98,9 +85,7 @@ func RetryTime(now, retryAfter time.Time, failures int, jitter float64) time.Tim
 // Earliest returns the slot or the earliest retry before it; without a slot, zero.
 func Earliest(slot time.Time, retries []time.Time) time.Time {
 	for _, r := range retries {
-		if r.Before(slot) {
-			slot = r
-		}
+		slot = Earlier(slot, r)
 	}
 	return slot
 }

@@ -354,7 +354,7 @@ func (s settings) lease() (*kubelease.Client, error) {
 // joinFleet has an agent ask the control plane, and take the fleet lock, where it is to.
 func (s settings) joinFleet(a *agent.Agent, log *slog.Logger) error {
 	if s.Apply.Quorum == config.QuorumRequire {
-		a.Quorum = quorum.Control{Root: s.root, Kubeconfigs: s.platform.Kubeconfigs}
+		a.Quorum = quorum.Control{Root: s.root, Kubeconfigs: s.platform.Kubeconfigs, Version: version}
 	}
 	l := s.Apply.Lock
 	id, former := s.lockID()

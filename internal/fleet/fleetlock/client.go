@@ -83,20 +83,15 @@ func New(o Options) (*Client, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	c := &Client{o: o, host: u.Host}
-	if c.body, err = requestOf(o.ID, o.Group); err != nil {
-		return nil, fmt.Errorf("lock server: %w", err)
-	}
+	c := &Client{o: o, host: u.Host, body: requestOf(o.ID, o.Group)}
 	if o.Former != "" {
-		if c.former, err = requestOf(o.Former, o.Group); err != nil {
-			return nil, fmt.Errorf("lock server: %w", err)
-		}
+		c.former = requestOf(o.Former, o.Group)
 	}
 	return c, nil
 }
 
 // requestOf returns the body of a request.
-func requestOf(id, group string) ([]byte, error) {
+func requestOf(id, group string) []byte {
 	var params struct {
 		Client struct {
 			ID    string `json:"id"`
@@ -104,7 +99,8 @@ func requestOf(id, group string) ([]byte, error) {
 		} `json:"client_params"`
 	}
 	params.Client.ID, params.Client.Group = id, group
-	return json.Marshal(params)
+	body, _ := json.Marshal(params) // texts only
+	return body
 }
 
 // Lock takes the lock for this node, or keeps it (RecursiveLock). After an error the node may hold it: the answer may

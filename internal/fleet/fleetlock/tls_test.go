@@ -23,41 +23,41 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
 
-// secure serves grants over TLS to clients whose certificate is from the authority ca.
-func secure(t *testing.T, ca, cert, key string) string {
+// secure serves over TLS with a certificate and returns the URL.
+func secure(t *testing.T, cert, key string, config *tls.Config, h http.HandlerFunc) string {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	require.NoError(t, err)
-	pem, err := os.ReadFile(ca)
-	require.NoError(t, err)
-	pool := x509.NewCertPool()
-	require.True(t, pool.AppendCertsFromPEM(pem))
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
-	s.Config.ErrorLog = nil
+	s := httptest.NewUnstartedServer(h)
+	s.TLS, s.Config.ErrorLog = config, log.New(io.Discard, "", 0)
+	s.TLS.Certificates = []tls.Certificate{pair}
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s.URL
 }
 
+// roots returns the authorities in a file.
+func roots(t *testing.T, ca string) *x509.CertPool {
+	t.Helper()
+	pool := x509.NewCertPool()
+	require.True(t, pool.AppendCertsFromPEM([]byte(registrytest.Text(t, ca))))
+	return pool
+}
+
+func grant(http.ResponseWriter, *http.Request) {}
+
 func TestALockServerSpeaksTLS12(t *testing.T) {
 	t.Parallel()
 	ca, cert, key := registrytest.Certificate(t)
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	require.NoError(t, err)
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
-	s.StartTLS()
-	t.Cleanup(s.Close)
-	_, err = client(t, s.URL, func(o *fleetlock.Options) { o.CA = ca }).Lock(t.Context())
+	url := secure(t, cert, key, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, grant)
+	_, err := client(t, url, func(o *fleetlock.Options) { o.CA = ca }).Lock(t.Context())
 	require.ErrorContains(t, err, "protocol version")
 }
 
 func TestClientCertificate(t *testing.T) {
 	t.Parallel()
 	ca, cert, key := registrytest.Certificate(t)
-	address := secure(t, ca, cert, key)
+	address := secure(t, cert, key, &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots(t, ca)}, grant)
 	dir := t.TempDir()
 	mine, myKey := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	c := client(t, address, func(o *fleetlock.Options) { o.CA, o.Cert, o.Key = ca, mine, myKey })
@@ -86,12 +86,8 @@ func TestClientCertificate(t *testing.T) {
 	require.ErrorContains(t, err, "certificate")
 	_, err = client(t, address, func(o *fleetlock.Options) { o.CA = key }).Lock(t.Context())
 	require.ErrorContains(t, err, "no certificates")
-	roots := func() *x509.CertPool {
-		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM([]byte(registrytest.Text(t, ca)))
-		return pool
-	}
-	_, err = client(t, address, func(o *fleetlock.Options) { o.Roots, o.Cert, o.Key = roots, cert, key }).Lock(t.Context())
+	system := func() *x509.CertPool { return roots(t, ca) }
+	_, err = client(t, address, func(o *fleetlock.Options) { o.Roots, o.Cert, o.Key = system, cert, key }).Lock(t.Context())
 	require.NoError(t, err)
 }
 
@@ -129,29 +125,18 @@ func TestTheServersCertificateIsVerified(t *testing.T) {
 			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 		}), "", "incompatible key usage"},
 	} {
-		pair, err := tls.LoadX509KeyPair(c.files[1], c.files[2])
-		require.NoError(t, err)
-		s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		url := secure(t, c.files[1], c.files[2], &tls.Config{}, func(http.ResponseWriter, *http.Request) {
 			assert.Fail(t, "it got the request", title)
-		}))
-		s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
-		s.Config.ErrorLog = log.New(io.Discard, "", 0)
-		s.StartTLS()
-		t.Cleanup(s.Close)
+		})
 		ca := cmp.Or(c.ca, c.files[0])
-		roots := func() *x509.CertPool {
-			pool := x509.NewCertPool()
-			pool.AppendCertsFromPEM([]byte(registrytest.Text(t, ca)))
-			return pool
-		}
 		for _, o := range []func(*fleetlock.Options){
 			func(o *fleetlock.Options) { o.CA = ca },
-			func(o *fleetlock.Options) { o.Roots = roots },
+			func(o *fleetlock.Options) { o.Roots = func() *x509.CertPool { return roots(t, ca) } },
 			func(o *fleetlock.Options) { o.CA, o.Cert, o.Key = ca, c.files[1], c.files[2] },
 		} {
-			_, err = client(t, s.URL, o).Lock(t.Context())
+			_, err := client(t, url, o).Lock(t.Context())
 			require.ErrorContains(t, err, c.want, title)
-			require.ErrorContains(t, client(t, s.URL, o).Unlock(t.Context()), c.want, title)
+			require.ErrorContains(t, client(t, url, o).Unlock(t.Context()), c.want, title)
 		}
 	}
 }

@@ -10,11 +10,13 @@
 package kubeconfig
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -26,29 +28,30 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 )
 
-const maxFile = 1 << 20 // bytes of a kubeconfig, and of a certificate, a key or a token
+const (
+	maxFile   = 1 << 20  // bytes of a kubeconfig, and of a certificate, a key or a token
+	maxHeader = 16 << 10 // bytes of an answer's header
+)
 
 // Config leads to an API server.
 type Config struct {
-	Server      string // URL, without a trailing slash
-	Authorities []byte // PEM; empty: the system's
-	TLS         *tls.Config
-	Token       string   // empty: none
-	Proxy       *url.URL // nil: none
+	Server string      // URL, without a trailing slash
+	TLS    *tls.Config // without RootCAs: the system's authorities
+	Token  string      // empty: none
+	Proxy  *url.URL    // nil: none
+	// Dial opens the connections of Get; nil: over the network.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Host returns host[:port] of the server.
 func (c Config) Host() string {
-	u, err := url.Parse(c.Server)
-	if err != nil {
-		return ""
-	}
+	u, _ := url.Parse(c.Server) // Read has parsed it
 	return u.Host
 }
 
 // Transport returns a transport for the server. It does not send the token.
 func (c Config) Transport() *http.Transport {
-	t := &http.Transport{TLSClientConfig: c.TLS.Clone()}
+	t := &http.Transport{TLSClientConfig: c.TLS.Clone(), DisableCompression: true, MaxResponseHeaderBytes: maxHeader}
 	if c.Proxy != nil {
 		t.Proxy = http.ProxyURL(c.Proxy)
 	}
@@ -129,7 +132,6 @@ func (c *Config) reach(cluster cluster, p paths) error {
 		if !c.TLS.RootCAs.AppendCertsFromPEM(ca) {
 			return errors.New("certificate-authority: no certificates")
 		}
-		c.Authorities = ca
 	}
 	if cluster.Proxy == "" {
 		return nil

@@ -75,7 +75,6 @@ func TestRead(t *testing.T) {
 			assert.Equal(t, "10.0.0.1:6443", k.Host())
 			assert.Len(t, k.TLS.Certificates, 1)
 			assert.NotNil(t, k.TLS.RootCAs)
-			assert.Equal(t, n.ca, string(k.Authorities))
 			assert.Equal(t, uint16(tls.VersionTLS12), k.Transport().TLSClientConfig.MinVersion)
 			assert.Empty(t, k.Token)
 			assert.Nil(t, k.Transport().Proxy)
@@ -105,6 +104,8 @@ func TestRead(t *testing.T) {
 		"impersonated groups": {text: withUser("token: a, as-groups: [b]"), err: "as another user"},
 		"insecure":            {text: withCluster("insecure-skip-tls-verify: true"), err: "the server must be verified"},
 		"http":                {text: strings.Replace(good, "https:", "http:", 1), err: "want a URL with https"},
+		"ftp":                 {text: strings.Replace(good, "https:", "ftp:", 1), err: "want a URL with https"},
+		"no scheme":           {text: strings.Replace(good, "https:", "", 1), err: "want a URL with https"},
 		"a login in the URL":  {text: strings.Replace(good, "https://", "https://u:s3cr3t@", 1), err: "want a URL with https"},
 		"a query in the URL":  {text: strings.Replace(good, ":6443/", ":6443/?s3cr3t", 1), err: "want a URL with https"},
 		"impersonated uid":    {text: withUser("token: a, as-uid: b"), err: "as another user"},

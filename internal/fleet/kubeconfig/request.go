@@ -7,13 +7,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/base/sent"
 )
-
-const maxHeader = 16 << 10 // bytes of an answer's header
 
 // Question is a request to the API server. Its path begins with a slash; Version is the product's, for the User-Agent.
 type Question struct {
@@ -22,15 +21,9 @@ type Question struct {
 	Limit                 int64  // of the answer's body, in bytes
 }
 
-// Answer is an answer with any code.
-type Answer struct {
-	Code   int
-	Header http.Header
-	Body   []byte
-}
-
-// Send sends a request with the token over a transport from Transport, without following redirects.
-func (c Config) Send(ctx context.Context, transport http.RoundTripper, q Question) (*Answer, error) {
+// Send sends a request with the token over a transport from Transport, without following redirects. It returns the body
+// of a success: a 200, or a 201 to a request with a body. Another answer is a *Refusal.
+func (c Config) Send(ctx context.Context, transport http.RoundTripper, q Question) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, q.Method, c.Server+q.Path, bytes.NewReader(q.Body))
 	if err != nil {
 		return nil, err
@@ -45,36 +38,37 @@ func (c Config) Send(ctx context.Context, transport http.RoundTripper, q Questio
 	}
 	resp, err := transport.RoundTrip(req) // a transport follows no redirect
 	if err != nil {
-		return nil, c.Unsaid(err)
+		return nil, sent.Unsaid(err, c.secrets()...)
 	}
 	defer resp.Body.Close()
 	body, err := outside.ReadAll(resp.Body, q.Limit)
 	if err != nil {
-		return nil, fmt.Errorf("answer: %w", err)
+		return nil, sent.Unsaid(fmt.Errorf("answer: %w", err), c.secrets()...)
 	}
-	return &Answer{resp.StatusCode, resp.Header, body}, nil
+	if resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusCreated && q.Body != nil {
+		return body, nil
+	}
+	refusal := &Refusal{Code: resp.StatusCode, Header: resp.Header}
+	refusal.Status, refusal.IsStatus = c.readStatus(body)
+	return nil, refusal
 }
 
-// Get returns the answer to a GET, at most limit bytes, without redirects and on a connection of its own. An answer
-// other than 200 is a *Refusal.
+// Get returns the answer to a GET, see Send, at most limit bytes and on a connection of its own.
 func (c Config) Get(ctx context.Context, path, version string, limit int64) ([]byte, error) {
 	transport := c.Transport()
-	transport.DisableKeepAlives, transport.DisableCompression, transport.MaxResponseHeaderBytes = true, true, maxHeader
-	answer, err := c.Send(ctx, transport, Question{Method: http.MethodGet, Path: path, Version: version, Limit: limit})
-	if err != nil {
-		return nil, err
+	transport.DisableKeepAlives = true
+	if c.Dial != nil {
+		transport.DialContext = func(_ context.Context, network, address string) (net.Conn, error) {
+			return c.Dial(ctx, network, address) // the request's context would not end with the call
+		}
 	}
-	if answer.Code == http.StatusOK {
-		return answer.Body, nil
-	}
-	refusal := &Refusal{Code: answer.Code}
-	refusal.Status, refusal.IsStatus = c.ReadStatus(answer.Body)
-	return nil, refusal
+	return c.Send(ctx, transport, Question{Method: http.MethodGet, Path: path, Version: version, Limit: limit})
 }
 
 // Refusal is an answer without the object.
 type Refusal struct {
 	Code     int
+	Header   http.Header
 	IsStatus bool // an API server wrote the answer
 	Status   Status
 }
@@ -96,10 +90,7 @@ type Status struct {
 	About   string // the resource, such as leases; empty: unknown
 }
 
-// Unsaid returns a request's error without the token, which a server or a proxy may quote.
-func (c Config) Unsaid(err error) error { return sent.Unsaid(err, c.secrets()...) }
-
-// secrets are what is sent to the server and to the proxy.
+// secrets are what is sent to the server and to the proxy, which may quote it.
 func (c Config) secrets() []string {
 	secrets := []string{c.Token}
 	if c.Proxy != nil {
@@ -108,9 +99,9 @@ func (c Config) secrets() []string {
 	return secrets
 }
 
-// ReadStatus reads a Status, without the token, which a server may quote. It returns false if the answer is not from an
-// API server, as that of a proxy.
-func (c Config) ReadStatus(body []byte) (Status, bool) {
+// readStatus reads a Status, without the secrets. It returns false if the answer is not from an API server, as that of a
+// proxy.
+func (c Config) readStatus(body []byte) (Status, bool) {
 	var said struct {
 		Kind    string `json:"kind"`
 		Reason  string `json:"reason"`

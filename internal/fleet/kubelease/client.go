@@ -209,7 +209,6 @@ func (c *Client) open() (*session, error) {
 		return nil, &fleet.LockError{Lock: c.title(), Err: configError{err}, Unsent: true}
 	}
 	transport := k.Transport()
-	transport.DisableCompression, transport.MaxResponseHeaderBytes = true, maxHeader
 	transport.MaxIdleConnsPerHost = 1
 	return &session{Client: c, config: k, transport: transport}, nil
 }

@@ -344,18 +344,6 @@ func TestUnsentRequests(t *testing.T) {
 	s := start(t)
 	s.edit(name, func(map[string]any) {})
 	n := as(t, s, "node-1")
-	for method, unsent := range map[string]bool{http.MethodGet: true, http.MethodPut: false} {
-		s.before = func(r *http.Request) int {
-			if r.Method == method {
-				return http.StatusServiceUnavailable
-			}
-			return 0
-		}
-		_, err := n.Lock(t.Context())
-		e := &fleet.LockError{}
-		require.ErrorAs(t, err, &e, method)
-		assert.Equal(t, unsent, e.Unsent, method)
-	}
 	s.before = func(r *http.Request) int { // the API server ends after the GET
 		if r.Method == http.MethodGet {
 			s.Config.SetKeepAlivesEnabled(false)

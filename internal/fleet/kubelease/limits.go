@@ -7,9 +7,8 @@ import "time"
 // Limits of data from an API server.
 const (
 	maxBody   = 256 << 10 // bytes; a Lease has about one kB, a node some ten
-	maxHeader = 16 << 10
-	maxHolder = 128 // bytes of the holder's name
-	maxReason = 64  // bytes of an error's reason
+	maxHolder = 128       // bytes of the holder's name
+	maxReason = 64        // bytes of an error's reason
 
 	// maxRetry limits a Retry-After.
 	maxRetry = time.Hour

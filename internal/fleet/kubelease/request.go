@@ -65,13 +65,13 @@ func (s *session) send(ctx context.Context, method, path string, l *object) ([]b
 		Method: method, Path: path, Version: s.o.Version, Body: body, Limit: maxBody,
 	})
 	s.written = s.written || method == http.MethodPut && maybeSent()
+	if refusal, is := errors.AsType[*kubeconfig.Refusal](err); is {
+		return nil, s.refused(refusal)
+	}
 	if err != nil {
 		return nil, s.failed(ctx, err)
 	}
-	if answer.Code == http.StatusOK || answer.Code == http.StatusCreated {
-		return answer.Body, nil
-	}
-	return nil, s.refused(answer)
+	return answer, nil
 }
 
 // The reasons of Kubernetes' Status that the client knows.
@@ -83,18 +83,16 @@ const (
 
 // refused returns the error for an answer without success. An answer that the API server did not write, such as that of
 // a proxy, has no reason. After a 5xx the request may have succeeded.
-func (s *session) refused(a *kubeconfig.Answer) error {
-	e := &fleet.LockError{
-		Lock: s.title(), Server: s.config.Host(), Status: a.Code, Unsent: !s.written,
-	}
+func (s *session) refused(a *kubeconfig.Refusal) error {
+	e := s.fault(a.Code, nil)
 	if latest := s.o.Now().Add(maxRetry); a.Header.Get("Retry-After") != "" {
 		if e.RetryAt = transport.RetryAt(a.Header, s.o.Now()); e.RetryAt.After(latest) {
 			e.RetryAt = latest
 		}
 	}
-	said, isStatus := s.config.ReadStatus(a.Body)
+	said := a.Status
 	switch {
-	case !isStatus:
+	case !a.IsStatus:
 		e.Err = errors.New("the answer is not from an API server")
 	case a.Code >= http.StatusInternalServerError:
 		e.Kind, e.Err = outside.Line(said.Reason, maxReason), errors.New(outside.Text(said.Message))
@@ -129,15 +127,15 @@ func (s *session) failed(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer within %s", s.o.Timeout)
 	}
-	err = outside.Error(s.config.Unsaid(err))
-	return &fleet.LockError{Lock: s.title(), Server: s.config.Host(), Err: err, Unsent: !s.written}
+	return s.fault(0, outside.Error(err))
 }
 
 // strange returns the error for a success with an unusable answer.
-func (s *session) strange(err error) error {
-	return &fleet.LockError{
-		Lock: s.title(), Server: s.config.Host(), Status: http.StatusOK, Err: err, Unsent: !s.written,
-	}
+func (s *session) strange(err error) error { return s.fault(http.StatusOK, err) }
+
+// fault returns the error for a request with the HTTP status of its answer; 0: none.
+func (s *session) fault(status int, err error) *fleet.LockError {
+	return &fleet.LockError{Lock: s.title(), Server: s.config.Host(), Status: status, Err: err, Unsent: !s.written}
 }
 
 // busy returns the error for a Lease that others change all the time.

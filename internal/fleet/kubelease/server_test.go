@@ -4,6 +4,7 @@ package kubelease_test
 
 import (
 	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -62,10 +63,16 @@ func start(t testing.TB) *server {
 // kubeconfig writes a kubeconfig for the server and returns its path.
 func (s *server) kubeconfig(t testing.TB) string {
 	t.Helper()
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "ca.pem"),
-		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
-	return kubeconfig(t, filepath.Join(dir, "kubeconfig"), s.URL, "ca.pem", "token: "+token)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+current-context: it
+contexts: [{name: it, context: {cluster: it, user: it}}]
+clusters: [{name: it, cluster: {server: %q, certificate-authority-data: %s}}]
+users: [{name: it, user: {token: %s}}]
+`, s.URL, base64.StdEncoding.EncodeToString(ca), token), 0o600))
+	return path
 }
 
 // askedFor returns the methods and paths of the requests.
@@ -231,23 +238,4 @@ func (s *server) lease(method, namespace, name string, l map[string]any) (int, a
 		return 200, s.store(key, l)
 	}
 	return 409, status(409, "Conflict", "the object has been modified; please apply your changes", "leases")
-}
-
-// kubeconfig writes a kubeconfig with the fields of its user, and returns its path.
-func kubeconfig(t testing.TB, path, server, ca, user string) string {
-	t.Helper()
-	write(t, path, fmt.Sprintf(`apiVersion: v1
-kind: Config
-current-context: it
-contexts: [{name: it, context: {cluster: it, user: it}}]
-clusters: [{name: it, cluster: {server: %q, certificate-authority: %q}}]
-users: [{name: it, user: {%s}}]
-`, server, ca, user))
-	return path
-}
-
-// write writes a file.
-func write(t testing.TB, path, text string) {
-	t.Helper()
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 }

@@ -33,84 +33,71 @@ func TestNew(t *testing.T) {
 const vector = `{"status": "success", "data": {"resultType": "vector", "result": [
 	{"metric": {"instance": "n1"}, "value": [1795262400.1, "3"]}, {"metric": {}, "value": [1795262400, "0"]}]}`
 
-func TestQuery(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		code       int
-		body, want string // want is the error; empty: none
-	}{
-		"an answer":        {200, vector + "}", ""},
-		"with infos":       {200, vector + `, "infos": ["x"]}`, ""},
-		"incomplete":       {200, vector + `, "warnings": ["a store is away"]}`, "incomplete answer: a store is away"},
-		"partial":          {200, vector + `, "isPartial": true}`, "incomplete answer"},
-		"whole":            {200, vector + `, "isPartial": false}`, ""},
-		"a bad query":      {400, `{"status": "error", "errorType": "bad_data", "error": "parse error"}`, "parse error"},
-		"it is overloaded": {503, "try later", "status 503"},
-		"a login page":     {200, "<html>", "not an answer of its query API"},
-		"a range":          {200, `{"status": "success", "data": {"resultType": "matrix", "result": []}}`, "not an answer of its query API"},
-		"no status":        {200, `{"data": {"resultType": "vector"}}`, "not an answer of its query API"},
-		"no number": {
-			200, `{"status": "success", "data": {"resultType": "vector", "result": [{"value": [1, "x"]}]}}`, "not a number",
-		},
-		"no value":  {200, `{"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}}]}}`, "not a number"},
-		"too large": {200, strings.Repeat(" ", maxAnswer+1), "over 33554432 bytes"},
-	} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			assert.Equal(t, "up", r.PostFormValue("query"))
-			w.WriteHeader(c.code)
-			_, _ = w.Write([]byte(c.body))
-		}))
-		client, err := New(server.URL, "", "test")
-		require.NoError(t, err)
-		got, err := client.Query(t.Context(), "up")
-		server.Close()
-		if c.want != "" {
-			require.ErrorContains(t, err, c.want, name)
-			continue
-		}
-		require.NoError(t, err, name)
-		assert.Equal(t, []census.Sample{{Labels: map[string]string{"instance": "n1"}, Value: 3}, {Labels: map[string]string{}}}, got, name)
-	}
-	client, err := New("http://127.0.0.1:1", "", "test")
-	require.NoError(t, err)
-	_, err = client.Query(t.Context(), "up")
-	assert.ErrorContains(t, err, "connection refused")
-}
-
-// The index of a server is as incomplete as its samples.
-func TestValues(t *testing.T) {
+// An answer is complete, or an error. The index of a server is as incomplete as its samples.
+func TestAnswers(t *testing.T) {
 	t.Parallel()
 	const found = `{"status": "success", "data": ["n1", "n2"]`
+	samples := func(c *Client) (any, error) { return c.Query(t.Context(), "up") }
+	values := func(c *Client) (any, error) {
+		return c.Values(t.Context(), "instance", `up{job="a b"}`, time.Unix(1795262400, 0))
+	}
 	for name, c := range map[string]struct {
+		ask        func(*Client) (any, error)
 		code       int
 		body, want string // want is the error; empty: none
 	}{
-		"an answer":     {200, found + "}", ""},
-		"incomplete":    {200, found + `, "warnings": ["a store is away"]}`, "incomplete answer: a store is away"},
-		"partial":       {200, found + `, "isPartial": true}`, "incomplete answer"},
-		"no such API":   {404, "404 page not found", "status 404"},
-		"a vector":      {200, vector + "}", "not an answer of its query API"},
-		"no data":       {200, `{"status": "success"}`, "not an answer of its query API"},
-		"bad selector":  {400, `{"status": "error", "error": "parse error"}`, "parse error"},
-		"another value": {200, `{"status": "success", "data": [1]}`, "not an answer of its query API"},
+		"an answer":        {samples, 200, vector + "}", ""},
+		"with infos":       {samples, 200, vector + `, "infos": ["x"]}`, ""},
+		"incomplete":       {samples, 200, vector + `, "warnings": ["a store is away"]}`, "incomplete answer: a store is away"},
+		"partial":          {samples, 200, vector + `, "isPartial": true}`, "incomplete answer"},
+		"whole":            {samples, 200, vector + `, "isPartial": false}`, ""},
+		"a bad query":      {samples, 400, `{"status": "error", "errorType": "bad_data", "error": "parse error"}`, "parse error"},
+		"it is overloaded": {samples, 503, "try later", "status 503"},
+		"a login page":     {samples, 200, "<html>", "not an answer of its query API"},
+		"a range":          {samples, 200, `{"status": "success", "data": {"resultType": "matrix", "result": []}}`, "not an answer of its query API"},
+		"no status":        {samples, 200, `{"data": {"resultType": "vector"}}`, "not an answer of its query API"},
+		"no number": {
+			samples, 200, `{"status": "success", "data": {"resultType": "vector", "result": [{"value": [1, "x"]}]}}`, "not a number",
+		},
+		"no value":      {samples, 200, `{"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}}]}}`, "not a number"},
+		"too large":     {samples, 200, strings.Repeat(" ", maxAnswer+1), "over 33554432 bytes"},
+		"values":        {values, 200, found + "}", ""},
+		"not all":       {values, 200, found + `, "warnings": ["a store is away"]}`, "incomplete answer: a store is away"},
+		"no such API":   {values, 404, "404 page not found", "status 404"},
+		"a vector":      {values, 200, vector + "}", "not an answer of its query API"},
+		"no data":       {values, 200, `{"status": "success"}`, "not an answer of its query API"},
+		"another value": {values, 200, `{"status": "success", "data": [1]}`, "not an answer of its query API"},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			assert.Equal(t, "/p/api/v1/label/instance/values", r.URL.Path)
-			assert.Equal(t, url.Values{"match[]": {`up{job="a b"}`}, "start": {"1795262400"}}, r.URL.Query())
+			if r.Method == http.MethodPost {
+				assert.Equal(t, "/p/api/v1/query", r.URL.Path)
+				assert.Equal(t, "up", r.PostFormValue("query"))
+			} else {
+				assert.Equal(t, "/p/api/v1/label/instance/values", r.URL.Path)
+				assert.Equal(t, url.Values{"match[]": {`up{job="a b"}`}, "start": {"1795262400"}}, r.URL.Query())
+			}
 			w.WriteHeader(c.code)
 			_, _ = w.Write([]byte(c.body))
 		}))
 		client, err := New(server.URL+"/p", "", "test")
 		require.NoError(t, err)
-		got, err := client.Values(t.Context(), "instance", `up{job="a b"}`, time.Unix(1795262400, 0))
+		got, err := c.ask(client)
 		server.Close()
 		if c.want != "" {
 			require.ErrorContains(t, err, c.want, name)
 			continue
 		}
 		require.NoError(t, err, name)
-		assert.Equal(t, []string{"n1", "n2"}, got, name)
+		var want any = []string{"n1", "n2"}
+		if name != "values" {
+			want = []census.Sample{{Labels: map[string]string{"instance": "n1"}, Value: 3}, {Labels: map[string]string{}}}
+		}
+		assert.Equal(t, want, got, name)
 	}
+	client, err := New("http://127.0.0.1:1", "", "test")
+	require.NoError(t, err)
+	_, err = samples(client)
+	assert.ErrorContains(t, err, "connection refused")
 }
 
 // The token is for the server that the person named, over the connection that the person named.

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/kubic-project/image-update-agent/agent/fleet"
+	"github.com/kubic-project/image-update-agent/internal/fleet/kubeconfig"
 )
 
 const (
@@ -29,7 +30,7 @@ var errManyServers = words(fmt.Sprintf("more than %d API servers", maxParts))
 
 // server is an API server: at is host:port.
 type server struct {
-	identity
+	kubeconfig.Config
 	at    string
 	local bool
 }
@@ -49,25 +50,29 @@ func (p program) localServer(root string, api flags) (s server, err error) {
 	if _, ok := placeOf("https://" + net.JoinHostPort(host, port)); !ok {
 		return s, words("cannot read its secure-port")
 	}
-	s = server{at: net.JoinHostPort(host, port), local: true}
-	s.authorities, err = p.bundle(root, api.Last("client-ca-file"), api.Last("tls-cert-file"))
-	return s, err
+	authorities, err := p.bundle(root, api.Last("client-ca-file"), api.Last("tls-cert-file"))
+	return serverAt(kubeconfig.Config{TLS: identity{authorities: authorities}.tls()}, net.JoinHostPort(host, port), true), err
+}
+
+func serverAt(c kubeconfig.Config, at string, local bool) server {
+	c.Server = "https://" + at
+	return server{c, at, local}
 }
 
 // ready checks the API servers of this node, and those of other nodes, which a kubeconfig leads to. If this node has an
 // API server, unknown others count as not ready.
 func (c Control) ready(ctx context.Context, servers []server, hasServer bool) []fleet.Part {
 	l, err := newLister(c.Root, c.Kubeconfigs)
-	l.dial = c.Dial
-	for n := range servers {
-		servers[n].pairs, servers[n].token = l.pairs, l.token // the address may refuse others
-	}
 	var others []server
 	if err == nil {
-		others, err = l.others(ctx, servers)
+		l.Dial = c.Dial
+		for n := range servers { // the address may refuse others
+			servers[n].TLS.Certificates, servers[n].Token = l.TLS.Certificates, l.Token
+		}
+		others, err = l.others(ctx, c.Version, servers)
 	}
 	isUnasked := errors.Is(err, errNoKubeconfig) || errors.Is(err, errNotAllowed)
-	out := all(slices.Concat(servers, others), func(s server) fleet.Part { return s.ready(ctx) })
+	out := all(slices.Concat(servers, others), func(s server) fleet.Part { return s.ready(ctx, c.Version) })
 	if err != nil && (hasServer || !isUnasked) {
 		out = append(out, fleet.Part{Name: nameOfOthers, Seen: kindOf(err) + override})
 	}
@@ -75,16 +80,23 @@ func (c Control) ready(ctx context.Context, servers []server, hasServer bool) []
 }
 
 // ready checks whether a server is ready; older ones only report whether they are healthy.
-func (s server) ready(ctx context.Context) fleet.Part {
+func (s server) ready(ctx context.Context, version string) fleet.Part {
 	p := fleet.Part{Name: serverName + s.at, Local: s.local}
-	_, err := s.get(ctx, "https://"+s.at+"/readyz")
-	if e, is := errors.AsType[*errStatus](err); is && e.code == http.StatusNotFound { // Kubernetes before 1.16
-		_, err = s.get(ctx, "https://"+s.at+"/healthz")
+	_, err := get(ctx, s.Config, "/readyz", version)
+	if e, is := errors.AsType[*kubeconfig.Refusal](err); is && e.Code == http.StatusNotFound { // Kubernetes before 1.16
+		_, err = get(ctx, s.Config, "/healthz", version)
 	}
 	if p.Healthy = err == nil; err != nil {
 		p.Seen = kindOf(err)
 	}
 	return p
+}
+
+// get asks an API server.
+func get(ctx context.Context, server kubeconfig.Config, path, version string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return server.Get(ctx, path, version, maxBody)
 }
 
 // addresses are the addresses of an endpoint in a cluster's list.
@@ -93,25 +105,26 @@ type addresses []struct {
 }
 
 // others returns the cluster's API servers except those of this node.
-func (l lister) others(ctx context.Context, own []server) ([]server, error) {
-	body, err := l.get(ctx, l.server+endpointsOfAPI)
-	e, is := errors.AsType[*errStatus](err)
-	if is && (e.code == http.StatusUnauthorized || e.code == http.StatusForbidden) {
+func (l lister) others(ctx context.Context, version string, own []server) ([]server, error) {
+	body, err := get(ctx, l.Config, endpointsOfAPI, version)
+	e, is := errors.AsType[*kubeconfig.Refusal](err)
+	if is && (e.Code == http.StatusUnauthorized || e.Code == http.StatusForbidden) {
 		return nil, l.notAllowed()
 	}
 	if err != nil {
-		return nil, words(hostOf(l.server) + ": " + kindOf(err))
+		return nil, words(hostOf(l.Server) + ": " + kindOf(err))
 	}
 	named, err := addressesOf(body)
 	if err != nil {
 		return nil, err
 	}
-	each := l.identity
-	each.name = "" // of the kubeconfig's server
+	each := l.Config
+	each.TLS = l.TLS.Clone()
+	each.TLS.ServerName = "" // of the kubeconfig's server
 	var out []server
 	for _, a := range named {
 		if !slices.ContainsFunc(own, func(s server) bool { return s.isAt(a.Addr(), a.String()) }) {
-			out = append(out, server{identity: each, at: a.String()})
+			out = append(out, serverAt(each, a.String(), false))
 		}
 	}
 	return out, nil

@@ -3,14 +3,12 @@
 package quorum
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io/fs"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,36 +27,6 @@ import (
 
 // errClosed is the error for a server that accepts connections and closes them.
 const errClosed = words("it closes each connection: it requires another certificate, or does not speak gRPC")
-
-// get sends a GET request to a URL and returns the body of a 200. It follows no redirect.
-func (i identity) get(ctx context.Context, url string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, bytes.NewReader(nil))
-	if err != nil {
-		return nil, err
-	}
-	if i.token != "" {
-		req.Header.Set("Authorization", "Bearer "+i.token)
-	}
-	transport := &http.Transport{ // without a proxy: these are nodes of the same cluster
-		TLSClientConfig: i.tls(),
-		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
-			return i.dial(ctx, network, address) // the request's context would not end with the call
-		},
-		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
-	}
-	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	data, err := outside.ReadAll(resp.Body, maxBody)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = &errStatus{resp.StatusCode}
-	}
-	return data, err
-}
 
 // ask calls one URL of an etcd with etcd's client, which is closed afterwards. The first failure to connect ends the
 // call: the client would retry until the time is over, as it does when a server reports that it cannot answer yet.
@@ -132,14 +100,12 @@ func (h handshake) Clone() credentials.TransportCredentials {
 // identity is the client's certificate for a server, and the authorities to verify it.
 type identity struct {
 	authorities []byte            // PEM; empty: the system's
-	name        string            // the server's, in its certificate; empty: its host
 	pairs       []tls.Certificate // the first one that the server accepts is used
-	token       string
 	dial        func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 func (i identity) tls() *tls.Config {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: i.name, Certificates: i.pairs}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: i.pairs}
 	if len(i.authorities) > 0 {
 		config.RootCAs = x509.NewCertPool()
 		config.RootCAs.AppendCertsFromPEM(i.authorities)
@@ -214,8 +180,7 @@ const (
 // lister lists the API servers of the cluster that a kubeconfig leads to. It does not use proxy-url: these are nodes of
 // the same cluster.
 type lister struct {
-	identity
-	server  string   // URL
+	kubeconfig.Config
 	skipped []string // why the kubeconfigs before this one are not used
 }
 
@@ -228,12 +193,12 @@ func newLister(root string, names []string) (lister, error) {
 			continue
 		}
 		c, err := kubeconfig.Read(root, place)
-		if err == nil && len(c.Authorities) == 0 {
+		if err == nil && c.TLS.RootCAs == nil {
 			err = errNoAuthority
 		}
 		if err == nil {
-			i := identity{authorities: c.Authorities, name: c.TLS.ServerName, pairs: c.TLS.Certificates, token: c.Token}
-			return lister{identity: i, server: c.Server, skipped: skipped}, nil
+			c.Proxy = nil
+			return lister{c, skipped}, nil
 		}
 		skipped = append(skipped, outside.Text(err.Error()))
 	}

@@ -42,6 +42,7 @@ type cluster struct {
 	id      uint64
 	members []member
 	own     map[uint64][]string // members of this node, with their URLs
+	err     error               // why it is not known
 }
 
 // answer is the answer of one URL.
@@ -123,10 +124,10 @@ func (i identity) list(ctx context.Context, at string) (a answer) {
 
 // join merges equal clusters, such as the etcd of this node and that of its API server. An etcd of this node that does
 // not answer is a member of one that answers, if that lists it.
-func join(etcds []etcd, found []cluster, errs []error) (clusters []cluster, failed []error) {
-	for n, c := range found {
+func join(etcds []etcd, found []cluster) (clusters []cluster, failed []error) {
+	for _, c := range found {
 		switch at := slices.IndexFunc(clusters, func(other cluster) bool { return other.id == c.id }); {
-		case errs[n] != nil:
+		case c.err != nil:
 		case at >= 0:
 			maps.Copy(clusters[at].own, c.own)
 		default:
@@ -134,9 +135,9 @@ func join(etcds []etcd, found []cluster, errs []error) (clusters []cluster, fail
 		}
 	}
 	for n, e := range etcds {
-		hasAnswered := found[n].members != nil
-		if errs[n] != nil && (hasAnswered || !slices.ContainsFunc(clusters, e.claim)) {
-			failed = append(failed, &misread{e.file, errs[n]})
+		c := found[n]
+		if c.err != nil && (c.members != nil || !slices.ContainsFunc(clusters, e.claim)) {
+			failed = append(failed, &misread{e.file, c.err})
 		}
 	}
 	return clusters, failed

@@ -135,14 +135,10 @@ func (s podSpec) running(pod *manifests.File, role string) (found []container, h
 	}
 	hasClients = slices.ContainsFunc(all, isClient)
 	all = slices.DeleteFunc(all, isClient)
-	isNamed := func(c container) bool { return c.Name == role }
-	runs := func(c container) bool { return pod.Runs(c.Name, role) }
 	for n := range all {
 		all[n].volumes = s.Spec.Volumes
-	}
-	for _, c := range all {
-		if runs(c) {
-			found = append(found, c)
+		if pod.Runs(all[n].Name, role) {
+			found = append(found, all[n])
 		}
 	}
 	switch {
@@ -150,7 +146,7 @@ func (s podSpec) running(pod *manifests.File, role string) (found []container, h
 	case len(all) == 1:
 		found = all
 	default: // the pod has the name or the label: the container with that name runs it
-		found = slices.DeleteFunc(all, func(c container) bool { return !isNamed(c) })
+		found = slices.DeleteFunc(all, func(c container) bool { return c.Name != role })
 	}
 	return found, hasClients
 }

@@ -41,6 +41,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/internal/fleet/kubeconfig"
 )
 
 // override is the end of every reason for an unknown state.
@@ -51,6 +52,7 @@ type Control struct {
 	Root string // prefix of the paths of certificates and kubeconfigs
 	// Kubeconfigs lead to the other API servers; the first usable one counts.
 	Kubeconfigs []string
+	Version     string // of the product, for the User-Agent
 	// Dial opens the connections; nil: over the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -103,7 +105,7 @@ func (c Control) read(p programs) (etcds []etcd, servers []server, errs []error)
 			continue
 		}
 		if local, err := program.localServer(c.Root, api); err == nil {
-			local.dial = c.Dial
+			local.Dial = c.Dial
 			servers = append(servers, local)
 		} else {
 			errs = append(errs, &misread{program.file, err})
@@ -124,13 +126,10 @@ func (c Control) read(p programs) (etcds []etcd, servers []server, errs []error)
 
 // members checks each member of the etcds. Unknown ones are errors.
 func members(ctx context.Context, etcds []etcd) ([]fleet.Part, []error) {
-	found, errs := make([]cluster, len(etcds)), make([]error, len(etcds))
-	var group sync.WaitGroup
-	for n, e := range etcds {
-		group.Go(func() { found[n], errs[n] = e.clusterOf(ctx) })
-	}
-	group.Wait()
-	clusters, failed := join(etcds, found, errs)
+	clusters, failed := join(etcds, all(etcds, func(e etcd) (c cluster) {
+		c, c.err = e.clusterOf(ctx)
+		return c
+	}))
 	return slices.Concat(all(clusters, func(c cluster) []fleet.Part { return c.health(ctx) })...), failed
 }
 
@@ -150,18 +149,13 @@ type words string
 
 func (w words) Error() string { return string(w) }
 
-// errStatus is an HTTP answer other than 200.
-type errStatus struct{ code int }
-
-func (e *errStatus) Error() string { return fmt.Sprintf("%d %s", e.code, http.StatusText(e.code)) }
-
 // kindOf returns why a call failed, as a fixed text: texts of servers are never passed on.
 func kindOf(err error) string {
 	if own, is := errors.AsType[words](err); is {
 		return string(own)
 	}
-	if answer, is := errors.AsType[*errStatus](err); is {
-		return answer.Error()
+	if answer, is := errors.AsType[*kubeconfig.Refusal](err); is {
+		return fmt.Sprintf("%d %s", answer.Code, http.StatusText(answer.Code))
 	}
 	if said := kindOfTLS(err); said != "" {
 		return said

@@ -3,6 +3,7 @@
 package quorum
 
 import (
+	"cmp"
 	"encoding/json"
 	"net"
 	"net/netip"
@@ -21,14 +22,18 @@ import (
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
-// settings are the relevant settings of an etcd.
+// settings are the relevant settings of an etcd, as in its configuration file.
 type settings struct {
-	listen    string // comma-separated URLs, as the others
-	advertise string
-	peers     string
-	cert, key string // container paths
-	client    [2]string
-	authority string
+	Listen    string   `json:"listen-client-urls"` // comma-separated URLs, as the others
+	Advertise string   `json:"advertise-client-urls"`
+	Peers     string   `json:"initial-advertise-peer-urls"`
+	TLS       struct { // container paths
+		Cert       string `json:"cert-file"`
+		Key        string `json:"key-file"`
+		ClientCert string `json:"client-cert-file"`
+		ClientKey  string `json:"client-key-file"`
+		CA         string `json:"trusted-ca-file"`
+	} `json:"client-transport-security"`
 }
 
 // etcdFlags are the flags that are read. Each is also a variable: ETCD_NAME for name.
@@ -42,18 +47,18 @@ const defaultListen = "http://localhost:2379"
 
 // etcdSettings reads the settings of an etcd in all forms: a flag overrides a variable, and a configuration file
 // overrides all flags and variables.
-func (c container) etcdSettings(root string) (settings, error) {
+func (c container) etcdSettings(root string) (s settings, err error) {
 	env := c.environment()
 	line, err := c.arguments(env, manifests.RoleEtcd)
 	if err != nil {
-		return settings{}, err
+		return s, err
 	}
 	given, err := parseFlags(line, append([]string{"name"}, etcdFlags...))
 	if err != nil {
-		return settings{}, err
+		return s, err
 	}
 	if len(c.EnvFrom) > 0 {
-		return settings{}, words("envFrom is not supported")
+		return s, words("envFrom is not supported")
 	}
 	for _, name := range etcdFlags {
 		value := env["ETCD_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))]
@@ -67,57 +72,41 @@ func (c container) etcdSettings(root string) (settings, error) {
 	}
 	file, err := given.known("config-file")
 	if err != nil {
-		return settings{}, err
+		return s, err
 	}
 	if file != "" {
 		return c.configuration(root, file)
 	}
-	return settings{
-		listen: given.list("listen-client-urls"), advertise: given.list("advertise-client-urls"),
-		peers: given.list("initial-advertise-peer-urls"),
-		cert:  given.Last("cert-file"), key: given.Last("key-file"), authority: given.Last("trusted-ca-file"),
-		client: [2]string{given.Last("client-cert-file"), given.Last("client-key-file")},
-	}, nil
+	s.Listen, s.Advertise = given.list("listen-client-urls"), given.list("advertise-client-urls")
+	s.Peers = given.list("initial-advertise-peer-urls")
+	s.TLS.Cert, s.TLS.Key, s.TLS.CA = given.Last("cert-file"), given.Last("key-file"), given.Last("trusted-ca-file")
+	s.TLS.ClientCert, s.TLS.ClientKey = given.Last("client-cert-file"), given.Last("client-key-file")
+	return s, nil
 }
 
 // configuration reads a configuration file of etcd. Its keys are case-insensitive, as in etcd, which converts YAML to
 // JSON.
-func (c container) configuration(root, name string) (settings, error) {
+func (c container) configuration(root, name string) (s settings, err error) {
 	at, err := c.onHost(name)
 	if err != nil {
-		return settings{}, err
+		return s, err
 	}
 	data, err := nodefile.Read(filepath.Join("/", root, at), maxFile)
 	if err != nil {
-		return settings{}, words("config-file " + name + ": " + err.Error())
+		return s, words("config-file " + name + ": " + err.Error())
 	}
 	var all map[string]any
-	var f struct {
-		Listen    string `json:"listen-client-urls"`
-		Advertise string `json:"advertise-client-urls"`
-		Peers     string `json:"initial-advertise-peer-urls"`
-		TLS       struct {
-			Cert       string `json:"cert-file"`
-			Key        string `json:"key-file"`
-			ClientCert string `json:"client-cert-file"`
-			ClientKey  string `json:"client-key-file"`
-			CA         string `json:"trusted-ca-file"`
-		} `json:"client-transport-security"`
-	}
 	err = yaml.Unmarshal(data, &all)
 	if err == nil {
 		data, err = json.Marshal(all)
 	}
 	if err == nil {
-		err = json.Unmarshal(data, &f)
+		err = json.Unmarshal(data, &s)
 	}
 	if err != nil {
-		return settings{}, words("config-file " + name + " cannot be read")
+		return s, words("config-file " + name + " cannot be read")
 	}
-	return settings{
-		listen: f.Listen, advertise: f.Advertise, peers: f.Peers, cert: f.TLS.Cert, key: f.TLS.Key, authority: f.TLS.CA,
-		client: [2]string{f.TLS.ClientCert, f.TLS.ClientKey},
-	}, nil
+	return s, nil
 }
 
 // etcd is an etcd found in a program of this node.
@@ -136,10 +125,7 @@ func (p program) ownEtcd(root string) (etcd, error) {
 	if err != nil {
 		return etcd{}, err
 	}
-	if s.listen == "" {
-		s.listen = defaultListen
-	}
-	listen, err := urls("listen-client-urls", s.listen)
+	listen, err := urls("listen-client-urls", cmp.Or(s.Listen, defaultListen))
 	if err != nil {
 		return etcd{}, err
 	}
@@ -147,15 +133,16 @@ func (p program) ownEtcd(root string) (etcd, error) {
 	for _, at := range listen {
 		e.urls = append(e.urls, atHome(at)...)
 	}
-	e.advertised, _ = urls("", s.advertise) // unclear values are ignored
-	e.peers, _ = urls("", s.peers)
-	if e.authorities, err = p.bundle(root, s.authority, s.cert); err != nil {
+	e.advertised, _ = urls("", s.Advertise) // unclear values are ignored
+	e.peers, _ = urls("", s.Peers)
+	files := s.TLS
+	if e.authorities, err = p.bundle(root, files.CA, files.Cert); err != nil {
 		return etcd{}, err
 	}
-	if s.client != [2]string{} {
-		s.cert, s.key = s.client[0], s.client[1]
+	if files.ClientCert != "" || files.ClientKey != "" {
+		files.Cert, files.Key = files.ClientCert, files.ClientKey
 	}
-	e.pairs, err = p.pair(root, s.cert, s.key)
+	e.pairs, err = p.pair(root, files.Cert, files.Key)
 	return e, err
 }
 
