@@ -91,7 +91,7 @@ func (w *world) offered(r release.Release) {
 	require.NoError(w.t, w.Stage(w.t.Context(), r))
 	w.Records.Record.Releases.Set(release.Key(r.Repository, r.Digest), r)
 	q := release.Question{Repository: r.Repository, Tag: map[string]string{velum: "4.0.0-rev1", db: "10.0-rev1"}[r.Repository], Convert: true}
-	o := source.Offer{Question: q, Follow: r, Newest: r}
+	o := source.Offer{Question: q, Answer: record.Answer{Follow: r, Newest: r}}
 	if r.Tag != q.Tag {
 		o.Follow = w.offers[q].Follow
 		o.Newer = []record.Candidate{{Release: r, Confirmed: true}}

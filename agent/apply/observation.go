@@ -110,7 +110,7 @@ func ranBefore(p plan.Apply, c node.Container, e plan.Expectation) bool {
 	if p.Rollback == nil {
 		return false
 	}
-	at, ok := plan.PinnedFor(*p.Rollback, e)
+	at, ok := p.Rollback.Images[e.Place()]
 	return ok && isImage(c, plan.Expectation{Digest: at.Digest, Config: at.Config})
 }
 

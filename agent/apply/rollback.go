@@ -82,7 +82,7 @@ func (a *attempt) deny(o record.Override, cause error) (names []string, replaced
 	rec := &a.Records.Record
 	replaced = map[string]string{}
 	for _, e := range a.step.Apply.Expect {
-		if at, ok := plan.PinnedFor(o, e); ok && at.Digest != e.Digest {
+		if at, ok := o.Images[e.Place()]; ok && at.Digest != e.Digest {
 			key := release.Key(e.Ref.Repository, e.Digest)
 			a.result.FailedReleases = append(a.result.FailedReleases, key)
 			rec.Denied.Set(key, record.Denial{

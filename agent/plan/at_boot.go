@@ -171,13 +171,8 @@ func BootErrors(steps []BootStep) error {
 // keepHalvesAtBoot keeps each pod manifest that would start a release of a set while another pod of the node does not
 // get its release: the set is offered later, as a whole.
 func (f *facts) keepHalvesAtBoot(views []follow.PodView, steps []BootStep) {
-	untilStable(len(steps), func(n int) (changed bool) {
-		why := f.lackedAtBoot(steps[n], views, steps)
-		if why != "" {
-			steps[n].keepAsIs("%s: %s", status.HoldSet, why)
-		}
-		return why != ""
-	})
+	why := func(n int) string { return f.lackedAtBoot(steps[n], views, steps) }
+	untilStable(len(steps), why, func(n int, why string) { steps[n].keepAsIs("%s: %s", status.HoldSet, why) })
 }
 
 // lackedAtBoot returns what the sets of a step lack; "" if nothing.
@@ -289,6 +284,7 @@ func (f *facts) bootRefusal(v follow.PodView, target release.Release, w follow.W
 	if no, refused := f.refuses(target, rule); refused {
 		return no.String()
 	}
+	_, isThere := f.held.Named(name) // kubelet finds it
 	switch {
 	case rule.Signatures == policy.SignaturesRequire && f.rec.Signed[release.Key(target.Repository, target.Digest)] == "":
 		return name + ": no signature is known"
@@ -299,7 +295,7 @@ func (f *facts) bootRefusal(v follow.PodView, target release.Release, w follow.W
 		return name + ": lower than " + on.Tag
 	case policy.IsLower(target.Tag, v.Override.Images[node.PlaceOf(w.Image)].Tag, rule.Scheme):
 		return name + ": lower than the release that the pod was rolled back to"
-	case v.Disk != nil && f.policy.PullPolicy == manifests.PullIfNotPresent && !f.hasName(name):
+	case v.Disk != nil && f.policy.PullPolicy == manifests.PullIfNotPresent && !isThere:
 		return name + ": not on the node"
 	}
 	return ""
@@ -309,10 +305,4 @@ func (f *facts) bootRefusal(v follow.PodView, target release.Release, w follow.W
 func host(repository string) string {
 	name, _, _ := strings.Cut(repository, "/")
 	return name
-}
-
-// hasName reports whether kubelet finds an image with this name on the node.
-func (f *facts) hasName(name string) bool {
-	_, is := f.held.Named(name)
-	return is
 }

@@ -156,16 +156,12 @@ func TestRulesOfNow(t *testing.T) {
 		w.rule(func(r *policy.Rule) { r.Deny = []string{deny} })
 	}
 	each(t, running, map[string]row{
-		"updates: none":                {no(func(r *policy.Rule) { r.Updates = tags.Same }), " |  | 4.0.0-rev2 refused by updates: a revision change is larger than updates: none"},
-		"updates: rebuild":             {no(func(r *policy.Rule) { r.Updates = tags.Rebuild }), " |  | 4.0.0-rev2 refused by updates: a revision change is larger than updates: rebuild"},
-		"max":                          {no(func(r *policy.Rule) { r.Max, _ = tags.Parse("4.0.0-rev1") }), " |  | 4.0.0-rev2 refused by max: above 4.0.0-rev1"},
-		"deny":                         {no(func(r *policy.Rule) { r.Deny = []string{"4.0.0-rev2*"} }), " |  | 4.0.0-rev2 refused by deny: matches 4.0.0-rev2*"},
-		"deny a long tag":              {no(func(r *policy.Rule) { r.Deny = []string{"*-build2.1"} }), " |  | 4.0.0-rev2-build2.1 refused by deny: matches *-build2.1"},
-		"allow":                        {no(func(r *policy.Rule) { r.Allow = []string{"4.0.0-rev1"} }), " |  | 4.0.0-rev2-build2.1 refused by allow: matches no pattern of 4.0.0-rev1"},
-		"a rebuild, and updates: none": {func(w *world) { w.answers(rebuild); w.rule(func(r *policy.Rule) { r.Updates = tags.Same }) }, " |  | 4.0.0-rev1-build1.2 refused by updates: a rebuild change is larger than updates: none"},
-		"a short tag that was moved":   {func(w *world) { short(w, revision) }, "revision | stage 4.0.0-rev2-build2.1; keep velum.yaml"},
+		"updates: none":                                    {no(func(r *policy.Rule) { r.Updates = tags.Same }), " |  | 4.0.0-rev2 refused by updates: a revision change is larger than updates: none"},
+		"updates: rebuild":                                 {no(func(r *policy.Rule) { r.Updates = tags.Rebuild }), " |  | 4.0.0-rev2 refused by updates: a revision change is larger than updates: rebuild"},
+		"a rebuild, and updates: none":                     {func(w *world) { w.answers(rebuild); w.rule(func(r *policy.Rule) { r.Updates = tags.Same }) }, " |  | 4.0.0-rev1-build1.2 refused by updates: a rebuild change is larger than updates: none"},
+		"a short tag that was moved":                       {func(w *world) { short(w, revision) }, "revision | stage 4.0.0-rev2-build2.1; keep velum.yaml"},
 		"a short tag that was moved, and updates: rebuild": {func(w *world) { short(w, revision); w.rule(func(r *policy.Rule) { r.Updates = tags.Rebuild }) }, " |  | 4.0.0-rev2-build2.1 refused by updates: a revision change is larger than updates: rebuild"},
-		"a conversion": {func(w *world) { short(w, first) }, "convert; staged | keep velum.yaml"},
+		"a conversion":                                     {func(w *world) { short(w, first) }, "convert; staged | keep velum.yaml"},
 		"an image of another application": {func(w *world) {
 			was, is := first, rebuild
 			was.Origin, is.Origin = "caasp/velum", "caasp/grafana"
@@ -253,7 +249,7 @@ func TestSpreadOfPulls(t *testing.T) {
 		"a new pod needs it":    {func(w *world) { w.template("two.yaml", "two="+velum+":4.0.0-rev1") }, "rebuild | stage 4.0.0-rev1-build1.2; write two.yaml"},
 		"another question needs it": {func(w *world) {
 			w.policy.Images = []release.Reference{{Repository: velum, Tag: "4.0.0"}}
-			w.offers[release.Question{Repository: velum, Tag: "4.0.0"}] = source.Offer{Follow: rebuild, Newest: rebuild}
+			w.offers[release.Question{Repository: velum, Tag: "4.0.0"}] = source.Offer{Answer: record.Answer{Follow: rebuild, Newest: rebuild}}
 		}, "rebuild | stage 4.0.0-rev1-build1.2"},
 		"a rendered file does not wait for what a new pod needs": {func(w *world) {
 			w.templateText("velum.yaml", append(text("velum", "", "velum="+velum+":4.0.0-rev1"), "  hostNetwork: true\n"...))
@@ -463,7 +459,7 @@ func TestControlPlaneOfKubeadm(t *testing.T) {
 			w.container("kube-scheduler.yaml", []string{"kube-scheduler", "beside"}[n], is).Namespace = "kube-system"
 			w.stage(is)
 			q := release.Question{Repository: repository, Tag: "v1.34.0", Convert: true, Kubeadm: n == 0 && !c.template}
-			w.offers[q] = source.Offer{Question: q, Follow: is, Newest: is, Newer: []record.Candidate{{Release: next, Confirmed: true}}}
+			w.offers[q] = source.Offer{Question: q, Answer: record.Answer{Follow: is, Newest: is, Newer: []record.Candidate{{Release: next, Confirmed: true}}}}
 		}
 		images := w.decide().Pods[0].Images
 		assert.Equal(t, c.want, [2]string{images[0].Change, images[1].Change}, name)
@@ -623,7 +619,7 @@ func TestImagesOfTheConfiguration(t *testing.T) {
 	tracked := func() *world {
 		w := empty()
 		w.policy.Images = []release.Reference{{Repository: velum, Tag: "4.0.0"}}
-		w.offers[q] = source.Offer{Question: q, Follow: first, Newest: first, Newer: []record.Candidate{{Release: revision, Confirmed: true}}}
+		w.offers[q] = source.Offer{Question: q, Answer: record.Answer{Follow: first, Newest: first, Newer: []record.Candidate{{Release: revision, Confirmed: true}}}}
 		return w
 	}
 	each(t, tracked, map[string]row{

@@ -25,11 +25,6 @@ import (
 // flapTime is how long a restarted container must run before it counts as stable.
 const flapTime = time.Minute
 
-func (f *facts) flaps(c node.Container) bool {
-	age := f.now.Sub(c.StartedAt)
-	return c.Restarts > 0 && age >= 0 && age < flapTime
-}
-
 // pullProblem returns what may keep kubelet from pulling the image of a container that does not run, where kubelet does
 // not say it; "" if nothing is known. It is what was seen of the image store, and the last answer of the registry.
 func (f *facts) pullProblem(v follow.PodView, w follow.Want) string {
@@ -113,7 +108,8 @@ func (f *facts) observed(v follow.PodView, w follow.Want, c *node.Container, i *
 	}
 	mayEnd := w.Image.Kind == manifests.KindInit || v.Was.Once
 	i.Well = c.Running || mayEnd && c.Succeeded()
-	i.Flaps = f.flaps(*c)
+	age := f.now.Sub(c.StartedAt)
+	i.Flaps = c.Restarts > 0 && age >= 0 && age < flapTime
 	i.Running.Digest, i.Config = f.held.DigestOf(c), c.Image
 	if u, is := f.rec.Unchecked[v.File]; is && strings.Contains(u.Running, string(i.Running.Digest)) {
 		i.note(u.Reason)
@@ -299,7 +295,9 @@ func (f *facts) refusal(
 	if no, refused := rule.RefusesUpgrade(change, rel.Name(), rel.Tag); refused {
 		return no, true
 	}
-	if change > rule.Updates && bySource(w, rule) {
+	// The pod manifest already has the wanted tag: only the source changed.
+	bySource := w.Ask.Tag == w.OnDisk.Tag || policy.AreEquivalent(w.Ask.Tag, w.OnDisk.Tag, rule)
+	if change > rule.Updates && bySource {
 		return rule.RefuseChange(rel.Name(), change), true
 	}
 	reason := ""
@@ -319,12 +317,6 @@ func (f *facts) refusal(
 	return policy.Refusal{
 		Tag: rel.Name(), Rule: policy.RuleOlder, Reason: reason, Key: "older: true",
 	}, reason != "" && !rule.Older && !f.policy.Catalog.AllowsLower(f.inv.Catalog, was)
-}
-
-// bySource reports whether only the source changed: the pod manifest already has the wanted
-// tag.
-func bySource(w follow.Want, rule policy.Rule) bool {
-	return w.Ask.Tag == w.OnDisk.Tag || policy.AreEquivalent(w.Ask.Tag, w.OnDisk.Tag, rule)
 }
 
 // refuse adds a refusal. It copies the slice, which the offer shares with the record.

@@ -323,13 +323,11 @@ func (p Plan) IsDown() bool {
 // Missing returns since when followed containers are absent from CRI.
 func (p Plan) Missing() map[string]time.Time {
 	out := map[string]time.Time{}
-	for _, pod := range p.Pods {
-		for _, i := range pod.Images {
-			if i.Down != nil && i.Down.Absent {
-				out[record.GoodKey(pod.File, i.Want.Image.Container)] = i.Down.Since
-			}
+	p.Images(func(file string, i ImagePlan) {
+		if i.Down != nil && i.Down.Absent {
+			out[record.GoodKey(file, i.Want.Image.Container)] = i.Down.Since
 		}
-	}
+	})
 	return out
 }
 

@@ -150,7 +150,7 @@ func TestApplyStep(t *testing.T) {
 		{Container: "velum", Place: "container velum", Config: revision.Config, Pin: release.Pin{Repository: velum, Digest: revision.Digest}},
 		{Container: "db", Place: "initContainer db", Config: firstDB.Config, Pin: release.Pin{Repository: mariadb, Digest: firstDB.Digest}},
 	}, s.Healthy())
-	at, is := plan.PinnedFor(*s.Apply.Rollback, s.Apply.Expect[0])
+	at, is := s.Apply.Rollback.Images[s.Apply.Expect[0].Place()]
 	assert.True(t, is)
 	assert.Equal(t, first.Digest, at.Digest)
 }

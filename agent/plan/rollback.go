@@ -89,12 +89,6 @@ func (f *facts) overrideTo(
 	})
 }
 
-// PinnedFor returns the image that an override pins for an expected container.
-func PinnedFor(o record.Override, e Expectation) (record.PinnedImage, bool) {
-	at, ok := o.Images[e.Place()]
-	return at, ok
-}
-
 // Place returns the place of the container, see node.PlaceOf.
 func (e Expectation) Place() string {
 	kind := manifests.KindContainer
@@ -449,12 +443,9 @@ func (f *facts) setsThatRun(p PodPlan, which Which) map[string][]string {
 
 // holdHalfRollbacks holds the rollback of a pod if another pod with the same set is not rolled back.
 func (f *facts) holdHalfRollbacks(all []Rollback, which Which) {
-	untilStable(len(all), func(n int) (changed bool) {
-		why := f.staysOf(all[n], all, which)
-		if why != "" {
-			all[n].Err = &release.HoldError{Hold: status.HoldSet, Err: errors.New(why)}
-		}
-		return why != ""
+	why := func(n int) string { return f.staysOf(all[n], all, which) }
+	untilStable(len(all), why, func(n int, why string) {
+		all[n].Err = &release.HoldError{Hold: status.HoldSet, Err: errors.New(why)}
 	})
 }
 

@@ -315,13 +315,16 @@ func (f *facts) isAbove(member release.Reference, d digest.Digest, name string) 
 	return name == member.Tag || policy.IsLower(member.Tag, name, scheme) || above >= 0 && above <= at
 }
 
-// untilStable calls change for each of count pods until a round changes nothing: a pod that stays keeps the others of
-// its sets, which keep those of theirs.
-func untilStable(count int, change func(n int) (changed bool)) {
+// untilStable keeps each of count pods that has a reason to stay, until a round finds none: a pod that stays keeps the
+// others of its sets, which keep those of theirs. A pod that is kept has no reason any more.
+func untilStable(count int, why func(n int) string, keep func(n int, why string)) {
 	for changed := true; changed; {
 		changed = false
 		for n := range count {
-			changed = change(n) || changed
+			if text := why(n); text != "" {
+				keep(n, text)
+				changed = true
+			}
 		}
 	}
 }
@@ -347,15 +350,7 @@ const (
 	setBetween          // is restarting, or has not passed its health check yet
 )
 
-// begunSets decides about the sets whose pods have begun to restart, and continues those that can be completed.
-func (f *facts) begunSets(views []follow.PodView, pods []PodPlan) []BegunSet {
-	var out []BegunSet
-	for _, name := range slices.Sorted(maps.Keys(f.rec.Sets)) {
-		out = append(out, f.begunSet(name, f.rec.Sets[name], views, pods))
-	}
-	return out
-}
-
+// begunSet decides about a set whose pods have begun to restart, and continues it if it can be completed.
 func (f *facts) begunSet(name string, s record.BegunSet, views []follow.PodView, pods []PodPlan) BegunSet {
 	by := map[int][]string{}
 	out := BegunSet{Name: name}
@@ -380,7 +375,9 @@ func (f *facts) begunSet(name string, s record.BegunSet, views []follow.PodView,
 		out.Ended = !isMoving && len(out.Undo) == 0
 	default:
 		for _, file := range by[setUntouched] {
-			f.goOn(podOf(pods, file))
+			// Another pod of its set was applied. It waits only for the fleet lock.
+			p := podOf(pods, file)
+			p.GoesOn, p.Waits = true, f.waitsForLock(p)
 		}
 	}
 	return out
@@ -457,11 +454,6 @@ func (f *facts) stopsSet(p *PodPlan, s record.SetPod) string {
 // people.
 func (f *facts) isPassing(h status.Hold) bool {
 	return h.Name == status.HoldBusy || slices.Contains(f.inv.RestartHolds, h)
-}
-
-// goOn applies a pod because another pod of its set was applied. It waits only for the fleet lock.
-func (f *facts) goOn(p *PodPlan) {
-	p.GoesOn, p.Waits = true, f.waitsForLock(p)
 }
 
 // undo sets the rollback targets of the pods that run a set which the others do not get.

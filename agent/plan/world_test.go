@@ -215,12 +215,12 @@ func (w *world) held(name string, d digest.Digest) {
 func (w *world) offer(tag string, follow release.Release, newer ...release.Release) {
 	for _, convert := range []bool{true, false} {
 		q := release.Question{Repository: follow.Repository, Tag: tag, Convert: convert}
-		o := source.Offer{Question: q, Follow: follow, Newest: follow}
+		o := source.Offer{Question: q, Answer: record.Answer{At: now.Add(-time.Hour), Follow: follow, Newest: follow}}
 		for _, r := range newer {
 			o.Newer = append(o.Newer, record.Candidate{Release: r, Confirmed: true})
 		}
 		w.offers[q] = o
-		w.rec.Offers.Set(q.String(), record.Answer{At: now.Add(-time.Hour), Follow: follow, Newest: follow, Newer: o.Newer})
+		w.rec.Offers.Set(q.String(), o.Answer)
 	}
 }
 

@@ -142,20 +142,24 @@ type TagList struct {
 	NoList *NoList `json:"noList,omitempty"`
 }
 
-// Answer is an Offer as the record keeps it.
+// Answer is the source's answer to a question.
 type Answer struct {
 	At     time.Time       `json:"at"`
-	Follow release.Release `json:"follow"`
+	Follow release.Release `json:"follow"` // the release of the followed tag
+	// Newest is the newest release that the rules allowed at the time of the answer; Follow if none was newer. Plans
+	// choose again by the current rules.
 	Newest release.Release `json:"newest"`
-	Newer  []Candidate     `json:"newer,omitempty"`
+	Newer  []Candidate     `json:"newer,omitempty"` // above Follow, the highest first
 	// Rules identifies the rules at that time (Rule.Fingerprint); empty if unknown. Under other rules the question is
 	// asked again at RetryAt.
-	Rules       string           `json:"rules,omitempty"`
-	RetryAt     time.Time        `json:"again,omitzero"`
-	Host        string           `json:"host,omitempty"` // that answered
-	Mirror      bool             `json:"mirror,omitempty"`
-	RefusedTags []policy.Refusal `json:"refusedTags,omitempty"`
-	Notes       []string         `json:"notes,omitempty"`
+	Rules   string    `json:"rules,omitempty"`
+	RetryAt time.Time `json:"again,omitzero"`
+	Host    string    `json:"host,omitempty"`   // that answered
+	Mirror  bool      `json:"mirror,omitempty"` // Host is not the host in the repository's name
+	// Refused are tags that the source or its state refuses, the highest first. Plans add those that the configuration
+	// refuses.
+	Refused []policy.Refusal `json:"refusedTags,omitempty"`
+	Notes   []string         `json:"notes,omitempty"`
 	// LooksNewer are tags of the list that look newer, but that no rule can compare.
 	LooksNewer []tags.NotUnderstood `json:"looksNewer,omitempty"`
 	// StageFrom is when this node's pull of Newest may begin.
@@ -164,7 +168,7 @@ type Answer struct {
 	// are empty then.
 	Error string `json:"refused,omitempty"`
 	Gone  bool   `json:"gone,omitempty"`
-	// NoList: newer tags are unknown.
+	// NoList is why newer tags are unknown; nil if they are known, or if the rules need none.
 	NoList *NoList `json:"noList,omitempty"`
 	// Unlisted: the catalog offers no release of the tag.
 	Unlisted bool `json:"unlisted,omitempty"`

@@ -44,7 +44,7 @@ func image() plan.ImagePlan {
 	ask := release.Question{Repository: velum, Tag: "4.0.0"}
 	return plan.ImagePlan{
 		Want:   follow.Want{Ask: ask, Image: manifests.Image{Container: "velum", Kind: manifests.KindContainer}},
-		Offer:  source.Offer{Question: ask, Follow: release.Release{Repository: velum, Tag: "4.0.0", Digest: one}},
+		Offer:  source.Offer{Question: ask, Answer: record.Answer{Follow: release.Release{Repository: velum, Tag: "4.0.0", Digest: one}}},
 		Target: release.Release{Repository: velum, Tag: "4.0.0-rev1", Digest: one}, Running: status.Named{Tag: "4.0.0-rev1", Digest: one},
 		Staged: true, Well: true, WasThere: true,
 	}

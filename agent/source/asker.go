@@ -33,21 +33,18 @@ import (
 
 // Source publishes releases: registries, or an OCI layout.
 type Source interface {
-	// Resolve returns the current digest of a tag, with one HEAD request if the host supports it. A missing tag is
-	// ErrNotFound.
-	Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error)
+	Registry
 	// Tags lists the tags of a repository, unsorted, limited in number.
 	Tags(ctx context.Context, repository string) ([]string, error)
-	// Describe fetches the build of a digest for the node's platform: ErrPlatform if there is none, ErrNotFound if the
-	// digest is gone.
-	Describe(ctx context.Context, repository string, d digest.Digest) (release.Build, error)
 }
 
 // Registry is the part of a Source that an apply needs.
 type Registry interface {
-	// Resolve returns the current digest of a tag. See Source.
+	// Resolve returns the current digest of a tag, with one HEAD request if the host supports it. A missing tag is
+	// ErrNotFound.
 	Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error)
-	// Describe fetches the build of a digest. See Source.
+	// Describe fetches the build of a digest for the node's platform: ErrPlatform if there is none, ErrNotFound if the
+	// digest is gone.
 	Describe(ctx context.Context, repository string, d digest.Digest) (release.Build, error)
 }
 
@@ -95,7 +92,7 @@ func (a *Asker) Ask(ctx context.Context, round *Round, qs []release.Question, co
 	a.Memory.begin()
 	round.refreshCatalog(ctx, qs)
 	round.noteRules(qs)
-	for _, same := range byRepository(round.interruptedLast(a.leastFailedFirst(qs))) {
+	for _, same := range byRepository(round.inOrder(qs)) {
 		round.askRepository(ctx, same)
 	}
 	if confirm {
@@ -162,9 +159,10 @@ func (a *Asker) resolveOffer(ctx context.Context, round *Round, q release.Questi
 	case !asked, ctx.Err() != nil && (r.err != nil || !r.confirmed):
 		return LastOffer(a.Record, q, release.ErrNotAsked)
 	case r.err == nil:
+		r.offer.At, r.offer.Rules = a.Now(), a.Policy.RuleFor(q.Repository).Fingerprint()
 		r.offer.StageFrom = a.stageFrom(q, r.offer, round.poll)
 		r.offer.keepSince(a.Record.Offers[q.String()], a.Now())
-		a.Record.Offers.Set(q.String(), r.offer.answer(a.Now(), a.Policy.RuleFor(q.Repository)))
+		a.Record.Offers.Set(q.String(), r.offer.Answer)
 		return r.offer
 	case r.failed():
 		return LastOffer(a.Record, q, r.err)
@@ -354,18 +352,20 @@ func (a *Asker) reportAsking(ctx context.Context, reference string) (asking cont
 	}
 }
 
-// interruptedLast moves questions whose answer was interrupted to the end: a source that hangs must not delay the
-// others again.
-func (r *Round) interruptedLast(qs []release.Question) []release.Question {
-	var first, last []release.Question
-	for _, q := range qs {
+// inOrder sorts questions. Those whose answer was interrupted come last: a source that hangs must not delay the others
+// again. The others come by the failures of their source: requests to a host that fails often may open its circuit
+// breaker.
+func (r *Round) inOrder(qs []release.Question) []release.Question {
+	late := func(q release.Question) int {
 		if r.interrupted[q.Repository] {
-			last = append(last, q)
-		} else {
-			first = append(first, q)
+			return 1
 		}
+		return 0
 	}
-	return append(first, last...)
+	failures := func(q release.Question) int { return r.asker.Record.Sources[q.Repository].Failures }
+	return slices.SortedStableFunc(slices.Values(qs), func(x, y release.Question) int {
+		return cmp.Or(cmp.Compare(late(x), late(y)), cmp.Compare(failures(x), failures(y)))
+	})
 }
 
 // noteRules schedules a new request if the rules have changed since the last answer, because the answer may lack tags

@@ -65,10 +65,7 @@ func (a *Asker) recordCatalog(l catalog.Listing, err error) {
 		return
 	}
 	a.Log.Warn("cannot refresh the catalog", "catalog", l.Catalog, "err", err)
-	if a.Meter != nil {
-		se := sourceError(err)
-		a.Meter.Failed(se.Host, se.Cause)
-	}
+	a.count(err)
 	recordFailure(a.Record, l.Catalog, err, a.Now(), a.Jitter())
 	s := a.Record.Sources[l.Catalog]
 	s.Kind = record.SourceCatalog

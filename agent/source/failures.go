@@ -6,23 +6,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
-
-// leastFailedFirst sorts questions by the failures of their source. Requests to a host that fails often may open its
-// circuit breaker, so other repositories come first.
-func (a *Asker) leastFailedFirst(qs []release.Question) []release.Question {
-	out := slices.Clone(qs)
-	slices.SortStableFunc(out, func(x, y release.Question) int {
-		return cmp.Compare(a.Record.Sources[x.Repository].Failures, a.Record.Sources[y.Repository].Failures)
-	})
-	return out
-}
 
 // recordSources records the result of each repository's source. A repository fails at most once per round, when any of
 // its tags fails. The meter also counts followed tags that do not exist.
@@ -34,10 +23,9 @@ func (a *Asker) recordSources(ctx context.Context, round *Round, count bool) {
 		if r.err == nil || ctx.Err() != nil {
 			continue
 		}
-		if count && a.Meter != nil && !counted[q.Repository] {
+		if count && !counted[q.Repository] {
 			counted[q.Repository] = true
-			se := sourceError(r.err)
-			a.Meter.Failed(se.Host, se.Cause)
+			a.count(r.err)
 		}
 		if r.failed() && !failed[q.Repository] {
 			failed[q.Repository] = true
@@ -83,9 +71,8 @@ func (a *Asker) recordLists(ctx context.Context, round *Round, count bool, faile
 			continue
 		}
 		failed[q.Repository] = true
-		if count && a.Meter != nil {
-			se := sourceError(err)
-			a.Meter.Failed(se.Host, se.Cause)
+		if count {
+			a.count(err)
 		}
 		a.Log.Warn("cannot get the tag list", "repository", q.Repository, "err", err)
 		recordFailure(a.Record, q.Repository, err, a.Now(), jitter)
@@ -95,16 +82,23 @@ func (a *Asker) recordLists(ctx context.Context, round *Round, count bool, faile
 	}
 }
 
+// count counts a failure.
+func (a *Asker) count(err error) {
+	if a.Meter != nil {
+		se := sourceError(err)
+		a.Meter.Failed(se.Host, se.Cause)
+	}
+}
+
 // NotePage records kubelet's pull of something other than an image as a failure of the repository's source: the host is
 // the one that answered last.
 func (a *Asker) NotePage(repository string, err error) {
 	s := a.Record.Sources[repository]
-	if a.Meter != nil {
-		a.Meter.Failed(s.Host, release.CauseNoRegistry)
-	}
-	recordFailure(a.Record, repository, &release.SourceError{
+	err = &release.SourceError{
 		Repository: repository, Host: s.Host, Mirror: s.Mirror, Cause: release.CauseNoRegistry, Answered: true, Err: err,
-	}, a.Now(), a.Jitter())
+	}
+	a.count(err)
+	recordFailure(a.Record, repository, err, a.Now(), a.Jitter())
 }
 
 // recordFailure records a failure and schedules the next request. An error without a request does not count as another

@@ -54,6 +54,6 @@ func TestListsAreReadOnce(t *testing.T) {
 	m.ordered("r.io/b", names, scheme)
 	m.begin()
 	m.ordered("r.io/b", names, scheme)
-	assert.Len(t, m.last.orders, 1)
+	assert.Len(t, m.orders.last, 1)
 	assert.False(t, read(names, unread, scheme), "it was not needed in between")
 }

@@ -20,23 +20,7 @@ import (
 // reason.
 type Offer struct {
 	release.Question
-	Follow release.Release // the release of the followed tag
-	// Newest is the newest release that the rules allowed at the time of the answer; Follow if none was newer. Decide
-	// chooses again by the current rules.
-	Newest release.Release
-	Newer  []record.Candidate // above Follow, the highest first: see candidates
-	Host   string             // that answered
-	Mirror bool               // Host is not the host in the repository's name
-	// Refused are tags that the source or its state refuses, the highest first, at most MaxRefused. Decide adds those
-	// that the configuration refuses.
-	Refused []policy.Refusal
-	Notes   []string
-	// LooksNewer are tags that look newer, but that no rule can compare.
-	LooksNewer []tags.NotUnderstood
-	// NoList is why newer tags are unknown; nil if they are known, or if the rules need none.
-	NoList *record.NoList
-	// StageFrom is when staging may begin on this node.
-	StageFrom time.Time
+	record.Answer
 	// Err without Follow: the image is unresolved, and its pod gets the hold `unresolved`. Err with Follow: the offer
 	// is the last answer.
 	Err error
@@ -56,7 +40,7 @@ func (o *Offer) refuse(tag, rule, format string, args ...any) {
 func (o *Offer) keepSince(last record.Answer, now time.Time) {
 	for n, no := range o.Refused {
 		o.Refused[n].Since = now.UTC().Round(0)
-		for _, was := range last.RefusedTags {
+		for _, was := range last.Refused {
 			if was.Tag == no.Tag && was.Rule == no.Rule && !was.Since.IsZero() && !was.Since.After(now) {
 				o.Refused[n].Since = was.Since
 			}
@@ -76,15 +60,6 @@ func (o Offer) Known() []release.Release {
 		}
 	}
 	return out
-}
-
-// answer returns the offer in the record's form.
-func (o Offer) answer(now time.Time, rule policy.Rule) record.Answer {
-	return record.Answer{
-		At: now, Rules: rule.Fingerprint(), Follow: o.Follow, Newest: o.Newest, Newer: o.Newer, Host: o.Host,
-		Mirror: o.Mirror, RefusedTags: o.Refused, Notes: o.Notes, LooksNewer: o.LooksNewer, NoList: o.NoList,
-		StageFrom: o.StageFrom,
-	}
 }
 
 // LastOffer returns the last answer to a question as an offer. err is why there is no newer one; ErrNotAsked is not
@@ -113,11 +88,7 @@ func LastOffer(r *record.Record, q release.Question, err error) Offer {
 		// An older agent kept only the candidate that its rules allowed.
 		last.Newer = []record.Candidate{{Release: last.Newest, Confirmed: true}}
 	}
-	return Offer{
-		Question: q, Follow: last.Follow, Newest: last.Newest, Newer: last.Newer, Host: last.Host, Mirror: last.Mirror,
-		Refused: last.RefusedTags, Notes: last.Notes, LooksNewer: last.LooksNewer, NoList: last.NoList,
-		StageFrom: last.StageFrom, Err: err,
-	}
+	return Offer{Question: q, Answer: last, Err: err}
 }
 
 // lastAnswer returns the last answer to a question. After an apply the pod manifest names another tag, which is a new
@@ -136,7 +107,7 @@ func lastAnswer(r *record.Record, q release.Question) (record.Answer, bool) {
 		for _, rel := range answer.Confirmed() {
 			if rel.Tag == q.Tag && answer.At.After(best.At) {
 				best = answer
-				best.Follow, best.RefusedTags, best.Notes, best.LooksNewer = rel, nil, nil, nil
+				best.Follow, best.Refused, best.Notes, best.LooksNewer = rel, nil, nil, nil
 			}
 		}
 	}
@@ -205,7 +176,10 @@ func (o Offer) refuses(
 	candidate record.Candidate, rule policy.Rule, t tags.Tag, change tags.Change,
 	against func(release.Release) (policy.Refusal, bool),
 ) (policy.Refusal, bool) {
-	no, refused := refusesByTag(candidate, rule, t, change)
+	no, refused := rule.RefusesTag(t, change)
+	if !refused && candidate.Refusal != nil {
+		no, refused = *candidate.Refusal, true
+	}
 	if refused || candidate.Digest == "" {
 		return no, refused
 	}
@@ -213,14 +187,6 @@ func (o Offer) refuses(
 		return no, true
 	}
 	return policy.ForeignOrigin(o.Follow, candidate.Release)
-}
-
-// refusesByTag refuses a candidate by its tag, or by the source's answer about it.
-func refusesByTag(c record.Candidate, rule policy.Rule, t tags.Tag, change tags.Change) (policy.Refusal, bool) {
-	if no, refused := rule.RefusesTag(t, change); refused || c.Refusal == nil {
-		return no, refused
-	}
-	return *c.Refusal, true
 }
 
 // candidates selects the tags of a list that an offer keeps: the highest tags above the followed one, both allowed and

@@ -59,11 +59,8 @@ func (l *tagLists) list(
 	if list, ok := l.tags[repository]; ok {
 		return list, nil
 	}
-	if err := l.failed[repository]; err != nil && (!ok || kept.Error != "") {
-		return nil, err
-	}
 	if !ok || kept.Error != "" {
-		return nil, fmt.Errorf("%s: no tag list: %s", repository, kept.Error)
+		return nil, cmp.Or(l.failed[repository], fmt.Errorf("%s: no tag list: %s", repository, kept.Error))
 	}
 	return a.Memory.ordered(repository, kept.Tags, a.Policy.RuleFor(repository).Scheme), nil
 }
@@ -74,18 +71,17 @@ type haver interface {
 	TagsHaving(ctx context.Context, repository string, known []string) ([]string, error)
 }
 
-func listTags(ctx context.Context, from Source, repository string, known []string) ([]string, error) {
-	if h, ok := from.(haver); ok {
-		return h.TagsHaving(ctx, repository, known)
-	}
-	return from.Tags(ctx, repository)
-}
-
 // fetch lists the tags of a repository. If the source fails, it returns an older list and other known tags.
 func (l *tagLists) fetch(ctx context.Context, repository string, from Source, known []string) error {
 	a := l.asker
 	end := a.Progress.Heartbeat()
-	names, err := listTags(ctx, from, repository, known)
+	ask := from.Tags
+	if h, ok := from.(haver); ok {
+		ask = func(ctx context.Context, repository string) ([]string, error) {
+			return h.TagsHaving(ctx, repository, known)
+		}
+	}
+	names, err := ask(ctx, repository)
 	end()
 	if err != nil && ctx.Err() != nil {
 		return err
@@ -115,7 +111,8 @@ func (l *tagLists) fetch(ctx context.Context, repository string, from Source, kn
 		names = append(names, kept.Tags...)
 	}
 	if err != nil && len(names) > 0 {
-		l.tags[repository], _, _ = parseAll(unique(names), a.Policy.RuleFor(repository).Scheme)
+		slices.Sort(names)
+		l.tags[repository], _, _ = parseAll(slices.Compact(names), a.Policy.RuleFor(repository).Scheme)
 		return nil
 	}
 	return err
@@ -190,11 +187,6 @@ func listError(repository string, err error) error {
 		f.Err = fmt.Errorf("tag list: %w", f.Err)
 	}
 	return &f
-}
-
-func unique(names []string) []string {
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 // servesNoLists reports whether a host serves no tag lists, or none to this node.
@@ -312,11 +304,28 @@ func sameApp(short tags.Tag) func(tags.Tag) bool {
 
 // Memory keeps what was read from tag lists for the next round, since few lists change between two rounds. It compares
 // the whole input, holds only what the last round needed, and is not saved. The zero value is empty; nil keeps nothing.
-type Memory struct{ last, now readings }
+type Memory struct {
+	orders memo[string, order] // by repository
+	newer  memo[newerKey, newer]
+}
 
-type readings struct {
-	orders map[string]order   // by repository
-	newer  map[newerKey]newer // not understood
+// memo has the results of the last round, and of this one.
+type memo[K comparable, V any] struct{ last, now map[K]V }
+
+// get returns the result that is of the same input, or a new one. It keeps the result.
+func (k *memo[K, V]) get(key K, isSame func(V) bool, read func() V) V {
+	v, known := k.now[key]
+	if !known || !isSame(v) {
+		v, known = k.last[key]
+	}
+	if !known || !isSame(v) {
+		v = read()
+	}
+	if k.now == nil {
+		k.now = map[K]V{}
+	}
+	k.now[key] = v
+	return v
 }
 
 // order is a list in its order, newest first.
@@ -342,62 +351,41 @@ type newer struct {
 
 // begin starts a round. One that reads no list keeps what is known.
 func (m *Memory) begin() {
-	if m == nil || len(m.now.orders)+len(m.now.newer) == 0 {
+	if m == nil || len(m.orders.now)+len(m.newer.now) == 0 {
 		return
 	}
-	m.last, m.now = m.now, readings{}
+	m.orders.last, m.orders.now = m.orders.now, nil
+	m.newer.last, m.newer.now = m.newer.now, nil
 }
 
 // ordered returns the tags of a repository's list that have an order, newest first.
 func (m *Memory) ordered(repository string, names []string, s tags.Scheme) []tags.Tag {
-	if m == nil {
+	read := func() order {
 		list, _, _ := parseAll(names, s)
-		return list
+		return order{slices.Clone(names), s, list}
 	}
-	for _, known := range []order{m.now.orders[repository], m.last.orders[repository]} {
-		if known.tags != nil && known.scheme == s && slices.Equal(known.names, names) {
-			return m.keepOrder(repository, known)
-		}
+	if m == nil {
+		return read().tags
 	}
-	list, _, _ := parseAll(names, s)
-	return m.keepOrder(repository, order{slices.Clone(names), s, list})
-}
-
-func (m *Memory) keepOrder(repository string, o order) []tags.Tag {
-	if m.now.orders == nil {
-		m.now.orders = map[string]order{}
-	}
-	m.now.orders[repository] = o
-	return o.tags
+	isSame := func(o order) bool { return o.scheme == s && slices.Equal(o.names, names) }
+	return m.orders.get(repository, isSame, read).tags
 }
 
 // notUnderstood returns the tags of a list, and of those that were not parsed, that look newer than the followed one.
 func (m *Memory) notUnderstood(
 	repository string, list []tags.Tag, unread []string, from tags.Tag, s tags.Scheme,
 ) []tags.NotUnderstood {
-	key := newerKey{repository, from, s}
-	if m != nil {
-		for _, known := range []newer{m.now.newer[key], m.last.newer[key]} {
-			if known.list != nil && slices.Equal(known.list, list) && slices.Equal(known.unread, unread) {
-				return m.keepNewer(key, known)
-			}
+	read := func() newer {
+		names := slices.Clone(unread)
+		for _, t := range list {
+			names = append(names, t.String())
 		}
+		found := tags.FindNotUnderstood(names, from, s, maxNotUnderstood)
+		return newer{slices.Clone(list), slices.Clone(unread), found}
 	}
-	names := slices.Clone(unread)
-	for _, t := range list {
-		names = append(names, t.String())
-	}
-	found := tags.FindNotUnderstood(names, from, s, maxNotUnderstood)
 	if m == nil {
-		return found
+		return read().notUnderstood
 	}
-	return m.keepNewer(key, newer{slices.Clone(list), slices.Clone(unread), found})
-}
-
-func (m *Memory) keepNewer(key newerKey, n newer) []tags.NotUnderstood {
-	if m.now.newer == nil {
-		m.now.newer = map[newerKey]newer{}
-	}
-	m.now.newer[key] = n
-	return n.notUnderstood
+	isSame := func(n newer) bool { return slices.Equal(n.list, list) && slices.Equal(n.unread, unread) }
+	return m.newer.get(newerKey{repository, from, s}, isSame, read).notUnderstood
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
+	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -38,18 +39,20 @@ func planned() plan.Plan {
 			{File: "velum.yaml", Change: "revision", Images: []plan.ImagePlan{
 				{
 					Want: ask("velum", "4.0.0-rev1"), Target: rel("velum", "4.0.0-rev2"), From: "4.0.0-rev1-build1.1",
-					Change: "revision", Offer: source.Offer{
+					Change: "revision", Offer: source.Offer{Answer: record.Answer{
 						Host: "m1:5000", Mirror: true, Refused: []policy.Refusal{
 							{Tag: "4.1.0-rev1", Rule: policy.RuleUpdates, Reason: "minor is more than revision"},
 							{Tag: "4.0.0-rev3-build1.1", Rule: policy.RuleDeny, Reason: "matches *-rev3*"},
 						},
-					},
+					}},
 				},
 				{},
 			}},
 			{File: "etcd.yaml", Images: []plan.ImagePlan{{
 				Want: ask("etcd", "3.4"), Target: rel("etcd", "3.4"), Staged: true,
-				Offer: source.Offer{Host: "registry.suse.com", Notes: []string{"its label is \x1b[2J"}, Err: errors.New("remembered")},
+				Offer: source.Offer{
+					Answer: record.Answer{Host: "registry.suse.com", Notes: []string{"its label is \x1b[2J"}}, Err: errors.New("remembered"),
+				},
 			}}},
 		},
 		Tracked: []plan.ImagePlan{{
