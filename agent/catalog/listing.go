@@ -4,6 +4,9 @@ package catalog
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -124,25 +127,18 @@ func (r Listed) IsOffered() bool { return r.Withdrawn == nil && r.UnknownCritica
 
 // Newest returns the release under the tag of ref with the highest tag among those that fit.
 func (l Listing) Newest(ref release.Reference, s tags.Scheme, fits func(Listed) bool) (best Listed, ok bool) {
+	floating, errFloating := s.Parse(ref.Tag)
+	var highest tags.Tag
+	var errHighest error
 	for _, r := range l.Images[ref.Repository] {
-		if isUnder(s, r.Tag, ref.Tag) && fits(r) && (!ok || isHigher(s, r, best)) {
-			best, ok = r, true
+		t, err := s.Parse(r.Tag)
+		isUnder := r.Tag == ref.Tag || err == nil && errFloating == nil && t.IsUnder(floating)
+		isHigher := !ok || err == nil && errHighest == nil && tags.Compare(t, highest) > 0
+		if isUnder && isHigher && fits(r) {
+			best, ok, highest, errHighest = r, true, t, err
 		}
 	}
 	return best, ok
-}
-
-// isUnder reports whether a floating tag names a release, or is the release's own tag.
-func isUnder(s tags.Scheme, long, tag string) bool {
-	t, errT := s.Parse(long)
-	floating, errF := s.Parse(tag)
-	return long == tag || errT == nil && errF == nil && t.IsUnder(floating)
-}
-
-func isHigher(s tags.Scheme, r, than Listed) bool {
-	x, errX := s.Parse(than.Tag)
-	y, errY := s.Parse(r.Tag)
-	return errX == nil && errY == nil && tags.Compare(y, x) > 0
 }
 
 // Tags returns the tags of the listed releases, and the floating tags above them.
@@ -160,6 +156,94 @@ func (l Listing) Tags(repository string, s tags.Scheme) []string {
 		if t, err := s.Parse(r.Tag); err == nil {
 			for _, floating := range t.Floating() {
 				add(floating)
+			}
+		}
+	}
+	return out
+}
+
+// MembersOf returns the releases in the set of a listed release, including itself; nil if it is in no set.
+func (l Listing) MembersOf(repository string, r Listed) []release.Reference {
+	if r.Set == "" {
+		return nil
+	}
+	if len(r.Members) > 0 {
+		return r.Members
+	}
+	out := []release.Reference{{Repository: repository, Tag: r.Tag}}
+	for _, other := range slices.Sorted(maps.Keys(l.Images)) {
+		for _, is := range l.Images[other] {
+			if ref := (release.Reference{Repository: other, Tag: is.Tag}); is.Set == r.Set && !slices.Contains(out, ref) {
+				out = append(out, ref)
+			}
+		}
+	}
+	return out
+}
+
+// ByTag returns the entry of a tag and its index in the repository's list, the newest first; -1 if it is not listed.
+func (l Listing) ByTag(ref release.Reference) (Listed, int) {
+	at := slices.IndexFunc(l.Images[ref.Repository], func(r Listed) bool { return r.Tag == ref.Tag })
+	if at < 0 {
+		return Listed{}, -1
+	}
+	return l.Images[ref.Repository][at], at
+}
+
+// WithWithdrawnSets returns a listing in which sets are withdrawn as a whole: if one release of a set is withdrawn, so
+// are the others, unless a newer release replaces the withdrawn one.
+func (l Listing) WithWithdrawnSets() Listing {
+	for changed := true; changed; {
+		l, changed = l.withdrawSets()
+	}
+	return l
+}
+
+func (l Listing) withdrawSets() (out Listing, changed bool) {
+	gone := l.withdrawn()
+	if len(gone) == 0 {
+		return l, false
+	}
+	out = l
+	out.Images = maps.Clone(l.Images)
+	for repository, page := range l.Images {
+		next := slices.Clone(page)
+		for n, r := range page {
+			if w := l.withdrawnWith(r, gone); w != nil {
+				next[n].Withdrawn, changed = w, true
+			}
+		}
+		out.Images[repository] = next
+	}
+	return out, changed
+}
+
+// withdrawnWith returns the withdrawal of a release whose set has a withdrawn one; nil if it has none.
+func (l Listing) withdrawnWith(r Listed, gone []release.Reference) *Withdrawal {
+	if r.Withdrawn != nil || r.Set == "" {
+		return nil
+	}
+	for _, ref := range gone {
+		is, _ := l.ByTag(ref)
+		if is.Set == r.Set && len(r.Members) == 0 || slices.Contains(r.Members, ref) {
+			return &Withdrawal{At: is.Withdrawn.At, Reason: fmt.Sprintf(
+				"its set %s contains %s, which was withdrawn: %s", r.Set, ref, is.Withdrawn.Reason,
+			)}
+		}
+	}
+	return nil
+}
+
+// withdrawn returns the withdrawn releases without a newer replacement.
+func (l Listing) withdrawn() []release.Reference {
+	var out []release.Reference
+	for _, repository := range slices.Sorted(maps.Keys(l.Images)) {
+		for _, r := range l.Images[repository] {
+			if r.IsOffered() {
+				break
+			}
+			if r.Withdrawn != nil {
+				out = append(out, release.Reference{Repository: repository, Tag: r.Tag})
 			}
 		}
 	}
