@@ -99,8 +99,8 @@ func (c Config) secrets() []string {
 	return secrets
 }
 
-// readStatus reads a Status, without the secrets. It returns false if the answer is not from an API server, as that of a
-// proxy.
+// readStatus reads a Status, without the secrets. It returns false if the answer is not from an API server, as that of
+// a proxy.
 func (c Config) readStatus(body []byte) (Status, bool) {
 	var said struct {
 		Kind    string `json:"kind"`

@@ -51,7 +51,8 @@ func (p program) localServer(root string, api flags) (s server, err error) {
 		return s, words("cannot read its secure-port")
 	}
 	authorities, err := p.bundle(root, api.Last("client-ca-file"), api.Last("tls-cert-file"))
-	return serverAt(kubeconfig.Config{TLS: identity{authorities: authorities}.tls()}, net.JoinHostPort(host, port), true), err
+	c := kubeconfig.Config{TLS: identity{authorities: authorities}.tls()}
+	return serverAt(c, net.JoinHostPort(host, port), true), err
 }
 
 func serverAt(c kubeconfig.Config, at string, local bool) server {
