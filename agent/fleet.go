@@ -14,7 +14,7 @@ import (
 )
 
 // ErrNoLock is returned if no fleet lock is configured.
-var ErrNoLock = errors.New("no fleet lock is configured (apply.lock.lease, etcd or url)")
+var ErrNoLock = errors.New("no fleet lock is configured (apply.lock.lease or url)")
 
 // unlock releases the fleet lock as soon as nothing needs it. Each cycle ends with it, so a crash or an unreachable
 // server only delays the release.
@@ -45,21 +45,17 @@ func (l *Loop) useLock(
 		return s, fmt.Errorf("%w: %s", release.ErrHeld, s.Reason)
 	}
 	r := newRequest(ctx, verb, onProgress)
-	r.do = func(ctx context.Context) (cycleResult, error) { return l.agent.useLock(ctx, r, do) }
+	r.do = func(ctx context.Context) (d cycleResult, err error) {
+		if l.agent.FleetLock == nil {
+			return d, ErrNoLock
+		}
+		c, err := l.agent.begin(ctx, r)
+		if err == nil {
+			err = do(c.lock, ctx)
+		}
+		d, errCycle := l.agent.cycle(ctx, r)
+		return d, errors.Join(err, errCycle)
+	}
 	err := l.request(ctx, r)
 	return l.Status(), err
-}
-
-func (a *Agent) useLock(
-	ctx context.Context, r *Request, do func(*fleet.Keeper, context.Context) error,
-) (cycleResult, error) {
-	if a.FleetLock == nil {
-		return cycleResult{}, ErrNoLock
-	}
-	c, err := a.begin(ctx, r)
-	if err == nil {
-		err = do(c.lock, ctx)
-	}
-	d, errCycle := a.cycle(ctx, r)
-	return d, errors.Join(err, errCycle)
 }
