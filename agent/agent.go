@@ -59,7 +59,7 @@ type Agent struct {
 
 	// The Loop that runs the agent sets the fields below, and Progress.
 	queue     *queue         // an urgent request interrupts the cycle
-	watched   *watch.Watched // followed containers; nil: none
+	watched   *watch.Watched // followed containers
 	timetable *timetable     // of polls and observations; nil: there are none
 }
 
@@ -93,7 +93,7 @@ func (a *Agent) begin(ctx context.Context, r *Request) (*cycle, error) {
 	log := a.Log.With("cycle", strconv.FormatUint(a.cycles, 10))
 	c := &cycle{agent: a, request: r, log: log, progress: &status.Reporter{To: a.Progress}}
 	if a.queue == nil { // without a loop
-		a.queue = &queue{}
+		a.queue, a.watched = &queue{}, &watch.Watched{}
 	}
 	err := a.load(ctx, c.log)
 	if r.poll != source.PollNone {

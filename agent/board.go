@@ -33,7 +33,7 @@ type board struct {
 	lastReport status.Status // of the last cycle
 	changed    chan struct{} // closed and replaced when the status changes
 
-	listenersMu sync.Mutex // correct publishes containers that ended or started during a cycle.
+	listenersMu sync.Mutex // guards the fields below
 	listeners   map[int]func(status.Progress)
 	nextID      int
 }

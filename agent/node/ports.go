@@ -74,36 +74,22 @@ type ImageService interface {
 	Filesystem(ctx context.Context) (policy.Filesystem, error)
 }
 
-// ImagePuller pulls images through CRI.
-type ImagePuller interface {
+// Pods is the node's container runtime as kubelet uses it.
+type Pods interface {
+	ContainerLister
+	ImageService
+
 	// Pull makes CRI pull a reference, as kubelet does, and returns the image id.
 	Pull(ctx context.Context, ref release.Reference) (digest.Digest, error)
-}
-
-// ContainerStopper stops and removes containers.
-type ContainerStopper interface {
 	// Stop stops a container within its grace period and removes it. kubelet restarts a removed container at once, and
 	// an ended one after a growing back-off.
 	Stop(ctx context.Context, containerID string, grace time.Duration) error
 	// Clear removes the containers of a sandbox that is down.
 	Clear(ctx context.Context, sandboxID string) error
-}
-
-// Sandboxes are the pod sandboxes of the node.
-type Sandboxes interface {
 	// SandboxReady reports whether a sandbox exists and is up.
 	SandboxReady(ctx context.Context, sandboxID string) (bool, error)
 	// Address returns the IP of a sandbox; empty if it uses the host's network.
 	Address(ctx context.Context, sandboxID string) (string, error)
-}
-
-// Pods is the node's container runtime as kubelet uses it.
-type Pods interface {
-	ContainerLister
-	ContainerStopper
-	ImagePuller
-	ImageService
-	Sandboxes
 }
 
 // PodFileReader reads the directories of pod manifests.
@@ -116,8 +102,10 @@ type PodFileReader interface {
 	Waiting(ctx context.Context) ([]PodFile, error)
 }
 
-// PodFileWriter writes pod manifests.
-type PodFileWriter interface {
+// PodFiles are the directories of pod manifests on the node.
+type PodFiles interface {
+	PodFileReader
+
 	// Write replaces a file of kubelet's directory. It returns ErrConflict if the file is not as read (was.Data nil: it
 	// did not exist).
 	Write(ctx context.Context, was PodFile, data []byte) error
@@ -125,20 +113,9 @@ type PodFileWriter interface {
 	Remove(ctx context.Context, was PodFile) error
 	// Keep stores a rendered file until it is approved; nil data deletes it.
 	Keep(ctx context.Context, name string, data []byte) error
-}
-
-// PodFileMover sets pod manifests aside temporarily.
-type PodFileMover interface {
 	// SetAside moves a file out of kubelet's directory until it is written or put back. It returns ErrConflict if the
 	// file is not as read.
 	SetAside(ctx context.Context, was PodFile) error
 	// PutBack restores the files that were set aside and not written since, and returns their names.
 	PutBack(ctx context.Context) (names []string, err error)
-}
-
-// PodFiles are the directories of pod manifests on the node.
-type PodFiles interface {
-	PodFileReader
-	PodFileWriter
-	PodFileMover
 }

@@ -39,8 +39,7 @@ type RuntimeEvent struct {
 // come in bursts, so events cause at most one observation per second.
 const eventDelay = time.Second
 
-// Watched holds the followed containers that run, and those that should. A nil Watched, of an agent without a loop,
-// holds none.
+// Watched holds the followed containers that run, and those that should.
 type Watched struct {
 	mu       sync.Mutex
 	busy     bool            // a cycle is running
@@ -159,9 +158,6 @@ func (w *Watched) IsBusy() bool {
 
 // Forget drops the observations during a cycle, before the next one observes the node.
 func (w *Watched) Forget() {
-	if w == nil {
-		return
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.seen = nil
@@ -169,9 +165,6 @@ func (w *Watched) Forget() {
 
 // Restart begins a restart by the agent: containers may end until end is called.
 func (w *Watched) Restart() (end func()) {
-	if w == nil {
-		return func() {}
-	}
 	set := func(acting bool) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -183,9 +176,6 @@ func (w *Watched) Restart() (end func()) {
 
 // Update sets the followed containers that a cycle found.
 func (w *Watched) Update(p plan.Plan, inv node.Inventory) {
-	if w == nil {
-		return
-	}
 	ids := map[string]bool{}
 	for _, c := range inv.Containers {
 		ids[c.ID] = true

@@ -203,8 +203,4 @@ func TestRestartIsNotAFailure(t *testing.T) {
 	assert.Equal(t, status.StateFailed, w.Correct(s).State)
 	w.SetBusy(true)
 	assert.True(t, w.IsBusy())
-	var none *watch.Watched // of an agent without a loop
-	none.Forget()
-	none.Update(plan.Plan{}, node.Inventory{})
-	none.Restart()()
 }
