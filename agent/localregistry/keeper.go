@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -115,14 +116,6 @@ func digestIn(t Table, ref release.Reference) digest.Digest {
 	return digest.Digest(e.Digest)
 }
 
-// Err returns the error of the last save; nil if the saved table is up to date.
-func (k *Keeper) Err() error {
-	if k == nil {
-		return nil
-	}
-	return k.err
-}
-
 // Position returns the local registry's position among the hosts of a repository's registry.
 func (k *Keeper) Position(repository string) Position {
 	if k == nil || k.Hosts == nil {
@@ -138,16 +131,8 @@ func (k *Keeper) IsAsked(followed []Followed) bool {
 		return false
 	}
 	k.load()
-	isAsked := func(at Followed) bool { return k.Position(at.Repository) != Off }
-	if slices.ContainsFunc(followed, isAsked) {
-		return true
-	}
-	for _, p := range k.positions() {
-		if p != Off {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(followed, func(at Followed) bool { return k.Position(at.Repository) != Off }) ||
+		slices.ContainsFunc(slices.Collect(maps.Values(k.positions())), func(p Position) bool { return p != Off })
 }
 
 // positions returns the position for each registry of the table.
@@ -225,16 +210,12 @@ type Memory interface {
 	Why(w Wanted, now Position) string
 }
 
-func (k *Keeper) lost() (lost []LostRegistry, unknown string) {
-	if k.Memory == nil {
+// Lost returns the wanted registries whose hosts.toml no longer has the local registry at its position. position
+// returns the current one. unknown is why the wanted registries are unknown; empty if they are known. A nil m wants none.
+func Lost(m Memory, position func(registry string) Position) (lost []LostRegistry, unknown string) {
+	if m == nil {
 		return nil, ""
 	}
-	return Lost(k.Memory, k.Hosts.Position)
-}
-
-// Lost returns the wanted registries whose hosts.toml no longer has the local registry at its position. position
-// returns the current one. unknown is why the wanted registries are unknown; empty if they are known.
-func Lost(m Memory, position func(registry string) Position) (lost []LostRegistry, unknown string) {
 	wanted, err := m.Wanted()
 	if err != nil {
 		return nil, outside.Text(err.Error())

@@ -115,7 +115,7 @@ func (k *Keeper) Status(away func(registry string) *time.Time) *Status {
 			out.Registries = append(out.Registries, *r)
 		}
 	}
-	out.Lost, out.WantedError = k.lost()
+	out.Lost, out.WantedError = Lost(k.Memory, k.Hosts.Position)
 	if len(out.Registries) == 0 && len(out.Lost) == 0 && out.WantedError == "" {
 		return nil
 	}

@@ -82,12 +82,7 @@ const (
 	maxDenials = 32
 )
 
-func (d Denial) lastNamed() time.Time {
-	if d.Named.After(d.At) {
-		return d.Named
-	}
-	return d.At
-}
+func (d Denial) lastNamed() time.Time { return later(d.At, d.Named) }
 
 // Refuses returns the rule that refuses a release, independent of the running one.
 func (r *Record) Refuses(rel release.Release, rule policy.Rule) (policy.Refusal, bool) {
@@ -155,11 +150,13 @@ func (r *Record) RolledBack(file string) *status.RolledBack {
 		if d := r.Denied[key]; d.PodManifest == file {
 			back.Denied = append(back.Denied, d.Name)
 			back.ByHand = back.ByHand || d.ByHand
-			image, _, _ := strings.Cut(key, "@")
+			image, of, _ := strings.Cut(key, "@")
 			if last, is := newest[image]; !is || d.isNewer(last) {
 				newest[image] = d
 				back.Retries = slices.DeleteFunc(back.Retries, func(t status.Retry) bool { return t.Image == image })
-				back.Retries = append(back.Retries, retryOf(key, d))
+				back.Retries = append(back.Retries, status.Retry{
+					Image: image, Tag: d.Name, Digest: digest.Digest(of), Reason: d.Reason,
+				})
 			}
 		}
 	}
@@ -172,11 +169,6 @@ func (r *Record) RolledBack(file string) *status.RolledBack {
 // isNewer compares what was denied by its creation, else by the denial.
 func (d Denial) isNewer(than Denial) bool {
 	return cmp.Or(d.Created.Compare(than.Created), d.At.Compare(than.At)) > 0
-}
-
-func retryOf(key string, d Denial) status.Retry {
-	image, of, _ := strings.Cut(key, "@")
-	return status.Retry{Image: image, Tag: d.Name, Digest: digest.Digest(of), Reason: d.Reason}
 }
 
 // FailureKind returns the kind of reason for a pod that did not come up.

@@ -12,6 +12,7 @@
 package record
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -294,12 +295,7 @@ type Candidate struct {
 }
 
 // ListedTag returns the tag that the source lists.
-func (c Candidate) ListedTag() string {
-	if c.Listed != "" {
-		return c.Listed
-	}
-	return c.Tag
-}
+func (c Candidate) ListedTag() string { return cmp.Or(c.Listed, c.Tag) }
 
 // ApprovalAge is how long an approval stays valid, so that a forgotten one does not
 // restart a pod days later.
@@ -384,7 +380,6 @@ func (m Answer) NextRetry(now time.Time) (time.Time, bool) {
 // does, or if none was asked.
 func (r *Record) AwaySince(registry string) *time.Time {
 	var last time.Time
-	failed := false
 	for name, s := range r.Sources {
 		if localregistry.RegistryOf(name) != registry || s.Kind != "" {
 			continue
@@ -392,12 +387,9 @@ func (r *Record) AwaySince(registry string) *time.Time {
 		if s.Failures == 0 || s.List {
 			return nil
 		}
-		failed = true
-		if s.LastSuccess.After(last) {
-			last = s.LastSuccess
-		}
+		last = later(last, s.LastSuccess)
 	}
-	if !failed || last.IsZero() {
+	if last.IsZero() {
 		return nil
 	}
 	last = last.UTC()

@@ -70,12 +70,7 @@ type Release struct {
 }
 
 // Name returns the best name for people: the long tag, else the floating one.
-func (r Release) Name() string {
-	if r.Long != "" {
-		return r.Long
-	}
-	return r.Tag
-}
+func (r Release) Name() string { return cmp.Or(r.Long, r.Tag) }
 
 // StagedName returns the name of the staged release in the image store: the long tag, else the digest. CRI owns the
 // name of a followed tag, even of a long one.

@@ -366,11 +366,10 @@ func (r *Report) isUnverified(file string, i plan.ImagePlan) bool {
 
 func (r *Report) offeredState(p plan.PodPlan, i plan.ImagePlan) status.ReleaseState {
 	f, hasFailed := r.Record.Failed[p.File]
-	isPersons := func(h status.Hold) bool { return !h.Explained().OnlyAuto }
 	switch {
 	case hasFailed && f.Offer == p.ID:
 		return status.ReleaseFailed
-	case len(p.Holds) > 0 || slices.ContainsFunc(p.Waits, isPersons):
+	case len(p.Holds) > 0 || slices.ContainsFunc(p.Waits, status.Hold.BindsPeople):
 		return status.ReleaseHeld
 	case !i.Staged:
 		return status.ReleaseOffered

@@ -28,11 +28,11 @@ type Dropped struct {
 
 // entry is one element of a map or list among the fields of a document.
 type entry struct {
-	name  string
-	size  int
-	spare bool // dropped first
-	err   error
-	drop  func()
+	name string
+	size int
+	rank int // 0: dropped first
+	err  error
+	drop func()
 }
 
 // DropFrom removes entries of a document that JSON cannot represent, and then the largest until it has at most limit
@@ -58,10 +58,7 @@ func DropFrom(document any, name string, limit int, spare []string) []Dropped {
 		return out // the error is not in an entry
 	}
 	slices.SortStableFunc(whole, func(a, b entry) int {
-		if a.spare != b.spare {
-			return cmp.Compare(rankOf(a.spare), rankOf(b.spare))
-		}
-		return cmp.Compare(b.size, a.size)
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.size, a.size))
 	})
 	for total := len(text); total > limit && len(whole) > 0; whole = whole[1:] {
 		leave(whole[0], fmt.Sprintf("too large: %d bytes, in a %s of %d bytes with a limit of %d", whole[0].size, name,
@@ -70,13 +67,6 @@ func DropFrom(document any, name string, limit int, spare []string) []Dropped {
 	}
 	compact(v)
 	return out
-}
-
-func rankOf(spare bool) int {
-	if spare {
-		return 0
-	}
-	return 1
 }
 
 // entriesOf lists the elements of the maps and lists of a struct, in a fixed order.
@@ -90,8 +80,10 @@ func entriesOf(v reflect.Value, spare []string) []entry {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		for key, value := range values.Seq2() {
 			text, err := json.MarshalIndent(value.Interface(), "    ", "  ")
-			e := entry{name: name + " " + nameOf(key, value), size: len(text), err: err}
-			e.spare = slices.Contains(spare, field.Name)
+			e := entry{name: name + " " + nameOf(key, value), size: len(text), rank: 1, err: err}
+			if slices.Contains(spare, field.Name) {
+				e.rank = 0
+			}
 			e.drop = func() { values.SetMapIndex(key, reflect.Value{}) }
 			if kind == reflect.Slice {
 				e.drop = func() { values.Index(int(key.Int())).SetZero() } // compact removes it
