@@ -246,13 +246,14 @@ func (a *attempt) prepare(ctx context.Context, do func(context.Context) error) e
 // restartAndVerify checks that kubelet will start the staged releases, restarts the pod, and runs the health check.
 func (a *attempt) restartAndVerify(ctx context.Context) error {
 	if a.step.Apply.Remove {
-		if err := a.prepare(ctx, a.enterFleet); err != nil {
-			return err
+		err := a.prepare(ctx, a.enterFleet)
+		if err == nil {
+			err = a.begins()
 		}
-		if err := a.begins(); err != nil {
-			return err
+		if err == nil {
+			err = a.Remove(ctx, a.step)
 		}
-		return a.Remove(ctx, a.step)
+		return err
 	}
 	err := a.prepare(ctx, a.preflight)
 	if errors.Is(err, errCanceled) {
@@ -267,19 +268,19 @@ func (a *attempt) restartAndVerify(ctx context.Context) error {
 		a.step.Apply.Expect = expect
 		return a.awaitHealthy(ctx)
 	}
+	if err == nil {
+		err = a.prepare(ctx, a.enterFleet)
+	}
+	if err == nil {
+		err = a.begins()
+	}
+	if err == nil {
+		err = a.noteBegun(ctx)
+	}
+	if err == nil {
+		err = a.act(ctx, a.step)
+	}
 	if err != nil {
-		return err
-	}
-	if err := a.prepare(ctx, a.enterFleet); err != nil {
-		return err
-	}
-	if err := a.begins(); err != nil {
-		return err
-	}
-	if err := a.noteBegun(ctx); err != nil {
-		return err
-	}
-	if err := a.act(ctx, a.step); err != nil {
 		return err
 	}
 	if a.step.Data != nil {
@@ -344,16 +345,15 @@ func (x *Executor) inventory(ctx context.Context) (node.Inventory, error) {
 // releases, the fleet can spare the pods, and the caller is there. It records their previous releases. steps are the
 // applies of all pods of the set.
 func (x *Executor) BeginSet(ctx context.Context, set string, steps []plan.Step) error {
-	for _, s := range steps {
-		a := x.newAttempt(s)
-		if err := a.prepare(ctx, a.preflight); err != nil {
-			return of(s, err)
-		}
-	}
-	for _, s := range steps {
-		a := x.newAttempt(s)
-		if err := a.prepare(ctx, a.enterFleet); err != nil {
-			return of(s, err)
+	for _, check := range []func(*attempt, context.Context) error{(*attempt).preflight, (*attempt).enterFleet} {
+		for _, s := range steps {
+			a := x.newAttempt(s)
+			switch err := a.prepare(ctx, func(ctx context.Context) error { return check(a, ctx) }); {
+			case errors.Is(err, errCanceled):
+				return err
+			case err != nil: // it stops the other pods of its set
+				return fmt.Errorf("%s: %w", s.File, err)
+			}
 		}
 	}
 	for _, s := range steps {
@@ -370,14 +370,6 @@ func (x *Executor) BeginSet(ctx context.Context, set string, steps []plan.Step) 
 		return &release.HoldError{Hold: status.HoldSet, Err: err}
 	}
 	return nil
-}
-
-// of adds the pod manifest to an error that stops the other pods of its set.
-func of(s plan.Step, err error) error {
-	if errors.Is(err, errCanceled) {
-		return err
-	}
-	return fmt.Errorf("%s: %w", s.File, err)
 }
 
 // approver returns who approved the step.

@@ -501,12 +501,13 @@ func TestPodThatCannotPullSaysWhy(t *testing.T) {
 // inhibitor delays a shutdown.
 type inhibitor struct {
 	err  error
+	held bool
 	said []string
 }
 
 func (i *inhibitor) Inhibit(_ context.Context, why string) (func(), error) {
-	i.said = append(i.said, why)
-	return func() { i.said = append(i.said, "over") }, i.err
+	i.held, i.said = i.err == nil, append(i.said, why)
+	return func() { i.held, i.said = false, append(i.said, "over") }, i.err
 }
 
 // meter counts restarts.
@@ -520,6 +521,8 @@ func TestShutdownsWaitAndRestartsAreCounted(t *testing.T) {
 		w := newWorld(t)
 		i, m := &inhibitor{}, &meter{}
 		w.Inhibitor, w.Meter = i, m
+		w.during(func() { assert.True(t, i.held) })
+		w.Progress.To = func(status.Progress) { assert.False(t, i.held, "the health check may be cut short") }
 		w.update(1)
 		require.NoError(t, w.Apply(t.Context(), w.step(true), nil).Err)
 		assert.Equal(t, []string{"apply velum", "over"}, i.said)

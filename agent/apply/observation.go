@@ -116,15 +116,9 @@ func ranBefore(p plan.Apply, c node.Container, e plan.Expectation) bool {
 
 // initsFirst puts the init containers before the others, which wait for them.
 func initsFirst(all []plan.Expectation) []plan.Expectation {
-	var inits, others []plan.Expectation
-	for _, e := range all {
-		if e.Init {
-			inits = append(inits, e)
-		} else {
-			others = append(others, e)
-		}
-	}
-	return append(inits, others...)
+	isInit := func(e plan.Expectation) bool { return e.Init }
+	isOther := func(e plan.Expectation) bool { return !e.Init }
+	return append(slices.DeleteFunc(slices.Clone(all), isOther), slices.DeleteFunc(slices.Clone(all), isInit)...)
 }
 
 // mismatch returns how a container differs from the expectation; "" if it does not. all are the containers of its pod.

@@ -28,16 +28,14 @@ func (a *attempt) preflight(ctx context.Context) error {
 			continue
 		}
 		checked[e.Ref] = true
+		check := a.checkTag
 		if e.Bound {
-			if err := a.checkBound(ctx, e); err != nil {
-				return err
-			}
-			continue
+			check = a.checkBound
 		}
-		if err := a.checkTag(ctx, e); err != nil {
+		if err := check(ctx, e); err != nil {
 			return err
 		}
-		if !a.step.Apply.PullFirst {
+		if e.Bound || !a.step.Apply.PullFirst {
 			continue
 		}
 		stop := a.Progress.Heartbeat()
