@@ -633,41 +633,6 @@ func TestADryRunOfARetryAllowsNothing(t *testing.T) {
 	})
 }
 
-// inhibitor records the events while it holds.
-type inhibitor struct {
-	held  bool
-	said  []string
-	wrong error
-}
-
-func (i *inhibitor) Inhibit(_ context.Context, why string) (func(), error) {
-	if i.wrong != nil {
-		return nil, i.wrong
-	}
-	i.held, i.said = true, append(i.said, why)
-	return func() { i.held = false }, nil
-}
-
-func TestShutdownIsDelayedDuringARestart(t *testing.T) {
-	for kind, rev := range map[string]int{"rebuild": 1, "revision": 2} {
-		run(t, kind, func(t *testing.T) {
-			w, _ := running(t)
-			second := w.publish(rev, "1.2")
-			i := &inhibitor{}
-			w.agent.Inhibitor = i
-			seen := 0
-			note := func(string) error { seen++; assert.True(t, i.held, "it is delayed"); return nil }
-			w.Node.OnStop, w.Node.OnAside = note, note
-			w.agent.Progress = func(status.Progress) { assert.False(t, i.held, "the health check may be cut short") }
-			w.apply()
-			assert.Equal(t, 1, seen)
-			assert.False(t, i.held)
-			assert.Equal(t, []string{"apply velum"}, i.said)
-			w.runs("velum.yaml", "velum", second.Digest)
-		})
-	}
-}
-
 // sandboxes is a runtime whose sandboxes stay up, or cannot be listed, for a while.
 type sandboxes struct {
 	node.Pods

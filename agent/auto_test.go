@@ -62,7 +62,7 @@ func TestAutoWaitsForTheRegistry(t *testing.T) {
 
 func TestAutoDoesNotApplyTheControlPlane(t *testing.T) {
 	for _, pod := range []string{"etcd", "etcd0"} { // the name in Kubernetes' page on high availability
-		t.Run(pod, func(t *testing.T) { bubble(t, func(t *testing.T) { autoLeavesMember(t, pod) }) })
+		run(t, pod, func(t *testing.T) { autoLeavesMember(t, pod) })
 	}
 }
 

@@ -33,16 +33,39 @@ func (l left) results() map[string]status.Result {
 	return out
 }
 
-// applies starts an apply whose caller may leave.
-func (n *neighbours) applies(ctx context.Context, files ...string) (leave func(), answer chan left) {
+// begins starts a request whose caller may leave.
+func begins(
+	ctx context.Context, do func(context.Context) ([]status.Outcome, error),
+) (leave func(), answer chan left) {
 	ctx, leave = context.WithCancel(ctx)
 	answer = make(chan left, 1)
 	go func() {
-		out, err := n.Apply(ctx, agent.ApplyRequest{Which: plan.Named(files...)}, nil)
+		out, err := do(ctx)
 		answer <- left{out, err}
 	}()
 	synctest.Wait()
 	return leave, answer
+}
+
+// applies starts an apply whose caller may leave.
+func (n *neighbours) applies(ctx context.Context, files ...string) (leave func(), answer chan left) {
+	return begins(ctx, func(ctx context.Context) ([]status.Outcome, error) {
+		return n.Apply(ctx, agent.ApplyRequest{Which: plan.Named(files...)}, nil)
+	})
+}
+
+// returns starts a rollback whose caller may leave.
+func (n *neighbours) returns(ctx context.Context, files ...string) (leave func(), answer chan left) {
+	return begins(ctx, func(ctx context.Context) ([]status.Outcome, error) {
+		return n.Rollback(ctx, plan.Named(files...), nil)
+	})
+}
+
+// retries starts an apply with retry whose caller may leave.
+func (n *neighbours) retries(ctx context.Context, files ...string) (leave func(), answer chan left) {
+	return begins(ctx, func(ctx context.Context) ([]status.Outcome, error) {
+		return n.Apply(ctx, agent.ApplyRequest{Which: plan.Named(files...), Retry: true}, nil)
+	})
 }
 
 // settles makes each health check take half a minute.
@@ -56,8 +79,7 @@ func (n *neighbours) settles(t *testing.T) {
 func (n *neighbours) offer(t *testing.T) (newDex, newDB release.Release) {
 	t.Helper()
 	newDex, newDB = n.Registry.Release(dex, "4.0.0", 1, "1.2"), n.Registry.Release(mariadb, "4.0.0", 1, "1.2")
-	s, err := n.Check(t.Context(), nil)
-	require.NoError(t, err)
+	s := n.checks()
 	require.Equal(t, status.StateStaged, s.State, s.Reason)
 	return newDex, newDB
 }
@@ -171,12 +193,7 @@ func TestRollbackThatHasNotBegunEndsWithItsCaller(t *testing.T) {
 			out, err := n.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()}, nil)
 			require.NoError(t, err)
 			require.Len(t, out, 3)
-			ctx, leave := context.WithCancel(t.Context())
-			answer := make(chan left, 1)
-			go func() {
-				out, err := n.Rollback(ctx, plan.Named("db.yaml", "dex.yaml"), nil)
-				answer <- left{out, err}
-			}()
+			leave, answer := n.returns(t.Context(), "db.yaml", "dex.yaml")
 			n.awaitDB(func(d digest.Digest) bool { return d != newDB.Digest })
 			defer n.Listen(func(p status.Progress) {
 				if p.Ended != "" && p.PodManifest == "db.yaml" {
@@ -211,13 +228,7 @@ func TestRetryThatHasNotBegunKeepsDenials(t *testing.T) {
 		require.Equal(t, status.ResultFailed, out[0].Result)
 		require.Contains(t, n.record().Denied, denied(newDex))
 		n.source.hangs(dex)
-		ctx, leave := context.WithCancel(t.Context())
-		answer := make(chan left, 1)
-		go func() {
-			out, err := n.Apply(ctx, agent.ApplyRequest{Which: plan.Named("dex.yaml"), Retry: true}, nil)
-			answer <- left{out, err}
-		}()
-		synctest.Wait()
+		leave, answer := n.retries(t.Context(), "dex.yaml")
 		require.NotContains(t, n.record().Denied, denied(newDex))
 		leave()
 		assert.Equal(t, map[string]status.Result{"dex.yaml": status.ResultCanceled}, (<-answer).results())

@@ -211,24 +211,14 @@ var duplicates = map[string]struct {
 	name string
 	put  func(w *world, name string)
 }{
-	"copy":               {"velum.yaml.backup", putText(velumWith("", ""))},
-	"older release":      {"velum.yaml.rpmsave", putText(velumWith("rev1", "rev0"))},
-	"upper case suffix":  {"a.YAML", putText(velumWith("", ""))},
-	"without suffix":     {"velum", putText(velumWith("", ""))},
-	"editor's":           {"velum.yaml~", putText(velumWith("", ""))},
-	"explicit namespace": {"z.yaml", putText(velumWith("  name: velum", "  name: velum\n  namespace: default"))},
-	"other containers":   {"z.yaml", putText(podYAML("velum", "db="+mariadb+":1"))},
-	"another uid":        {"z.yaml", putText(velumWith("  name: velum", "  name: velum\n  uid: b1946ac9"))},
-	"several documents":  {"z.yaml", putText(append(velumWith("", ""), "---\n[\n"...))},
-	"keys twice":         {"z.yaml", putText(velumWith("  name: velum", "  name: db\n  name: velum"))},
-	"no containers":      {"z.yaml", putText([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: velum}\n"))},
-	"merge key":          {"z.yaml", putText([]byte("a: &a {name: velum}\napiVersion: v1\nkind: Pod\nmetadata: {<<: *a}\n"))},
-	"byte order mark":    {"z.yaml", putText(append([]byte("\uFEFF"), velumWith("", "")...))},
-	"line ends":          {"z.yaml", putText([]byte(strings.ReplaceAll(string(velumWith("", "")), "\n", "\r\n")))},
+	"copy":              {"velum.yaml.backup", putText(velumWith("", ""))},
+	"older release":     {"velum.yaml.rpmsave", putText(velumWith("rev1", "rev0"))},
+	"upper case suffix": {"a.YAML", putText(velumWith("", ""))},
+	"several documents": {"z.yaml", putText(append(velumWith("", ""), "---\n[\n"...))},
+	"no containers":     {"z.yaml", putText([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: velum}\n"))},
+	"byte order mark":   {"z.yaml", putText(append([]byte("\uFEFF"), velumWith("", "")...))},
 	"JSON": {"velum.json", putText([]byte(
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"vel\u0075m"},"spec":{"containers":[{"name":"a","image":"r.example\/a:1"}]}}`))},
-	"JSON with keys twice": {"z", putText([]byte(
-		`{"kind":"Pod","metadata":{"name":"db","name":"velum"}}`))},
 	"symlink to it": {"link.yaml", func(w *world, name string) {
 		w.Node.PutFollowed(name, errLink, []byte(w.Node.PodManifest("velum.yaml")))
 	}},
@@ -296,27 +286,6 @@ func assertKept(t *testing.T, steps []plan.BootStep, file string) {
 			assert.Contains(t, s.Reason, status.HoldDuplicate)
 		}
 	}
-}
-
-// The directory is read again right before each write: the second file may have been added meanwhile.
-func TestSecondFileAddedDuringAnApplyIsNotOverwritten(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, _ := running(t)
-		w.publish(2, "2.1")
-		before := w.Node.PodManifest("velum.yaml")
-		w.Node.OnAside = func(string) error {
-			w.Node.PutPodManifest("velum.yaml.backup", []byte(before))
-			return nil
-		}
-		out, s := w.apply("velum.yaml")
-		assert.Equal(t, status.ResultHeld, out[0].Result, out[0].Reason)
-		assert.Equal(t, status.HoldDuplicate, out[0].Hold)
-		assert.Equal(t, status.StateHeld, s.State, s.Reason)
-		assert.Equal(t, before, w.Node.PodManifest("velum.yaml"), "it is put back")
-		assert.Equal(t, before, w.Node.PodManifest("velum.yaml.backup"))
-		assert.Empty(t, w.record().Denied)
-		assert.Empty(t, w.record().Overrides)
-	})
 }
 
 // kubelet may run the pod of the second file: its failure says nothing about the release and causes no rollback.
@@ -427,10 +396,7 @@ func TestTagThatNamesNoImageIsRestored(t *testing.T) {
 		}, false},
 	} {
 		parallel(t, name, func(t *testing.T) {
-			w := newWorld(t)
-			good := w.Registry.Release(velum, "4.0.0", 1, "1.1")
-			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-			w.cycle(source.PollAll)
+			w, good := running(t)
 			require.Contains(t, w.Node.Names(good.Digest), ref.String())
 			c.before(w, good)
 
@@ -462,10 +428,7 @@ func TestPowerCutWhileATagIsRestored(t *testing.T) {
 	ref := release.Reference{Repository: velum, Tag: "4.0.0-rev1"}
 	for when, how := range map[string]powerCut{"before": {}, "after": {after: true}, "full": {full: true}} {
 		for at := 1; ; at++ {
-			w := newWorld(t)
-			good := w.Registry.Release(velum, "4.0.0", 1, "1.1")
-			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-			w.check()
+			w, good := running(t)
 			w.Node.PullPage(ref)
 			cut := &powerCut{at: at, after: how.after, full: how.full}
 			if !w.dies(cut, func(a *agent.Agent) { _, _ = a.Cycle(t.Context(), source.PollNone) }) {
@@ -531,8 +494,7 @@ func TestDistributionPodsAreShownAndNeverWritten(t *testing.T) {
 		"a template, too":   func(w *world) { w.Node.PutTemplate("etcd.yaml", rke2Etcd(etcd+":3.5.0")) },
 		"listed, as Always": func(w *world) { w.Policy.Manage, w.Policy.ManagedPullPolicy = listed, "Always" },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel(t, name, func(t *testing.T) {
 			w := onRKE2(t)
 			edit(w)
 			was := w.Node.PodManifest("etcd.yaml")

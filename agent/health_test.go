@@ -434,44 +434,42 @@ func TestEachContainerIsJudgedByItself(t *testing.T) {
 		"the agent was killed, and it gets worse":  {code: 1, ends: true, dbEnds: true, killed: true, want: "rolled back"},
 		"the agent was killed, and nothing is bad": {code: 1, dbEnds: true, killed: true, isGood: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w, first, db := besideABroken(t, c.code)
-				w.Policy.ApplyTimeout = 5 * time.Minute
+		run(t, name, func(t *testing.T) {
+			w, first, db := besideABroken(t, c.code)
+			w.Policy.ApplyTimeout = 5 * time.Minute
+			w.restart()
+			second := w.publish(1, "1.2")
+			if c.ends {
+				w.Node.Crash(second.Digest, true)
+			}
+			if !c.dbEnds {
+				w.Node.Crash(db.Digest, false)
+			}
+			for _, at := range every(20*time.Second, 12) {
+				time.AfterFunc(at, w.Node.Sync)
+			}
+			var why string
+			if c.killed {
+				ctx, kill := w.killable()
+				w.onFirstStop(func() { time.AfterFunc(time.Second, kill) })
+				w.applyWith(ctx)
 				w.restart()
-				second := w.publish(1, "1.2")
-				if c.ends {
-					w.Node.Crash(second.Digest, true)
-				}
-				if !c.dbEnds {
-					w.Node.Crash(db.Digest, false)
-				}
-				for _, at := range every(20*time.Second, 12) {
-					time.AfterFunc(at, w.Node.Sync)
-				}
-				var why string
-				if c.killed {
-					ctx, kill := w.killable()
-					w.onFirstStop(func() { time.AfterFunc(time.Second, kill) })
-					w.applyWith(ctx)
-					w.restart()
-					why = w.observe().Reason
-				} else {
-					out, _ := w.apply()
-					why = out[0].Reason
-				}
-				assert.Contains(t, why, c.want)
-				want := first
-				if c.isGood {
-					want = second
-				}
-				s := w.observe()
-				w.runs("velum.yaml", "velum", want.Digest)
-				assert.Equal(t, want.Digest, image(s, "velum.yaml", "velum").LastKnownGood.Digest)
-				assert.Equal(t, !c.isGood, strings.Contains(w.Disk.JSON(), `"denied"`))
-				assert.Equal(t, map[bool]status.Result{true: status.ResultApplied, false: status.ResultRolledBack}[c.isGood],
-					resultOf(s, "velum"), "%+v", s.History)
-			})
+				why = w.observe().Reason
+			} else {
+				out, _ := w.apply()
+				why = out[0].Reason
+			}
+			assert.Contains(t, why, c.want)
+			want := first
+			if c.isGood {
+				want = second
+			}
+			s := w.observe()
+			w.runs("velum.yaml", "velum", want.Digest)
+			assert.Equal(t, want.Digest, image(s, "velum.yaml", "velum").LastKnownGood.Digest)
+			assert.Equal(t, !c.isGood, strings.Contains(w.Disk.JSON(), `"denied"`))
+			assert.Equal(t, map[bool]status.Result{true: status.ResultApplied, false: status.ResultRolledBack}[c.isGood],
+				resultOf(s, "velum"), "%+v", s.History)
 		})
 	}
 }
@@ -508,40 +506,38 @@ func TestPodsThatRunOnce(t *testing.T) {
 		"beside a server":               {policy: "OnFailure", containers: []string{job, server}, ends: []int32{0}},
 		"always, and it ends":           {policy: "Always", containers: []string{job}, before: -1, ends: []int32{0, 0, 0, 0, 0, 0, 0}, want: "velum exited 5 times: velum is not running (exit code 0); rolled back to "},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.Policy.ApplyTimeout = 5 * time.Minute
-				w.restart()
-				first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
-				w.Registry.Release(mariadb, "10.0", 1, "1.1")
-				if c.before >= 0 {
-					w.Node.End(first.Digest, c.before)
-				}
-				w.Node.PutTemplate("velum.yaml", withPolicy(c.policy, "velum", c.containers...))
-				s := w.check()
-				require.Equal(t, status.StateCurrent, s.State, s.Reason)
-				second := w.publish(1, "1.2")
-				w.Node.End(second.Digest, c.ends[0])
-				for n, at := range every(20*time.Second, len(c.ends)-1) {
-					time.AfterFunc(at, func() { w.Node.End(second.Digest, c.ends[n+1]); w.Node.Sync() })
-				}
-				out, s := w.apply()
-				good := second
-				if c.want == "" {
-					assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
-					assert.Equal(t, status.ResultApplied, resultOf(s, "velum"))
-				} else {
-					good = first
-					assert.Contains(t, out[0].Reason, c.want)
-					assert.Equal(t, status.ResultRolledBack, resultOf(s, "velum"))
-				}
-				w.runs("velum.yaml", "velum", good.Digest)
-				s = w.observe()
-				assert.Equal(t, good.Digest, image(s, "velum.yaml", "velum").LastKnownGood.Digest)
-				assert.Equal(t, c.want == "", s.State == status.StateCurrent, s.Reason)
-				w.idle()
-			})
+		run(t, name, func(t *testing.T) {
+			w := newWorld(t)
+			w.Policy.ApplyTimeout = 5 * time.Minute
+			w.restart()
+			first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+			w.Registry.Release(mariadb, "10.0", 1, "1.1")
+			if c.before >= 0 {
+				w.Node.End(first.Digest, c.before)
+			}
+			w.Node.PutTemplate("velum.yaml", withPolicy(c.policy, "velum", c.containers...))
+			s := w.check()
+			require.Equal(t, status.StateCurrent, s.State, s.Reason)
+			second := w.publish(1, "1.2")
+			w.Node.End(second.Digest, c.ends[0])
+			for n, at := range every(20*time.Second, len(c.ends)-1) {
+				time.AfterFunc(at, func() { w.Node.End(second.Digest, c.ends[n+1]); w.Node.Sync() })
+			}
+			out, s := w.apply()
+			good := second
+			if c.want == "" {
+				assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+				assert.Equal(t, status.ResultApplied, resultOf(s, "velum"))
+			} else {
+				good = first
+				assert.Contains(t, out[0].Reason, c.want)
+				assert.Equal(t, status.ResultRolledBack, resultOf(s, "velum"))
+			}
+			w.runs("velum.yaml", "velum", good.Digest)
+			s = w.observe()
+			assert.Equal(t, good.Digest, image(s, "velum.yaml", "velum").LastKnownGood.Digest)
+			assert.Equal(t, c.want == "", s.State == status.StateCurrent, s.Reason)
+			w.idle()
 		})
 	}
 }
@@ -632,40 +628,38 @@ func releaseOf(s status.Status, d digest.Digest) status.ReleaseState {
 func TestKilledAutomaticApplyIsRolledBack(t *testing.T) {
 	t.Parallel()
 	for name, byPerson := range map[string]bool{"it goes on": false, "the window has closed, a person applies": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w := newWorld(t)
-				first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
-				w.Registry.Release(mariadb, "10.0", 1, "1.1")
-				w.Node.PutTemplate("velum.yaml", podYAML("velum", "init:db="+mariadb+":10.0", "velum="+velum+":4.0.0"))
-				w.check()
-				w.Policy.Auto, w.Policy.Window, w.Policy.ApplyTimeout = true, nightly, 5*time.Minute
+		run(t, name, func(t *testing.T) {
+			w := newWorld(t)
+			first := w.Registry.Release(velum, "4.0.0", 1, "1.1")
+			w.Registry.Release(mariadb, "10.0", 1, "1.1")
+			w.Node.PutTemplate("velum.yaml", podYAML("velum", "init:db="+mariadb+":10.0", "velum="+velum+":4.0.0"))
+			w.check()
+			w.Policy.Auto, w.Policy.Window, w.Policy.ApplyTimeout = true, nightly, 5*time.Minute
+			w.at(5)
+			w.restart()
+			w.Registry.Release(mariadb, "10.0", 1, "1.2") // as an init container, it restarts the pod
+			second := w.publish(1, "1.2")
+			w.Node.Crash(second.Digest, true)
+			w.at(2)
+			w.restart()
+			ctx, kill := w.killable()
+			w.Node.OnAside = func(string) error { w.Node.SetKubelet(false); kill(); return nil }
+			_, err := w.agent.Cycle(ctx, source.PollNone)
+			require.NoError(t, err)
+			w.Node.OnAside = nil
+			w.restart()
+			w.Node.SetKubelet(true)
+			for _, at := range every(20*time.Second, 12) {
+				time.AfterFunc(at, w.Node.Sync)
+			}
+			if byPerson {
 				w.at(5)
-				w.restart()
-				w.Registry.Release(mariadb, "10.0", 1, "1.2") // as an init container, it restarts the pod
-				second := w.publish(1, "1.2")
-				w.Node.Crash(second.Digest, true)
-				w.at(2)
-				w.restart()
-				ctx, kill := w.killable()
-				w.Node.OnAside = func(string) error { w.Node.SetKubelet(false); kill(); return nil }
-				_, err := w.agent.Cycle(ctx, source.PollNone)
-				require.NoError(t, err)
-				w.Node.OnAside = nil
-				w.restart()
-				w.Node.SetKubelet(true)
-				for _, at := range every(20*time.Second, 12) {
-					time.AfterFunc(at, w.Node.Sync)
-				}
-				if byPerson {
-					w.at(5)
-					out, _ := w.apply()
-					assert.Contains(t, out[0].Reason, "rolled back to ")
-				}
-				s := w.observe()
-				w.runs("velum.yaml", "velum", first.Digest)
-				assert.Equal(t, status.ResultRolledBack, resultOf(s, "velum"), "%+v", s.History)
-			})
+				out, _ := w.apply()
+				assert.Contains(t, out[0].Reason, "rolled back to ")
+			}
+			s := w.observe()
+			w.runs("velum.yaml", "velum", first.Digest)
+			assert.Equal(t, status.ResultRolledBack, resultOf(s, "velum"), "%+v", s.History)
 		})
 	}
 }
@@ -678,39 +672,37 @@ func TestPickedUpReleaseIsJudgedByItself(t *testing.T) {
 		"it crashes, too":                {was: true, crashes: true},
 		"it takes the other one with it": {},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w, first, db := twoContainers(t)
-				w.Policy.ApplyTimeout = 5 * time.Minute
-				w.restart()
-				if c.was {
-					w.Node.End(db.Digest, 1)
-					w.Node.Restart("velum.yaml", "db")
-					w.observe()
-				}
-				second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+		run(t, name, func(t *testing.T) {
+			w, first, db := twoContainers(t)
+			w.Policy.ApplyTimeout = 5 * time.Minute
+			w.restart()
+			if c.was {
 				w.Node.End(db.Digest, 1)
-				if c.crashes {
-					w.Node.End(second.Digest, 1)
-				}
 				w.Node.Restart("velum.yaml", "db")
-				w.Node.Restart("velum.yaml", "velum")
-				for _, at := range every(20*time.Second, 12) {
-					time.AfterFunc(at, w.Node.Sync)
-				}
-				w.check()
-				s := w.observe()
-				want, result := second, status.ResultPickedUp
-				switch {
-				case c.crashes:
-					want, result = first, status.ResultRolledBack
-				case !c.was: // and the release before does not help it
-					want, result = first, status.ResultFailed
-				}
-				w.runs("velum.yaml", "velum", want.Digest)
-				assert.Equal(t, want.Digest, image(s, "velum.yaml", "velum").LastKnownGood.Digest)
-				assert.Equal(t, result, resultOf(s, "velum"), "%+v", s.History)
-			})
+				w.observe()
+			}
+			second := w.Registry.Release(velum, "4.0.0", 1, "1.2")
+			w.Node.End(db.Digest, 1)
+			if c.crashes {
+				w.Node.End(second.Digest, 1)
+			}
+			w.Node.Restart("velum.yaml", "db")
+			w.Node.Restart("velum.yaml", "velum")
+			for _, at := range every(20*time.Second, 12) {
+				time.AfterFunc(at, w.Node.Sync)
+			}
+			w.check()
+			s := w.observe()
+			want, result := second, status.ResultPickedUp
+			switch {
+			case c.crashes:
+				want, result = first, status.ResultRolledBack
+			case !c.was: // and the release before does not help it
+				want, result = first, status.ResultFailed
+			}
+			w.runs("velum.yaml", "velum", want.Digest)
+			assert.Equal(t, want.Digest, image(s, "velum.yaml", "velum").LastKnownGood.Digest)
+			assert.Equal(t, result, resultOf(s, "velum"), "%+v", s.History)
 		})
 	}
 }
@@ -746,20 +738,18 @@ func TestStartupProbeMayTakeLongerThanApplyTimeout(t *testing.T) {
 		"a short budget":      {probe: "failureThreshold: 3", takes: 4 * time.Minute},
 		"beyond applyTimeout": {probe: "failureThreshold: 3", takes: 8 * time.Minute, want: "not running after 5m0s: velum has not started"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.Policy.ApplyTimeout = 5 * time.Minute
-				w.Registry.Release(velum, "4.0.0", 1, "1.1")
-				w.Node.PutTemplate("velum.yaml", []byte(string(podYAML("velum", "velum="+velum+":__TAG__"))+
-					"    startupProbe: {tcpSocket: {port: 80}, periodSeconds: 10, "+c.probe+"}\n"))
-				w.check()
-				w.agent.Readiness = slowStart{takes: c.takes, seen: map[string]time.Time{}}
-				w.publish(1, "1.2")
-				out, _ := w.apply()
-				assert.Contains(t, out[0].Reason, c.want)
-				assert.Equal(t, c.want == "", out[0].Result == status.ResultApplied, out[0].Reason)
-			})
+		run(t, name, func(t *testing.T) {
+			w := newWorld(t)
+			w.Policy.ApplyTimeout = 5 * time.Minute
+			w.Registry.Release(velum, "4.0.0", 1, "1.1")
+			w.Node.PutTemplate("velum.yaml", []byte(string(podYAML("velum", "velum="+velum+":__TAG__"))+
+				"    startupProbe: {tcpSocket: {port: 80}, periodSeconds: 10, "+c.probe+"}\n"))
+			w.check()
+			w.agent.Readiness = slowStart{takes: c.takes, seen: map[string]time.Time{}}
+			w.publish(1, "1.2")
+			out, _ := w.apply()
+			assert.Contains(t, out[0].Reason, c.want)
+			assert.Equal(t, c.want == "", out[0].Result == status.ResultApplied, out[0].Reason)
 		})
 	}
 }

@@ -117,26 +117,6 @@ func TestInvalidHoldIsRefused(t *testing.T) {
 	w.hold(record.PersonHold{Reason: strings.Repeat("x", 200)})
 }
 
-func TestLoopHolds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		l := loop(t, 0, 0)
-		l.checks()
-		l.Registry.Release(velum, "4.0.0", 1, "1.2")
-		l.checks()
-		keys, err := l.Hold(t.Context(), nil, true, "not now", time.Time{})
-		require.NoError(t, err)
-		assert.Equal(t, []string{"*"}, keys)
-		assert.Equal(t, status.StateHeld, l.Status().State)
-		_, err = l.Hold(t.Context(), []string{"unknown"}, false, "", time.Time{})
-		require.ErrorIs(t, err, plan.ErrUnknownImage)
-		assert.Equal(t, status.StateHeld, l.Status().State)
-		keys, err = l.Resume(t.Context(), nil, true)
-		require.NoError(t, err)
-		assert.Equal(t, []string{"*"}, keys)
-		assert.Equal(t, status.StateStaged, l.Status().State)
-	})
-}
-
 // Who wants to hold a node often has another trouble with it.
 func TestHoldsChangeWhileContainerdIsDown(t *testing.T) {
 	t.Parallel()
@@ -217,8 +197,7 @@ func TestTheLogHasNoRequestThatWasNotSaved(t *testing.T) {
 	_, _, err = w.agent.Resume(t.Context(), []string{"velum"}, false)
 	require.NoError(t, err, "it is still there")
 	assert.Equal(t, 1, strings.Count(log.String(), `msg="hold removed"`), log)
-	_, _, err = w.agent.Resume(t.Context(), nil, true)
-	require.NoError(t, err)
+	w.resume()
 	assert.Equal(t, 1, strings.Count(log.String(), `msg="hold removed"`), "there was none")
 	w.Disk.Fail(full)
 	_, _, err = w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()})
@@ -253,7 +232,6 @@ func TestStandingHoldIsShownWhileNothingIsOffered(t *testing.T) {
 	w.hold(record.PersonHold{}, "velum")
 	assert.Equal(t, velum, w.observe().StandingHolds[0].Repository)
 	assert.Nil(t, w.observe().StandingHolds[0].Until)
-	_, s, err = w.agent.Resume(t.Context(), nil, true)
-	require.NoError(t, err)
+	s = w.resume()
 	assert.Empty(t, s.StandingHolds)
 }

@@ -22,10 +22,7 @@ import (
 func TestInterruptedApplyContinuesAtTheNextStart(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"before the stop", "between two stops", "while waiting"} {
-		t.Run(at, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { interrupted(t, at) })
-		})
+		run(t, at, func(t *testing.T) { interrupted(t, at) })
 	}
 }
 
@@ -200,12 +197,7 @@ func TestContinuedApplySkipsAReleaseRolledBackMeanwhile(t *testing.T) {
 		n.Registry.Release(dex, "4.0.0", 1, "1.2")
 		n.pulls(endless)
 		answer := n.asks(t)
-		applied := make(chan []status.Outcome, 1)
-		go func() {
-			out, err := n.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("dex.yaml", "velum.yaml"), Retry: true}, nil)
-			assert.NoError(t, err)
-			applied <- out
-		}()
+		_, applied := n.retries(t.Context(), "dex.yaml", "velum.yaml")
 		pass(time.Minute)
 		require.NoError(t, n.requests(t)["rollback"]())
 		before, _ := n.Node.Container("velum.yaml", "main")
@@ -263,17 +255,12 @@ func TestLastInterruptedCycleContinuesFirst(t *testing.T) {
 		}
 		require.NoError(t, n.requests(t)["reload"]())
 		answer := n.asks(t)
-		applied := make(chan []status.Outcome, 1)
-		go func() {
-			out, err := n.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("db.yaml")}, nil)
-			assert.NoError(t, err)
-			applied <- out
-		}()
+		_, applied := n.applies(t.Context(), "db.yaml")
 		pass(5 * time.Second)
 		require.NoError(t, n.requests(t)["hold"]())
 		pass(time.Minute)
 		require.Len(t, applied, 1)
-		assert.Equal(t, status.ResultApplied, (<-applied)[0].Result)
+		assert.Equal(t, status.ResultApplied, (<-applied).out[0].Result)
 		n.end()
 		<-answer
 	})
@@ -288,15 +275,10 @@ func TestRollbackOfSeveralPodsIsNotInterrupted(t *testing.T) {
 		require.NoError(t, n.requests(t)["apply"]())
 		n.Policy.Settle = 10 * time.Second
 		require.NoError(t, n.requests(t)["reload"]())
-		results := make(chan []status.Outcome, 1)
-		go func() {
-			out, err := n.Rollback(t.Context(), plan.Named("velum.yaml", "db.yaml"), nil)
-			assert.NoError(t, err)
-			results <- out
-		}()
+		_, answer := n.returns(t.Context(), "velum.yaml", "db.yaml")
 		pass(5 * time.Second)
 		require.NoError(t, n.requests(t)["hold"]())
-		for _, o := range <-results {
+		for _, o := range (<-answer).out {
 			assert.Equal(t, status.ResultRolledBack, o.Result, o.PodManifest)
 		}
 	})

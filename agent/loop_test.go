@@ -100,10 +100,11 @@ func (l *looped) end() {
 }
 
 // checks asks all sources.
-func (l *looped) checks() {
+func (l *looped) checks() status.Status {
 	l.t.Helper()
-	_, err := l.Check(l.t.Context(), nil)
+	s, err := l.Check(l.t.Context(), nil)
 	require.NoError(l.t, err)
+	return s
 }
 
 // pass lets time pass in the bubble.
@@ -180,9 +181,12 @@ func TestLoopWithoutIntervalNeverPolls(t *testing.T) {
 		pass(3 * 24 * time.Hour)
 		assert.Zero(t, l.Registry.Counts())
 		assert.Nil(t, l.Status().NextCheck)
-		s, err := l.Check(t.Context(), nil)
-		require.NoError(t, err)
-		assert.NotNil(t, s.LastCheck, "but a person may ask")
+		l.Registry.Down(refuses(503, time.Time{}))
+		assert.NotNil(t, l.checks().LastCheck, "but a person may ask")
+		l.Registry.Counts()
+		pass(3 * 24 * time.Hour)
+		assert.Zero(t, l.Registry.Counts(), "nor does it retry")
+		assert.Nil(t, l.Status().NextCheck)
 	})
 }
 
@@ -324,14 +328,13 @@ func TestLoopEndsBetweenSteps(t *testing.T) {
 			synctest.Wait()
 			return nil // the step that has begun is finished
 		}
-		s, err := l.Check(t.Context(), nil)
-		require.NoError(t, err)
+		s := l.checks()
 		l.end()
 		assert.Empty(t, l.Node.PodManifest("velum.yaml"), "the next step is not begun")
 		assert.True(t, image(s, "velum.yaml", "velum").Staged)
 		assert.Contains(t, l.Disk.JSON(), `"lastCheck"`, "what was learnt is kept")
 
-		_, err = l.Check(t.Context(), nil)
+		_, err := l.Check(t.Context(), nil)
 		require.Error(t, err, "a request after the end fails")
 		_, err = l.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()}, nil)
 		require.ErrorIs(t, err, agent.ErrEnded)
@@ -347,8 +350,7 @@ func TestLoopReportsAFailedObservation(t *testing.T) {
 		assert.Equal(t, status.StateFailed, l.Status().State)
 		assert.Contains(t, l.Status().Reason, assert.AnError.Error())
 		l.Node.Blind(nil)
-		s, err := l.Check(t.Context(), nil)
-		require.NoError(t, err)
+		s := l.checks()
 		assert.Equal(t, status.StateCurrent, s.State)
 	})
 }
@@ -545,6 +547,10 @@ func TestHeartbeatsContinueDuringRemoteCalls(t *testing.T) {
 		"a staging": func(w *world) {
 			w.Node.OnStage = func(context.Context, release.Release) error { slowly(50 * time.Minute); return nil }
 		},
+		"a second reading": func(w *world) {
+			w.Policy.ConfirmAfter = time.Hour
+			w.restart()
+		},
 		"a pull in kubelet's name": func(w *world) {
 			w.Policy.PullPolicy = "IfNotPresent"
 			w.restart()
@@ -559,10 +565,7 @@ func TestHeartbeatsContinueDuringRemoteCalls(t *testing.T) {
 		},
 	} {
 		run(t, slow, func(t *testing.T) {
-			w := newWorld(t)
-			w.Registry.Release(velum, "4.0.0", 1, "1.1")
-			w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-			w.check()
+			w, _ := running(t)
 			arrange(w)
 			w.Registry.Release(velum, "4.0.0", 2, "1.2")
 			began := time.Now()

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
@@ -27,59 +26,14 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-// pulling returns a loop on a node that runs velum and db, with a pull that lasts until the loop ends.
-func pulling(t *testing.T, before func(l *looped)) *looped {
-	t.Helper()
-	l := observed(t)
-	l.Registry.Release(mariadb, "10.0", 1, "1.1")
-	l.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0"))
-	l.checks()
-	pass(time.Minute)
-	require.Equal(t, status.StateCurrent, l.Status().State, l.Status().Reason)
-	before(l)
-	l.Node.OnStage = func(ctx context.Context, _ release.Release) error { <-ctx.Done(); return ctx.Err() }
-	l.Registry.Release(velum, "4.0.0", 1, "1.2")
-	go func() { _, _ = l.Check(t.Context(), nil) }()
-	pass(time.Minute)
-	return l
-}
-
-// An observation during a cycle is added to the last cycle's status, once.
-func TestObservationDuringACycleIsAddedToItsStatus(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		l := pulling(t, func(l *looped) {
-			l.Node.SetKubelet(false)
-			l.Node.Restart("db.yaml", "db")
-			pass(10 * time.Second)
-		})
-		require.Equal(t, "db.yaml: db is not running (exit code 0)", l.Status().Reason)
-		found := l.Status().Since
-		l.Node.Restart("velum.yaml", "velum")
-		pass(2 * time.Second)
-		s := l.Status()
-		assert.Equal(t, "db.yaml: db is not running (exit code 0); velum.yaml: velum is not running (exit code 0)", s.Reason)
-		assert.Equal(t, found, s.Since, "it has failed since the first one ended")
-		l.end()
-	})
-}
-
-// A container that has not started yet may be about to start.
-func TestMomentarilyMissingContainerIsNotFailed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		l := pulling(t, func(*looped) {})
-		before := l.Status()
-		l.Node.RemoveContainer("velum.yaml", "velum")
-		l.Node.Tell(watch.RuntimeEvent{})
-		pass(2 * time.Second)
-		assert.Equal(t, before.State, l.Status().State, l.Status().Reason)
-		l.end()
-	})
-}
-
 // A container that started during a long cycle, and is therefore unknown to the cycle, is reported when it ends.
 func TestNewContainerThatEndsInALongCycleIsFailed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		l := pulling(t, func(*looped) {})
+		l := observed(t)
+		l.holdPulls()
+		l.Registry.Release(velum, "4.0.0", 1, "1.2")
+		go func() { _, _ = l.Check(t.Context(), nil) }()
+		pass(time.Minute)
 		l.Node.Restart("velum.yaml", "velum")
 		pass(10 * time.Second)
 		require.NotEqual(t, status.StateFailed, l.Status().State, l.Status().Reason)
@@ -189,8 +143,7 @@ func observed(t *testing.T) *looped {
 	w.agent.Events, w.Node.Now = w.Node, time.Now
 	l := startAgent(t, w, w.agent, 12*time.Hour, 0)
 	w.Node.Now = l.now
-	s, err := l.Check(t.Context(), nil)
-	require.NoError(t, err)
+	s := l.checks()
 	require.Equal(t, status.StateCurrent, s.State, s.Reason)
 	pass(time.Minute)
 	return l
@@ -305,10 +258,7 @@ func TestNewPodIsStartingAndThenFailed(t *testing.T) {
 // After a boot the registry is away, and kubelet cannot start anything.
 func TestPodDownAfterABootIsFailed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-	require.Equal(t, status.StateCurrent, w.check().State)
+	w, _ := running(t)
 	w.Registry.Down(errors.New("connection refused"))
 	w.Node.SetKubelet(false)
 	w.Node.Restart("velum.yaml", "velum")
@@ -322,10 +272,7 @@ func TestPodDownAfterABootIsFailed(t *testing.T) {
 // under its old name.
 func TestRenamedPodIsNotDown(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-	require.Equal(t, status.StateCurrent, w.check().State)
+	w, _ := running(t)
 	w.Node.PutTemplate("velum.yaml", podYAML("dashboard", "velum="+velum+":4.0.0"))
 	s := w.observe()
 	assert.Nil(t, image(s, "velum.yaml", "velum").Down)
@@ -367,32 +314,6 @@ func TestEventsInALongCycleCauseOneObservation(t *testing.T) {
 		close(pulling)
 		pass(time.Minute)
 		assert.LessOrEqual(t, l.Disk.Saves(), 2, "the check, and one observation")
-	})
-}
-
-// A container that was down during the restart of an apply is not reported after the apply has shown that it runs.
-func TestApplyDoesNotReportItsContainerAsFailed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		l := observed(t)
-		next := l.Registry.Release(velum, "4.0.0", 1, "1.2")
-		l.checks()
-		pass(time.Minute)
-		states, stop := watched(l)
-		l.Node.SetKubelet(false)
-		done := make(chan []status.Outcome, 1)
-		go func() {
-			out, err := l.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()}, nil)
-			assert.NoError(t, err)
-			done <- out
-		}()
-		pass(3 * time.Second) // the time that kubelet and the container's grace period may take
-		l.Node.SetKubelet(true)
-		l.Node.Sync()
-		require.Equal(t, status.ResultApplied, (<-done)[0].Result)
-		pass(10 * time.Second)
-		stop()
-		l.runs("velum.yaml", "velum", next.Digest)
-		assert.NotContains(t, states(), status.StateFailed)
 	})
 }
 

@@ -54,8 +54,7 @@ func TestLostRecordIsSaidUntilAPersonConfirms(t *testing.T) {
 			w.runs("velum.yaml", "velum", first.Digest)
 			w.restart()
 		}
-		_, s, err := w.agent.Resume(t.Context(), nil, true)
-		require.NoError(t, err)
+		s := w.resume()
 		assert.False(t, s.HasReason(status.KindLost), s.Reason)
 		assert.Empty(t, s.StandingHolds)
 		next := w.publish(1, "9.10")
@@ -137,48 +136,4 @@ func TestWrongClockEndsNoHold(t *testing.T) {
 			assert.Empty(t, w.record().Holds)
 		})
 	}
-}
-
-// Under a wrong clock, and after it, mode auto does not apply again what failed.
-func TestWrongClockEndsNoDenial(t *testing.T) {
-	for title, jump := range jumps {
-		run(t, title, func(t *testing.T) {
-			w, first := rolledBackOnce(t)
-			bad := w.record().Denied
-			require.Len(t, bad, 1)
-			for _, tag := range []string{"4.0.0", "4.0.0-rev1"} { // the tag names it no longer
-				w.Registry.Tag(velum, tag, first.Digest)
-			}
-			w.check()
-			w.Policy.Auto = true
-			w.restart()
-			w.Clock.Add(jump)
-			w.observe()
-			w.check()
-			w.Clock.Add(-jump)
-			s := w.check()
-			assert.Equal(t, status.StateFailed, s.State, "it is still the newest one that is known: %s", s.Reason)
-			for key := range bad {
-				assert.Contains(t, w.record().Denied, key)
-			}
-			w.runs("velum.yaml", "velum", first.Digest)
-		})
-	}
-}
-
-// A clock that goes back ends an approval that waits.
-func TestClockThatGoesBackVoidsAnApproval(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, first := offered(t)
-		ctx, kill := w.killable()
-		w.agent.Recorder = &afterSave{w.Disk, kill}
-		w.applyWith(ctx)
-		require.Len(t, w.record().Approved, 1)
-		w.restart()
-		w.Clock.Add(-2 * time.Hour)
-		s := w.observe()
-		w.runs("velum.yaml", "velum", first.Digest)
-		assert.Empty(t, w.record().Approved)
-		assert.Equal(t, status.StateStaged, s.State)
-	})
 }

@@ -333,18 +333,13 @@ func TestApplyWaitsForItsOwnImagesOnly(t *testing.T) {
 		require.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
 		n.runs("db.yaml", "main", db.Digest)
 		assert.Empty(t, answer, "the check goes on")
-		applied := make(chan status.Outcome, 1)
-		go func() {
-			out, err := n.Apply(t.Context(), agent.ApplyRequest{Which: plan.Named("dex.yaml")}, nil)
-			assert.NoError(t, err)
-			applied <- out[0]
-		}()
+		_, applied := n.applies(t.Context(), "dex.yaml")
 		pass(time.Minute)
 		assert.Empty(t, applied, "it pulls")
 		require.NoError(t, n.requests(t)["rollback"]())
 		n.pulls(nil)
 		require.NoError(t, n.requests(t)["hold"]())
-		assert.Equal(t, status.ResultApplied, (<-applied).Result)
+		assert.Equal(t, status.ResultApplied, (<-applied).out[0].Result)
 		<-answer
 	})
 }
@@ -424,8 +419,7 @@ func TestReloadDuringAPollKeepsOffers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := neighbourhood(t)
 		second := n.Registry.Release(velum, "4.0.0", 2, "1.1")
-		s, err := n.Check(t.Context(), nil)
-		require.NoError(t, err)
+		s := n.checks()
 		require.Equal(t, second.Digest, image(s, "velum.yaml", "main").Offered.Digest)
 		n.Policy.ListEvery = time.Hour
 		n.source.hangs(dex)

@@ -278,21 +278,6 @@ func TestFailedRollbackIsTriedOnce(t *testing.T) {
 	})
 }
 
-// After a failed apply and a successful rollback only the denial is reported.
-func TestFailureOfAPickedUpReleaseEndsWithItsRollback(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, _ := running(t)
-		bad := w.bad(1, "9.9")
-		w.Node.Restart("velum.yaml", "velum")
-		w.observe()
-		r := w.record()
-		assert.Empty(t, r.Failed)
-		assert.Contains(t, r.Denied, denied(bad))
-		assert.Equal(t, "velum.yaml", r.Denied[denied(bad)].PodManifest)
-		assert.False(t, r.Denied[denied(bad)].ByHand)
-	})
-}
-
 // An interrupted health check of a release that kubelet picked up denies nothing.
 func TestInterruptedHealthCheckOfAPickedUpReleaseDeniesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -310,62 +310,6 @@ func TestRegistryLostInTheMiddleOfAnApply(t *testing.T) {
 	}
 }
 
-// The registry is back at once, but kubelet's back-off is long.
-func TestRegistryLostForAMoment(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, _ := running(t)
-		second := w.publish(1, "1.2")
-		w.Node.OnStop = func(string) error {
-			w.Node.SetKubelet(false)
-			time.AfterFunc(10*time.Second, func() { w.Node.SetKubelet(true); w.Node.Sync() })
-			return nil
-		}
-		w.Node.OnAside = func(string) error { w.Node.SetKubelet(true); w.Node.Sync(); return nil }
-		began := time.Now()
-		w.applies()
-		assert.Less(t, time.Since(began), 10*time.Second)
-		w.isPinned(second.Long, second.Digest)
-		pass(10 * time.Second)
-	})
-}
-
-// Killed between the failed health check and the rollback: the next start continues.
-func TestRollbackContinuesAfterACrash(t *testing.T) {
-	for _, at := range []string{"set aside", "written"} {
-		run(t, at, func(t *testing.T) {
-			w, first := running(t)
-			w.Policy.Settle = time.Second
-			w.restart()
-			w.bad(2, "9.9")
-			ctx, kill := w.killable()
-			asides := 0
-			w.Node.OnAside = func(string) error {
-				if asides++; asides == 2 && at == "set aside" {
-					kill()
-				}
-				return nil
-			}
-			w.agent.Progress = func(p status.Progress) {
-				if asides == 2 && at == "written" {
-					kill()
-				}
-			}
-			w.applyWith(ctx)
-			assert.Contains(t, w.Disk.JSON(), `"pending"`)
-			assert.Empty(t, w.Node.Aside())
-			w.Node.OnAside = nil
-			w.restart()
-			s := w.observe()
-			w.runs("velum.yaml", "velum", first.Digest)
-			w.isPinned("4.0.0-rev1-build1.1", first.Digest)
-			assert.Equal(t, status.StateFailed, s.State, s.Reason+w.Disk.JSON())
-			assert.NotContains(t, w.Disk.JSON(), `"pending"`)
-			w.observe()
-			w.idle()
-		})
-	}
-}
-
 // A failed pod that the agent does not manage runs a known good release again.
 func TestFailureOfAnUnmanagedPodEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -627,22 +571,6 @@ func TestRescueAsksWithGrowingPauses(t *testing.T) {
 	})
 }
 
-// The agent stops gracefully after the start of the pod.
-func TestInterruptedAfterTheStartIsNotPickedUp(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, _ := running(t)
-		w.Policy.Settle = 10 * time.Second
-		w.restart()
-		w.publish(1, "1.2")
-		ctx, kill := w.killable()
-		time.AfterFunc(5*time.Second, kill)
-		w.applyWith(ctx)
-		w.restart()
-		s := w.observe()
-		assert.False(t, image(s, "velum.yaml", "velum").PickedUp)
-	})
-}
-
 // A pod that the agent does not manage crashes now and then.
 func TestFlappingUnmanagedPodDoesNotBlockTheLoop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -765,7 +693,7 @@ func TestLostRecordLearnsARollbackTarget(t *testing.T) {
 		w.Policy.Auto = true
 		w.restart()
 		assert.Equal(t, status.HoldRecord, w.check().Reasons[0].Hold)
-		resumeAll(w)
+		w.resume()
 		s := w.check()
 		assert.Contains(t, s.Reason, "rolled back to "+first.Long)
 		assert.Contains(t, w.record().Denied, release.Key(velum, bad.Digest))
@@ -880,8 +808,8 @@ func TestInterruptedRollbackRunsAtTheNextStartOrNever(t *testing.T) {
 			meets: func(w *world) { w.Against = []status.Hold{{Name: status.HoldReboot, Reason: "scheduled"}} },
 			ends:  func(w *world) { w.Against = nil },
 		},
-		"a hold on all":       {meets: func(w *world) { w.hold(record.PersonHold{}) }, ends: func(w *world) { resumeAll(w) }},
-		"a hold on the image": {meets: func(w *world) { w.hold(record.PersonHold{}, "velum") }, ends: func(w *world) { resumeAll(w) }},
+		"a hold on all":       {meets: func(w *world) { w.hold(record.PersonHold{}) }, ends: func(w *world) { w.resume() }},
+		"a hold on the image": {meets: func(w *world) { w.hold(record.PersonHold{}, "velum") }, ends: func(w *world) { w.resume() }},
 		"a broken template": {
 			meets: func(w *world) { w.Node.PutTemplate("velum.yaml", []byte("kind: [Pod")) },
 			ends:  func(w *world) { w.brings("4.0.0-rev1") },
@@ -1050,8 +978,10 @@ func TestRollbackThatMeetsAnEditDeniesNothing(t *testing.T) {
 	})
 }
 
-func resumeAll(w *world) {
+// resume removes all holds.
+func (w *world) resume() status.Status {
 	w.t.Helper()
-	_, _, err := w.agent.Resume(w.t.Context(), nil, true)
+	_, s, err := w.agent.Resume(w.t.Context(), nil, true)
 	require.NoError(w.t, err)
+	return s
 }

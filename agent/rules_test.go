@@ -118,8 +118,7 @@ func TestHoldRevokesAnApproval(t *testing.T) {
 	w.restart()
 	w.hold(record.PersonHold{Reason: "stop"})
 	w.restart()
-	_, s, err := w.agent.Resume(t.Context(), nil, true)
-	require.NoError(t, err)
+	s := w.resume()
 	assert.Equal(t, status.StateStaged, s.State, "it is to be approved again")
 	w.runs("velum.yaml", "velum", first.Digest)
 }
@@ -485,25 +484,6 @@ func TestFollowedTagMayBeLower(t *testing.T) {
 	i := image(w.check(), "velum.yaml", "velum")
 	require.NotNil(t, i.Offered)
 	assert.Equal(t, "4.0.0-rev1-build1.5", i.Offered.Tag)
-}
-
-// TestContradictionWaitsForApprovalWhileAnotherPodFailed: the state failed also names the pods that wait for a person.
-func TestContradictionWaitsForApprovalWhileAnotherPodFailed(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.Policy.Auto, w.Policy.Rule = true, func(string) policy.Rule { return policy.Rule{Updates: tags.Major} }
-	build := func(name string, year int) release.Build {
-		return release.Build{Config: digest.FromString(name), Size: 1, Created: time.Date(year, 3, 1, 0, 0, 0, 0, time.UTC)}
-	}
-	w.Registry.PublishBuild(velum, build("first", 2026), "1.2.2")
-	w.Node.PutPodManifest("velum.yaml", podYAML("velum", "velum="+velum+":1.2.2"))
-	w.Node.PutPodManifest("typo.yaml", podYAML("typo", "main="+velum+":9"))
-	w.Policy.Manage = map[string]bool{"velum.yaml": true}
-	w.check()
-	w.Registry.PublishBuild(velum, build("second", 2025), "1.8.1259")
-	s := w.check()
-	require.Equal(t, status.StateFailed, s.State, s.Reason)
-	assert.Contains(t, s.Reason, "waiting for approval: velum.yaml (minor)")
 }
 
 // 1.8.1259 has an old tag scheme and was created a year before 1.2.2. policy.TestContradictionsOfNamesAndTimes,

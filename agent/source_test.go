@@ -226,18 +226,6 @@ func TestLoopDoesNotSpinAfterFailedObservations(t *testing.T) {
 	})
 }
 
-func TestLoopWithoutIntervalNeverRetries(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		l := loop(t, 0, 0)
-		l.Registry.Down(refuses(503, time.Time{}))
-		l.checks()
-		l.Registry.Counts()
-		pass(3 * 24 * time.Hour)
-		assert.Zero(t, l.Registry.Counts())
-		assert.Nil(t, l.Status().NextCheck)
-	})
-}
-
 // After an apply, the pod manifest follows the tag of the applied release. The last answer has the release, even if the
 // rules did not allow it then.
 func TestRetriedReleaseOfAnotherTagIsFollowed(t *testing.T) {
@@ -321,20 +309,6 @@ func (w *world) meanwhile(do func(n int)) {
 	}
 }
 
-func TestHeartbeatsContinueWhileTheLoopConfirms(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.Registry.Release(velum, "4.0.0", 1, "1.1")
-		w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":4.0.0"))
-		w.Policy.ConfirmAfter = time.Hour
-		l := start(t, w, 0, 30*time.Second)
-		l.checks()
-		l.manager.mu.Lock()
-		defer l.manager.mu.Unlock()
-		assert.LessOrEqual(t, l.manager.gap, 30*time.Second)
-	})
-}
-
 func TestAllQuestionsOfARepositoryAreAnsweredFromOneList(t *testing.T) {
 	t.Parallel()
 	w, _ := running(t)
@@ -368,8 +342,7 @@ func TestNewPodIsNotWrittenBeforeItsDeferredImage(t *testing.T) {
 	w, first := running(t)
 	w.Node.Lose(first.Digest)
 	w.Node.PutTemplate("new.yaml", podYAML("new", "velum="+velum+":4.0.0-rev1"))
-	_, _, err := w.agent.Resume(t.Context(), nil, true)
-	require.NoError(t, err)
+	w.resume()
 	assert.Empty(t, w.Node.PodManifest("new.yaml"))
 	w.observe()
 	assert.NotEmpty(t, w.Node.PodManifest("new.yaml"))

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -35,14 +34,6 @@ func TestFailedPullIsTriedOnceACycle(t *testing.T) {
 		w.observe()
 		assert.Equal(t, 2, tried)
 	})
-}
-
-// tooSlow returns the error of a registry for a layer that comes too slowly, with the host's Retry-After in wish.
-func tooSlow(wish time.Time) error {
-	return &release.SourceError{
-		Repository: velum, Host: agenttest.Host, Cause: release.CauseTimeout, RetryAt: wish,
-		Err: errors.New("body: less than 1024 bytes a second over 1m0s (staging.leastSpeed)"),
-	}
 }
 
 // slowPull is a node with an offered release of velum whose stagings fail with err, each after a minute.
@@ -69,7 +60,7 @@ func (l *slowPull) endsWith(err error) {
 
 func pullSlowly(t *testing.T) *slowPull {
 	t.Helper()
-	l := &slowPull{looped: loop(t, 12*time.Hour, 0), err: tooSlow(time.Time{})}
+	l := &slowPull{looped: loop(t, 12*time.Hour, 0), err: errors.New("body: less than 1024 bytes a second")}
 	pass(10 * time.Minute) // the first poll of a new node
 	l.Registry.Release(velum, "4.0.0", 1, "1.2")
 	l.Node.OnStage = func(context.Context, release.Release) error {
@@ -99,16 +90,10 @@ func (l *slowPull) triedAt(at time.Time) {
 	assert.Equal(l.t, before+1, l.tried())
 }
 
-func (l *slowPull) check() {
-	l.t.Helper()
-	_, err := l.Check(l.t.Context(), nil)
-	require.NoError(l.t, err)
-}
-
 // observe lets the loop find the offer and stage it once more on its own.
 func (l *slowPull) observe() {
 	l.t.Helper()
-	l.check()
+	l.checks()
 	require.NotNil(l.t, l.again())
 	pass(max(l.again().Sub(l.now()), 0) + time.Minute)
 	require.Equal(l.t, 2, l.tried())
@@ -153,17 +138,6 @@ func TestRequestDoesNotMoveTheRetryOfAStaging(t *testing.T) {
 	})
 }
 
-func TestStagingIsNotRetriedBeforeRetryAfter(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		l := pullSlowly(t)
-		wish := l.now().Add(time.Hour)
-		l.endsWith(tooSlow(wish))
-		l.check()
-		require.NotNil(t, l.again())
-		assert.Equal(t, wish.UTC(), *l.again())
-	})
-}
-
 // While a container is down the node is observed more often, and each observation stages missing releases.
 func TestStagingIsRetriedSoonWhileAContainerIsDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -172,7 +146,7 @@ func TestStagingIsRetriedSoonWhileAContainerIsDown(t *testing.T) {
 		l.Node.Now = l.now
 		l.Node.SetKubelet(false)
 		l.Node.Restart("velum.yaml", "velum")
-		l.check()
+		l.checks()
 		l.triedAt(l.now().Add(30 * time.Second))
 	})
 }
@@ -183,7 +157,7 @@ func TestStagingThatWaitsForSpaceHasNoRetry(t *testing.T) {
 		l := pullSlowly(t)
 		l.endsWith(release.ErrNoSpace)
 		l.Node.SetDisk(10*gib, mib)
-		l.check()
+		l.checks()
 		assert.Equal(t, 1, l.tried())
 		assert.NotEmpty(t, podOf(l.Status(), "velum.yaml").Holds)
 		assert.Nil(t, l.again())

@@ -4,11 +4,11 @@ package agent_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -103,27 +103,6 @@ func TestOnlyAKnownTagIsGone(t *testing.T) {
 	}
 }
 
-// A running denied release is the headline.
-func TestRunningDeniedReleaseIsTheHeadline(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, _, second := member(t)
-		w.check()
-		w.runs("etcd.yaml", "etcd", second.Digest)
-		r := w.record()
-		r.Denied.Set(release.Key(etcd, second.Digest), record.Denial{
-			At: w.Clock.Now(), Name: second.Name(), PodManifest: "etcd.yaml", ByHand: true,
-		})
-		require.NoError(t, w.Disk.Save(t.Context(), r))
-		w.restart()
-		s := w.observe()
-		w.runs("etcd.yaml", "etcd", second.Digest)
-		require.NotEmpty(t, s.Reasons)
-		assert.Equal(t, status.KindDenied, s.Reasons[0].Kind, s.Reason)
-		assert.Equal(t, second.Digest, s.Reasons[0].Digest)
-		assert.Contains(t, s.Reason, "is running but denied on this node")
-	})
-}
-
 // A host that is not asked is not said to be asked.
 func TestACheckReportsWhatItAsks(t *testing.T) {
 	t.Parallel()
@@ -178,8 +157,7 @@ func TestWaitingPodsAreReportedDuringAnotherApply(t *testing.T) {
 			l.Registry.Release(velum, "4.0.0", 1, "1.2")
 			l.Registry.Release(mariadb, "10.0", 2, "2.1")
 			l.Node.Sync()
-			s, err := l.Check(t.Context(), nil)
-			require.NoError(t, err)
+			s := l.checks()
 			require.Equal(t, "waiting for approval: db.yaml (revision), velum.yaml (rebuild)", s.Reason)
 			l.Node.SetKubelet(false)
 			go func() {
@@ -189,7 +167,7 @@ func TestWaitingPodsAreReportedDuringAnotherApply(t *testing.T) {
 				l.Node.SetKubelet(true)
 				l.Node.Sync()
 			}()
-			_, err = l.Apply(t.Context(), agent.ApplyRequest{Which: c.which}, nil)
+			_, err := l.Apply(t.Context(), agent.ApplyRequest{Which: c.which}, nil)
 			require.NoError(t, err)
 		})
 	}
@@ -206,6 +184,13 @@ func (w *world) asAlice() []status.Outcome {
 	out, _, err := w.agent.Apply(status.WithActor(w.t.Context(), alice()), agent.ApplyRequest{Which: plan.All()})
 	require.NoError(w.t, err)
 	return out
+}
+
+// backAsAlice rolls velum back as alice.
+func (w *world) backAsAlice() {
+	w.t.Helper()
+	_, _, err := w.agent.Rollback(status.WithActor(w.t.Context(), alice()), plan.Named("velum"))
+	require.NoError(w.t, err)
 }
 
 // past returns the history after a restart, with the test's names for its entries.
@@ -257,58 +242,54 @@ func TestHistoryNamesModeAuto(t *testing.T) {
 	})
 }
 
-// The newest comes first: the rollback after the failure that caused it.
-func TestHistoryHasAFailureAndItsRollback(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, _ := running(t)
-		w.bad(1, "9.9")
-		w.asAlice()
-		assert.Equal(t, []string{
-			"rolled back velum.yaml/velum rollback: 4.0.0-rev1-build9.9 -> 4.0.0-rev1-build1.1 by agent not-up",
-			"failed velum.yaml/velum rebuild: 4.0.0-rev1-build1.1 -> 4.0.0-rev1-build9.9 by alice (uid 1000, bus) not-up",
-		}, w.past())
-		assert.Contains(t, w.observe().History[1].Reason, "velum is not running (exit code 1)")
-		w.observe()
-		assert.Len(t, w.observe().History, 2, "an observation adds nothing")
-	})
-}
-
-func TestHistoryHasARollbackThatFailed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, first := running(t)
-		w.publish(1, "1.2")
-		w.apply()
-		w.Node.Crash(first.Digest, true)
-		_, _, err := w.agent.Rollback(status.WithActor(t.Context(), alice()), plan.Named("velum"))
-		require.NoError(t, err)
-		assert.Equal(t, "failed velum.yaml/velum rollback: 4.0.0-rev1-build1.2 -> 4.0.0-rev1-build1.1 "+
-			"by alice (uid 1000, bus) not-up", w.past()[0])
-	})
-}
-
-func TestHistoryNamesWhoRolledBack(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, _ := running(t)
-		w.publish(1, "1.2")
-		w.apply()
-		_, _, err := w.agent.Rollback(status.WithActor(t.Context(), alice()), plan.Named("velum"))
-		require.NoError(t, err)
-		assert.Equal(t, []string{
-			"rolled back velum.yaml/velum rollback: 4.0.0-rev1-build1.2 -> 4.0.0-rev1-build1.1 by alice (uid 1000, bus) ",
-			"applied velum.yaml/velum rebuild: 4.0.0-rev1-build1.1 -> 4.0.0-rev1-build1.2 by person ",
-		}, w.past())
-	})
-}
-
-func TestHistoryHasReleasesThatKubeletPickedUp(t *testing.T) {
-	t.Parallel()
-	w, _ := running(t)
-	w.Registry.Release(velum, "4.0.0", 1, "1.2")
-	w.Node.Restart("velum.yaml", "velum")
-	w.poll()
-	assert.Equal(t, []string{
-		"picked up velum.yaml/velum : 4.0.0-rev1-build1.1 -> 4.0.0-rev1-build1.2 by kubelet ",
-	}, w.past())
+// The history has each event, the newest first, and who caused it.
+func TestHistory(t *testing.T) {
+	const (
+		rebuild  = "velum.yaml/velum rebuild: 4.0.0-rev1-build1.1 -> 4.0.0-rev1-build1.2 by "
+		returned = "velum.yaml/velum rollback: 4.0.0-rev1-build1.2 -> 4.0.0-rev1-build1.1 by "
+		byAlice  = "alice (uid 1000, bus) "
+	)
+	for name, c := range map[string]struct {
+		do   func(w *world, first release.Release)
+		want []string
+	}{
+		"a failure and its rollback": {func(w *world, _ release.Release) {
+			w.bad(1, "1.2")
+			w.asAlice()
+			assert.Contains(w.t, w.observe().History[1].Reason, "velum is not running (exit code 1)")
+		}, []string{"rolled back " + returned + "agent not-up", "failed " + rebuild + byAlice + "not-up"}},
+		"a person's rollback": {func(w *world, _ release.Release) {
+			w.publish(1, "1.2")
+			w.apply()
+			w.backAsAlice()
+		}, []string{"rolled back " + returned + byAlice, "applied " + rebuild + "person "}},
+		"a person's rollback that failed": {func(w *world, first release.Release) {
+			w.publish(1, "1.2")
+			w.apply()
+			w.Node.Crash(first.Digest, true)
+			w.backAsAlice()
+		}, []string{"failed " + returned + byAlice + "not-up", "applied " + rebuild + "person "}},
+		"kubelet picked it up": {func(w *world, _ release.Release) {
+			w.Registry.Release(velum, "4.0.0", 1, "1.2")
+			w.Node.Restart("velum.yaml", "velum")
+			w.poll()
+		}, []string{"picked up " + strings.Replace(rebuild, "rebuild", "", 1) + "kubelet "}},
+		"the daemon died during the apply": {func(w *world, _ release.Release) {
+			w.publish(1, "1.2")
+			ctx, kill := w.killable()
+			w.Node.OnStop = func(string) error { kill(); return ctx.Err() }
+			w.applyWith(status.WithActor(ctx, alice()))
+			w.Node.OnStop = nil
+		}, []string{"applied " + rebuild + byAlice}},
+	} {
+		run(t, name, func(t *testing.T) {
+			w, first := running(t)
+			c.do(w, first)
+			assert.Equal(t, c.want, w.past())
+			w.observe()
+			assert.Len(t, w.observe().History, len(c.want), "an observation adds nothing")
+		})
+	}
 }
 
 // A pod has an entry for each container whose release changed.
@@ -325,21 +306,6 @@ func TestHistoryOmitsUnchangedContainers(t *testing.T) {
 	require.Len(t, past, 2)
 	assert.Contains(t, past[0], "velum.yaml/a")
 	assert.Contains(t, past[1], "velum.yaml/b")
-}
-
-// The daemon died during the apply: the next one names the approver.
-func TestHistoryNamesTheApproverAfterARestart(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, _ := offered(t)
-		ctx, kill := context.WithCancel(status.WithActor(t.Context(), alice()))
-		defer kill()
-		w.Node.OnStop = func(string) error { kill(); return ctx.Err() }
-		w.applyWith(ctx)
-		w.Node.OnStop = nil
-		assert.Equal(t, []string{
-			"applied velum.yaml/velum rebuild: 4.0.0-rev1-build1.1 -> 4.0.0-rev1-build1.2 by alice (uid 1000, bus) ",
-		}, w.past())
-	})
 }
 
 // The journal has a line for each poll, even without a result, and none for an observation.
@@ -385,7 +351,6 @@ func TestStatusHasNoSecret(t *testing.T) {
 type counted struct {
 	mu       sync.Mutex
 	turns    int
-	failed   []string
 	staged   []error
 	restarts []apply.Measured
 }
@@ -397,10 +362,7 @@ func (c *counted) CycleDone() {
 	c.turns++
 }
 
-func (c *counted) Failed(host string, cause release.Cause) {
-	defer c.lock()()
-	c.failed = append(c.failed, host+" "+string(cause))
-}
+func (*counted) Failed(string, release.Cause) {}
 
 func (c *counted) Staged(err error) {
 	defer c.lock()()
@@ -412,49 +374,15 @@ func (c *counted) Restarted(r apply.Measured) {
 	c.restarts = append(c.restarts, r)
 }
 
-// metered is a node with velum staged, and a meter.
-func metered(t *testing.T, edit func(*world)) (*world, *counted) {
-	t.Helper()
-	w, c := newWorld(t), &counted{}
-	w.Registry.Release(velum, "4.0.0", 1, "1.1")
-	w.Node.PutTemplate("velum.yaml", podYAML("velum", "velum="+velum+":__TAG__"))
-	w.Policy.Settle, w.Policy.Forgets = 5*time.Second, apply.KubeletForgets
-	if edit != nil {
-		edit(w)
-	}
-	w.restart()
-	w.agent.Meter = c
-	w.check()
-	return w, c
-}
-
-func TestAppliesAreCounted(t *testing.T) {
+func TestRestartsAreCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w, c := metered(t, nil)
-		require.Equal(t, []error{nil}, c.staged)
-		w.publish(2, "2.1")
-		w.apply()
-		require.Len(t, c.restarts, 1)
-		r := c.restarts[0]
-		assert.Equal(t, status.ResultApplied, r.Result)
-		assert.False(t, r.Back)
-		assert.GreaterOrEqual(t, r.Up, apply.KubeletForgets)
-		assert.GreaterOrEqual(t, r.Took, r.Up+w.Policy.Settle)
-		assert.Less(t, r.Up, w.Policy.Settle, "the time in which it is verified healthy is no time in which it is down")
-
-		w.publish(3, "3.1")
-		w.Registry.Down(agenttest.ErrRefused)
-		w.apply()
-		require.Len(t, c.restarts, 2)
-		assert.Equal(t, status.ResultHeld, c.restarts[1].Result)
-		assert.Zero(t, c.restarts[1].Up, "nothing was restarted")
-	})
-}
-
-func TestRollbacksAreCounted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, c := metered(t, nil)
+		w, _ := running(t)
+		w.Policy.Settle, w.Policy.Forgets = 5*time.Second, apply.KubeletForgets
+		w.restart()
+		c := &counted{}
+		w.agent.Meter = c
 		w.bad(2, "2.1")
+		assert.Equal(t, []error{nil}, c.staged)
 		w.apply()
 		require.Len(t, c.restarts, 2)
 		assert.Equal(t, status.ResultFailed, c.restarts[0].Result)
@@ -471,6 +399,12 @@ func TestRollbacksAreCounted(t *testing.T) {
 		w.apply()
 		w.rollback()
 		require.Len(t, c.restarts, 4)
+		r := c.restarts[2]
+		assert.Equal(t, status.ResultApplied, r.Result)
+		assert.False(t, r.Back)
+		assert.GreaterOrEqual(t, r.Up, apply.KubeletForgets)
+		assert.GreaterOrEqual(t, r.Took, r.Up+w.Policy.Settle)
+		assert.Less(t, r.Up, w.Policy.Settle, "the time in which it is verified healthy is no time in which it is down")
 		assert.True(t, c.restarts[3].Back)
 		assert.True(t, c.restarts[3].ByHand)
 	})
@@ -478,23 +412,16 @@ func TestRollbacksAreCounted(t *testing.T) {
 
 func TestCyclesAreCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		c := &counted{}
-		w := newWorld(t)
-		l := &looped{world: w, manager: &manager{}, ended: make(chan error, 1)}
-		first := w.Agent()
-		first.Now, first.Meter = l.now, c
-		l.Loop = agent.NewLoop(first, l.manager, time.Hour, 0, "machine")
-		ctx, stop := context.WithCancel(t.Context())
-		l.stop = stop
-		go func() { l.ended <- l.Run(ctx) }()
+		c, w := &counted{}, newWorld(t)
+		first, next := w.Agent(), w.Agent()
+		first.Meter, next.Meter = c, c
+		l := startAgent(t, w, first, time.Hour, 0)
 		l.checks()
 		synctest.Wait()
 		assert.Equal(t, 2, c.turns, "the look at the start, and the check")
-		next := w.Agent()
-		next.Now, next.Meter = l.now, c
+		next.Now = l.now
 		require.NoError(t, l.Reconfigure(t.Context(), next, time.Hour))
 		synctest.Wait()
 		assert.Equal(t, 3, c.turns)
-		l.end()
 	})
 }

@@ -42,9 +42,7 @@ type Node struct {
 	Unlisted int
 	// Others are the image ids of containers outside static pods.
 	Others []digest.Digest
-	// Unmeasured, if set, fails the query for the image filesystem.
-	Unmeasured error
-	unseen     error
+	unseen error
 
 	mu        sync.Mutex
 	registry  *Registry

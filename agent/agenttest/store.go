@@ -258,7 +258,7 @@ func (n *Node) Names(d digest.Digest) []string {
 func (n *Node) Filesystem(context.Context) (policy.Filesystem, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.disk, n.Unmeasured
+	return n.disk, nil
 }
 
 // SetDisk sets the size of the image filesystem and its free space, in bytes.
