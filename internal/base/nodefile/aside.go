@@ -27,14 +27,8 @@ const asidePatience = 10 * time.Second
 // bytes), and ErrUnsafe if the dot-name exists and is not a safe file.
 //
 // After an error of the sync the file is set aside: PutBack also restores it.
-func (d *Dir) SetAside(name string, expect File) error {
-	if err := d.setAside(name, expect); err != nil {
-		return fmt.Errorf("set aside %s: %w", d.path(name), err)
-	}
-	return nil
-}
-
-func (d *Dir) setAside(name string, expect File) error {
+func (d *Dir) SetAside(name string, expect File) (err error) {
+	defer d.tell(&err, "set aside", name)
 	if err := CheckName(name); err != nil {
 		return err
 	}
@@ -56,7 +50,7 @@ func (d *Dir) setAside(name string, expect File) error {
 	if err := d.safe(hidden); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", hidden, err)
 	}
-	err := d.ifUnchanged(name, &expect, func() error {
+	err = d.ifUnchanged(name, &expect, func() error {
 		// By POSIX, a rename onto a second link to the same file does nothing; renameNew may leave one.
 		if err := d.root.Remove(hidden); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

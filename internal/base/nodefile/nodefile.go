@@ -191,18 +191,12 @@ func (d *Dir) names(accept func(string) bool) ([]string, error) {
 
 // Remove removes the file and syncs the directory. With expect it does so only if the file is still that one, else it
 // returns ErrConflict. Without expect, a missing file is not an error.
-func (d *Dir) Remove(name string, expect *File) error {
-	if err := d.remove(name, expect); err != nil {
-		return fmt.Errorf("remove %s: %w", d.path(name), err)
-	}
-	return nil
-}
-
-func (d *Dir) remove(name string, expect *File) error {
+func (d *Dir) Remove(name string, expect *File) (err error) {
+	defer d.tell(&err, "remove", name)
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	err := d.ifUnchanged(name, expect, func() error { return d.root.Remove(name) })
+	err = d.ifUnchanged(name, expect, func() error { return d.root.Remove(name) })
 	if expect == nil && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -242,6 +236,13 @@ func (d *Dir) Sweep() error {
 
 // path returns a path for messages; it is not opened.
 func (d *Dir) path(name string) string { return filepath.Join(d.root.Name(), name) }
+
+// tell adds to an error what was done with which file.
+func (d *Dir) tell(err *error, what, name string) {
+	if *err != nil {
+		*err = fmt.Errorf("%s %s: %w", what, d.path(name), *err)
+	}
+}
 
 // checkOwner rejects a file that a user other than root and this process's may have written. Others may read it, at the
 // owner's risk.

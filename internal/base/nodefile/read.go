@@ -66,15 +66,8 @@ func (f File) SameAccess(g File) bool {
 // Read returns the file with that name. It returns ErrUnsafe or ErrTooLarge (more than limit bytes) as described for
 // the package, fs.ErrNotExist (with the zero File) if there is none, and ErrConflict if it changes faster than it can
 // be read.
-func (d *Dir) Read(name string, limit int64) (File, error) {
-	file, err := d.read(name, limit)
-	if err != nil {
-		return File{}, fmt.Errorf("read %s: %w", d.path(name), err)
-	}
-	return file, nil
-}
-
-func (d *Dir) read(name string, limit int64) (File, error) {
+func (d *Dir) Read(name string, limit int64) (file File, err error) {
+	defer d.tell(&err, "read", name)
 	if err := CheckName(name); err != nil {
 		return File{}, err
 	}
@@ -83,8 +76,10 @@ func (d *Dir) read(name string, limit int64) (File, error) {
 		return File{}, err
 	}
 	defer handle.Close()
-	err = file.load(handle, limit)
-	return file, err
+	if err := file.load(handle, limit); err != nil {
+		return File{}, err
+	}
+	return file, nil
 }
 
 // open opens a safe file and returns it with its attributes, without reading the content. It uses openat(2) itself,

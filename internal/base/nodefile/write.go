@@ -38,14 +38,7 @@ const unknownGroup = 65534
 // An error with written true means that the new content is in place, but a power failure may still undo it, because the
 // directory could not be synced.
 func (d *Dir) Write(name string, data []byte, opts Options) (written bool, err error) {
-	written, err = d.write(name, data, opts)
-	if err != nil {
-		return written, fmt.Errorf("write %s: %w", d.path(name), err)
-	}
-	return written, nil
-}
-
-func (d *Dir) write(name string, data []byte, opts Options) (bool, error) {
+	defer d.tell(&err, "write", name)
 	if err := CheckName(name); err != nil {
 		return false, err
 	}

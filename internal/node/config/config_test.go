@@ -22,6 +22,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/base/window"
 	"github.com/kubic-project/image-update-agent/internal/node/platform"
+	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -36,9 +37,7 @@ func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
 	for name, content := range files {
-		path := filepath.Join(root, name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+		registrytest.Put(t, root, name, content)
 	}
 	return root
 }

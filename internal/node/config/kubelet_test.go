@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/internal/node/platform"
+	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
 
 const kubeletUnit = "kubelet.service"
@@ -252,22 +253,16 @@ func TestHighMarkOfZeroIsKubelets(t *testing.T) {
 
 func TestOurFilesOverrideTheNodes(t *testing.T) {
 	t.Parallel()
-	root := t.TempDir()
-	write := func(name, text string) {
-		require.NoError(t, os.MkdirAll(filepath.Dir(root+name), 0o755))
-		require.NoError(t, os.WriteFile(root+name, []byte(text), 0o600))
-	}
-	write(kubeletFile, "staticPodPath: /srv/pods\n")
-	write(containerdFile, configPaths["version 3"].toml)
-	c, err := Load(Sources{Root: root})
-	require.NoError(t, err)
+	root := tree(t, map[string]string{
+		kubeletFile: "staticPodPath: /srv/pods\n", containerdFile: configPaths["version 3"].toml,
+	})
+	c := load(t, Sources{Root: root})
 	assert.Equal(t, root+"/srv/pods", c.Settings.PodManifests)
 	assert.Equal(t, []string{root + "/etc/containerd/certs.d", root + "/etc/docker/certs.d"}, c.Settings.Containerd.CertsD)
 	assert.Contains(t, c.Entries(), Entry{Key: "podManifests", Value: "/srv/pods", Origin: root + kubeletFile})
 
-	write(adminFile, "podManifests: /etc/pods\ncontainerd: {certsD: /etc/hosts.d}\n")
-	c, err = Load(Sources{Root: root})
-	require.NoError(t, err)
+	registrytest.Put(t, root, adminFile, "podManifests: /etc/pods\ncontainerd: {certsD: /etc/hosts.d}\n")
+	c = load(t, Sources{Root: root})
 	assert.Equal(t, root+"/etc/pods", c.Settings.PodManifests)
 	assert.Equal(t, []string{root + "/etc/hosts.d"}, c.Settings.Containerd.CertsD)
 }

@@ -9,7 +9,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 
 	containerd "github.com/containerd/containerd/v2/client"
@@ -32,11 +31,7 @@ type session struct {
 	client  *containerd.Client
 	matcher platforms.MatchComparer
 	link    *link
-
-	snap struct {
-		sync.Mutex
-		name string // "" if not known yet
-	}
+	snap    string // CRI's snapshotter; "" if not asked yet. A pull asks before it has goroutines
 }
 
 // open connects. It first dials the socket without gRPC, for the kernel's own error (no such file, connection refused),
@@ -162,16 +157,14 @@ func (c linkConn) cutOn(n int, err error) (int, error) {
 
 // snapshotterName returns the caller's choice, else the namespace's default, else containerd's.
 func (c *session) snapshotterName(ctx context.Context) (string, error) {
-	c.snap.Lock()
-	defer c.snap.Unlock()
-	if c.snap.name != "" {
-		return c.snap.name, nil
+	if c.snap != "" {
+		return c.snap, nil
 	}
 	name, err := c.chooseSnapshotter(ctx)
 	if err != nil {
 		return "", fmt.Errorf("snapshotter: %w", err)
 	}
-	c.snap.name = name
+	c.snap = name
 	return name, nil
 }
 

@@ -571,13 +571,8 @@ func TestPinsAddBeforeTheyDrop(t *testing.T) {
 	require.ErrorIs(t, err, errBroken)
 	assert.ErrorContains(t, err, moved.Name)
 	assert.Contains(t, f.records, pin.Name, "the digest was left without a pin")
-}
-
-func TestPinsDropErrors(t *testing.T) {
-	t.Parallel()
-	pin := pinRecord("suse.com/a", record("", someDigest))
-	f := &fakeRecords{records: map[string]images.Image{pin.Name: pin}, broken: pin.Name}
-	require.ErrorIs(t, sessionOn(t, f).pins(t.Context(), nil), errBroken)
+	f.broken = pin.Name
+	require.ErrorIs(t, c.pins(t.Context(), nil), errBroken)
 }
 
 func TestNewRefuses(t *testing.T) {

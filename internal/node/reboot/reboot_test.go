@@ -23,14 +23,8 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/face/bus"
 	"github.com/kubic-project/image-update-agent/internal/face/bus/bustest"
 	"github.com/kubic-project/image-update-agent/internal/node/reboot"
+	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
-
-func write(t *testing.T, root, name, text string) {
-	t.Helper()
-	path := filepath.Join(root, name)
-	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
-}
 
 func TestScheduledShutdown(t *testing.T) {
 	t.Parallel()
@@ -49,7 +43,7 @@ func TestScheduledShutdown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			root := t.TempDir()
-			write(t, root, "run/systemd/shutdown/scheduled", c.text)
+			registrytest.Put(t, root, "run/systemd/shutdown/scheduled", c.text)
 			isHeld(t, reboot.Node{Root: root}.Holds(t.Context()), status.HoldReboot, c.want)
 			require.NoError(t, os.Remove(filepath.Join(root, "run/systemd/shutdown/scheduled")))
 			assert.Empty(t, reboot.Node{Root: root}.Holds(t.Context()), "cancelled")
@@ -67,7 +61,7 @@ func TestSentinel(t *testing.T) {
 		"run/reboot-required", "var/run/reboot-required", "run/reboot-needed", "var/run/reboot-needed",
 	} {
 		root := t.TempDir()
-		write(t, root, name, "")
+		registrytest.Put(t, root, name, "")
 		isHeld(t, reboot.Node{Root: root}.Holds(t.Context()), status.HoldReboot, "/"+name+" requests a reboot")
 		require.NoError(t, os.Remove(filepath.Join(root, name)))
 		assert.Empty(t, reboot.Node{Root: root}.Holds(t.Context()))
@@ -449,8 +443,8 @@ func TestAllSourcesTogether(t *testing.T) {
 		},
 	})
 	root := t.TempDir()
-	write(t, root, "run/systemd/shutdown/scheduled", "USEC=1763695800000000\nMODE=kexec\n")
-	write(t, root, "run/reboot-required", "")
+	registrytest.Put(t, root, "run/systemd/shutdown/scheduled", "USEC=1763695800000000\nMODE=kexec\n")
+	registrytest.Put(t, root, "run/reboot-required", "")
 	serveVarlink(t, root, answer(`{"parameters":{"RebootStatus":1,"RequestedMethod":2}}`))
 	assert.Equal(t, []status.Hold{
 		{
