@@ -23,19 +23,17 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
 )
 
-// UsageError is a mistake in the arguments.
-type UsageError struct{ Err error }
+// usageError is a mistake in the arguments.
+type usageError struct{ error }
 
-func (e UsageError) Error() string { return e.Err.Error() }
-
-func (e UsageError) Unwrap() error { return e.Err }
+func (e usageError) Unwrap() error { return e.error }
 
 // Usage marks an error as a mistake in the arguments.
-func Usage(err error) error { return UsageError{err} }
+func Usage(err error) error { return usageError{err} }
 
 // IsUsage reports whether an error is a mistake in the arguments.
 func IsUsage(err error) bool {
-	_, is := errors.AsType[UsageError](err)
+	_, is := errors.AsType[usageError](err)
 	return is
 }
 

@@ -108,7 +108,7 @@ func (n Node) checkHosts(dirs []hosts.Dir, version, why string) []Finding {
 		case d.Err != nil:
 			out = append(out, fail(check, fmt.Errorf("%s: %w: containerd cannot pull from these hosts", file, d.Err),
 				"correct the path in the file, or put the certificate at that path"))
-		case !d.HostTable && (d.Server != "" || d.Authorities) && is16(version):
+		case !d.HostTable && (d.Server != "" || d.Authorities) && isOlder(version, "1.6."):
 			out = append(out, fail(check, fmt.Errorf("%s: no [host] table: "+ignored, file, version),
 				"add a line [host] at the end of the file"))
 		case d.HostTable && d.Otherwise(version) != "":
@@ -146,8 +146,6 @@ func (n Node) snapshotterLog() string {
 	}
 	return "journalctl -u containerd | grep snapshotter"
 }
-
-func is16(version string) bool { return strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.6.") }
 
 // checkImageSpace says how large the next pull may be.
 func checkImageSpace(fs policy.Filesystem, d config.Disk) Finding {

@@ -102,10 +102,7 @@ func flagOf(p localregistry.Position) string {
 // localRegistryFinding is about one registry. version is containerd's; empty: not known.
 func localRegistryFinding(r registryhost.Registration, version string, hostTable bool) Finding {
 	const check = "local registry"
-	again := "run image-update-agent local-registry enable " + r.Registry + " --write"
-	if r.Position == localregistry.Gate {
-		again = strings.Replace(again, " --write", " --gate --write", 1)
-	}
+	again := "run image-update-agent local-registry enable " + r.Registry + flagOf(r.Position) + " --write"
 	byHand := "remove the lines of image-update-agent from the file, then " + again
 	old := isOlder(version, "1.6.", "1.7.")
 	switch {

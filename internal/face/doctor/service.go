@@ -221,14 +221,14 @@ func knowsGroupOf(proc, file string) (group uint32, known bool, err error) {
 	return stat.Gid, false, nil
 }
 
-// busWait bounds what the bus is asked for.
-const busWait = 10 * time.Second
+// askWait bounds what the bus, or the port, is asked for.
+const askWait = 10 * time.Second
 
 // checkBus looks at the daemon's place on the system bus, and at what decides there.
 func (n Node) checkBus(ctx context.Context, daemon *status.Status) []Finding {
 	const check = "d-bus"
 	const instead = "the command line works without it, but programs on the bus get no signals"
-	ctx, cancel := context.WithTimeout(ctx, busWait)
+	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
 	conn, err := bus.Open(ctx, n.Bus)
 	switch {
@@ -306,12 +306,9 @@ func checkPort(ctx context.Context, address string, daemon *status.Status) Findi
 	}
 }
 
-// portWait bounds the question to a port.
-const portWait = 10 * time.Second
-
 // fetch reads the beginning of an answer, which is on this node.
 func fetch(ctx context.Context, url string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, portWait)
+	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

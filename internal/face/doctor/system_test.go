@@ -3,14 +3,19 @@
 package doctor
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,6 +28,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/face/api"
 	"github.com/kubic-project/image-update-agent/internal/face/bus"
 	"github.com/kubic-project/image-update-agent/internal/face/bus/bustest"
+	"github.com/kubic-project/image-update-agent/internal/face/hook"
 	"github.com/kubic-project/image-update-agent/internal/face/terminal"
 	"github.com/kubic-project/image-update-agent/internal/node/config"
 	"github.com/kubic-project/image-update-agent/internal/node/platform"
@@ -313,15 +319,6 @@ func TestCheckDiskThatIsFull(t *testing.T) {
 	found(t, diskFinding("/var", recordSpace), OK)
 }
 
-func TestCheckPlatformNamesWhatNoSettingHas(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	found(t, n.checkPlatform()[0], OK, "kubeadm, kubeletUnit kubelet.service, kubeletConfig /var/lib/kubelet/config.yaml, ")
-	n.put(t, "usr/share/caasp-container-manifests/manifests/velum.yaml", "")
-	n.Platform = platform.Detect(n.Platform.Root)
-	found(t, n.checkPlatform()[0], OK, "caasp, ", "")
-}
-
 func TestCheckKubelet(t *testing.T) {
 	t.Parallel()
 	s := newNode(t)
@@ -378,4 +375,234 @@ func TestColoursOfVerdicts(t *testing.T) {
 	assert.Contains(t, out.String(), "\x1b[1;33mwarning\x1b[0m  a: b\n")
 	assert.Contains(t, out.String(), "advice   g: h\n")
 	assert.Contains(t, out.String(), "\n1 failed, 2 warnings, 1 advice, 1 ok\n")
+}
+
+// sandboxed is a process that sees one of the directories read-only, and of all
+// users and groups root alone, as the hardened daemon does.
+func sandboxed(t *testing.T, readOnly string) (proc string) {
+	t.Helper()
+	only := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}}
+	child := exec.CommandContext(context.WithoutCancel(t.Context()), "/bin/sh", "-euc",
+		`mount --bind "$1" "$1"; mount -o remount,bind,ro "$1"; echo ready; cat`, "sh", readOnly)
+	child.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS, UidMappings: only, GidMappings: only,
+	}
+	end, err := child.StdinPipe()
+	require.NoError(t, err)
+	out, err := child.StdoutPipe()
+	require.NoError(t, err)
+	child.Stderr = os.Stderr
+	require.NoError(t, child.Start())
+	t.Cleanup(func() {
+		assert.NoError(t, end.Close())
+		assert.NoError(t, child.Wait())
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "ready\n", line)
+	return filepath.Join("/proc", strconv.Itoa(child.Process.Pid))
+}
+
+func TestDoctorSeesWhatTheUnitForbids(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	forbidden, allowed := filepath.Join(dir, "forbidden"), filepath.Join(dir, "allowed")
+	ours, others := filepath.Join(allowed, "ours.yaml"), filepath.Join(allowed, "others.yaml")
+	require.NoError(t, os.Mkdir(forbidden, 0o700))
+	require.NoError(t, os.Mkdir(allowed, 0o700))
+	for file, group := range map[string]int{ours: 0, others: 42} {
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
+		require.NoError(t, os.Chown(file, 0, group))
+	}
+	daemon := sandboxed(t, forbidden)
+	missing := filepath.Join(dir, "missing")
+
+	assert.Equal(t, []Finding{ok("unit", "the daemon can write all its files")},
+		checkSandbox(daemon, []string{allowed, missing}, []string{ours, missing}))
+	found := checkSandbox(daemon, []string{forbidden, allowed}, []string{others, ours})
+	require.Len(t, found, 2)
+	assert.Equal(t, Fail, found[0].Verdict)
+	assert.Equal(t, forbidden+": read-only for the daemon", found[0].Detail)
+	assert.Contains(t, found[0].Remedy, "ReadWritePaths="+forbidden+" below [Service]")
+	assert.Equal(t, Warn, found[1].Verdict)
+	assert.Equal(t, others+": the daemon cannot keep the group 42 of the file, so it does not write it", found[1].Detail)
+	assert.Contains(t, found[1].Remedy, "chgrp root "+others)
+
+	const unlimited = "/proc/self"
+	assert.Equal(t, []Finding{ok("unit", "the daemon can write all its files")},
+		checkSandbox(unlimited, []string{forbidden, allowed}, []string{others, ours}))
+}
+
+// hooked is a node with both hooks, whose programs are there.
+func hooked(t *testing.T) Node {
+	t.Helper()
+	n := newNode(t)
+	n.SaltCall = hook.Program{Root: n.Platform.Root, Path: filepath.Join(n.Platform.Root, "usr/bin/salt-call")}
+	n.HookProgram = hook.Program{Root: n.Platform.Root, Path: filepath.Join(n.Platform.Root, "opt/tell")}
+	n.Hooks = config.Hooks{SaltRefresh: true, Exec: n.HookProgram.Path}
+	for _, program := range []string{n.SaltCall.Path, n.HookProgram.Path} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(program), 0o755))
+		require.NoError(t, os.WriteFile(program, nil, 0o755))
+	}
+	return n
+}
+
+// serveHookUnits is a service manager with the units of hooks in these states.
+func serveHookUnits(t *testing.T, n Node, path, service string) {
+	t.Helper()
+	b := bustest.Start(t, filepath.Join(n.Platform.Root, "run/dbus/system_bus_socket"))
+	var manager *dbus.Conn
+	for unit, state := range map[string]string{"path": path, "service": service} {
+		object := dbus.ObjectPath("/org/freedesktop/systemd1/unit/image_2dupdate_2dagent_2dhook_2e" + unit)
+		methods := map[string]any{"Get": func(_, property string) (dbus.Variant, *dbus.Error) {
+			values := map[string]any{"LoadState": "loaded", "ActiveState": state, "ActiveEnterTimestampMonotonic": uint64(1)}
+			if state == "not-found" {
+				values["LoadState"], values["ActiveState"] = state, "inactive"
+			}
+			return dbus.MakeVariant(values[property]), nil
+		}}
+		if manager == nil {
+			manager = b.Serve(t, "org.freedesktop.systemd1", string(object), "org.freedesktop.DBus.Properties", methods)
+		} else {
+			require.NoError(t, manager.ExportMethodTable(methods, object, "org.freedesktop.DBus.Properties"))
+		}
+	}
+}
+
+// hookStates are the units' states, and what is said.
+var hookStates = map[string]struct {
+	path, service string
+	verdict       string
+	texts         []string
+}{
+	"all is well":         {"active", "inactive", OK, []string{"hook.path is active"}},
+	"one runs":            {"active", "activating", OK, nil},
+	"the last has failed": {"active", "failed", Warn, []string{"hooks failed", "journalctl -u " + systemd.HookService}},
+	"not enabled":         {"inactive", "inactive", Warn, []string{"is inactive, so no hook runs", "systemctl enable --now " + systemd.HookPath}},
+	"not installed":       {"not-found", "not-found", Warn, []string{"is not-found, so no hook runs"}},
+	"given up":            {"failed", "failed", Warn, []string{"has failed", "systemctl reset-failed"}},
+	"no systemd":          {"", "", Warn, []string{systemd.HookPath + ": ", "systemctl status"}},
+}
+
+func TestCheckHooks(t *testing.T) {
+	t.Parallel()
+	for name, c := range hookStates {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := hooked(t)
+			if c.path != "" {
+				serveHookUnits(t, n, c.path, c.service)
+			}
+			all := n.checkHooks(t.Context())
+			require.Len(t, all, 1)
+			found(t, all[0], c.verdict, c.texts...)
+		})
+	}
+	t.Run("none configured", func(t *testing.T) {
+		t.Parallel()
+		all := newNode(t).checkHooks(t.Context())
+		require.Len(t, all, 1)
+		found(t, all[0], Skipped, "none configured")
+	})
+	t.Run("neither can be run", func(t *testing.T) {
+		t.Parallel()
+		n := hooked(t)
+		n.RuntimeDir = filepath.Join(n.Platform.Root, "run/elsewhere")
+		require.NoError(t, os.Remove(n.SaltCall.Path))
+		require.NoError(t, os.Chmod(n.HookProgram.Path, 0o644))
+		serveHookUnits(t, n, "active", "inactive")
+		all := n.checkHooks(t.Context())
+		require.Len(t, all, 3)
+		found(t, all[0], Warn, "usr/bin/salt-call: no such file", "hooks.saltRefresh")
+		found(t, all[1], Warn, "opt/tell: not executable", "make root the owner")
+		found(t, all[2], Warn, n.RuntimeDir, "PathExists=")
+	})
+	t.Run("no salt-call", func(t *testing.T) {
+		t.Parallel()
+		n := hooked(t)
+		require.NoError(t, os.Remove(n.SaltCall.Path))
+		serveHookUnits(t, n, "active", "inactive")
+		n.Hooks = config.Hooks{SaltEvent: true}
+		require.Equal(t, "install salt-minion on the node, or remove hooks.saltEvent", n.checkHooks(t.Context())[0].Remedy)
+		n.Hooks.SaltRefresh = true
+		found(t, n.checkHooks(t.Context())[0], Warn, "remove hooks.saltRefresh and hooks.saltEvent")
+	})
+	t.Run("a webhook's file is everybody's", func(t *testing.T) {
+		t.Parallel()
+		n := hooked(t)
+		file := filepath.Join(t.TempDir(), "url")
+		require.NoError(t, os.WriteFile(file, []byte("https://hooks.example.com/s3cr3t\n"), 0o644))
+		n.Webhooks = []hook.Webhook{{Name: "chat", URLFile: file, CheckURL: config.CheckWebhookURL}}
+		serveHookUnits(t, n, "active", "inactive")
+		all := n.checkHooks(t.Context())
+		require.Len(t, all, 1)
+		found(t, all[0], Warn, "webhook chat: urlFile "+file+": mode 0644: others may read it", "mode 0600")
+		require.NoError(t, os.Chmod(file, 0o600))
+		found(t, n.checkHooks(t.Context())[0], OK)
+	})
+	t.Run("and one of them can", func(t *testing.T) {
+		t.Parallel()
+		n := hooked(t)
+		require.NoError(t, os.Chmod(filepath.Dir(n.HookProgram.Path), 0o777))
+		serveHookUnits(t, n, "active", "inactive")
+		all := n.checkHooks(t.Context())
+		require.Len(t, all, 1)
+		found(t, all[0], Warn, "unsafe: others may write to "+filepath.Dir(n.HookProgram.Path))
+	})
+}
+
+// What is there of distributions, and what doctor says of it: which was chosen, and what to do.
+func TestDoctorSaysWhichDistributionItFound(t *testing.T) {
+	t.Parallel()
+	const (
+		program = "usr/local/bin/rke2"
+		unit    = "usr/local/lib/systemd/system/rke2-server.service"
+		data    = "var/lib/rancher/rke2/server/token"
+		kubelet = "usr/bin/kubelet"
+		set     = "var/lib/kubelet/config.yaml"
+	)
+	for name, c := range map[string]struct {
+		paths  []string
+		named  string
+		first  string
+		texts  []string
+		second string // empty: no second finding
+		more   []string
+	}{
+		"kubeadm":        {[]string{kubelet, set}, "", OK, []string{"kubeadm, kubeletUnit kubelet.service, kubeletConfig /var/lib/kubelet/config.yaml, "}, "", nil},
+		"caasp":          {[]string{kubelet, set, "usr/share/caasp-container-manifests/manifests/velum.yaml"}, "", OK, []string{"caasp, "}, "", nil},
+		"nothing":        {nil, "", OK, []string{"kubeadm"}, "", nil},
+		"RKE2":           {[]string{program, unit, data}, "", OK, []string{"rke2 v1.33.5-rke2r1, kubeletUnit rke2-server.service", "registries /etc/rancher/rke2/registries.yaml"}, "", nil},
+		"never started":  {[]string{program, unit}, "", Warn, []string{"never started", "systemctl enable --now rke2-server"}, "", nil},
+		"removed":        {[]string{data, kubelet, set}, "", OK, []string{"kubeadm"}, Advice, []string{"/var/lib/rancher/rke2 exists, but rke2 is not installed: kubeadm was chosen", "platform: rke2"}},
+		"its data alone": {[]string{data}, "", Warn, []string{"its program was not found, only /var/lib/rancher/rke2", "remove the directory"}, "", nil},
+		"both":           {[]string{program, unit, data, kubelet, set}, "", OK, []string{"rke2"}, Warn, []string{"kubeadm is also on the node (/usr/bin/kubelet, /var/lib/kubelet/config.yaml): rke2 was chosen", "set platform"}},
+		"both, and one is configured": {
+			[]string{program, unit, data, kubelet, set}, "kubeadm", OK, []string{"kubeadm, as configured"}, "", nil,
+		},
+		"to be RKE2":             {[]string{program, kubelet, set}, "", OK, []string{"kubeadm"}, Advice, []string{"/usr/local/bin/rke2 exists", "platform: rke2"}},
+		"configured, and absent": {[]string{kubelet, set}, "k3s", Warn, []string{"k3s, as configured", "not installed"}, "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			for _, path := range c.paths {
+				n.put(t, path, "")
+				if path == data {
+					require.NoError(t, os.Symlink("/var/lib/rancher/rke2/data/v1.33.5-rke2r1-0123456789ab/bin",
+						filepath.Join(n.Platform.Root, "var/lib/rancher/rke2/bin")))
+				}
+			}
+			n.Settings.Platform = c.named
+			n.Platform = platform.Named(n.Platform.Root, c.named)
+			all := n.checkPlatform()
+			found(t, all[0], c.first, c.texts...)
+			if c.second == "" {
+				require.Len(t, all, 1)
+				return
+			}
+			require.Len(t, all, 2)
+			found(t, all[1], c.second, c.more...)
+		})
+	}
 }

@@ -135,20 +135,35 @@ func TestAllMetrics(t *testing.T) {
 // promtool's rules: units, suffixes, help.
 func TestNamesFollowPrometheusRules(t *testing.T) {
 	t.Parallel()
-	own := prometheus.NewPedanticRegistry()
-	own.MustRegister(append(busy().collectors(), newCollector(full()))...)
-	problems, err := testutil.GatherAndLint(own)
+	problems, err := testutil.GatherAndLint(registered())
 	require.NoError(t, err)
 	assert.Equal(t, []promlint.Problem(nil), problems)
-	families, err := own.Gather()
+	seen := map[string]bool{}
+	for name := range names(t) {
+		// OpenMetrics does not allow two families that differ only in this.
+		name = strings.TrimSuffix(name, "_total")
+		assert.False(t, seen[name], name)
+		seen[name] = true
+	}
+}
+
+// registered has all series.
+func registered() *prometheus.Registry {
+	own := prometheus.NewPedanticRegistry()
+	own.MustRegister(append(busy().collectors(), newCollector(full()))...)
+	return own
+}
+
+// names returns the names of all metrics.
+func names(t *testing.T) map[string]bool {
+	t.Helper()
+	families, err := registered().Gather()
 	require.NoError(t, err)
 	names := map[string]bool{}
 	for _, f := range families {
-		// OpenMetrics does not allow two families that differ only in this.
-		name := strings.TrimSuffix(f.GetName(), "_total")
-		assert.False(t, names[name], name)
-		names[name] = true
+		names[f.GetName()] = true
 	}
+	return names
 }
 
 // A reading without a value is absent, not zero.
@@ -295,23 +310,16 @@ func TestHandler(t *testing.T) {
 // poll.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
-	own := prometheus.NewPedanticRegistry()
-	own.MustRegister(append(busy().collectors(), newCollector(full()))...)
-	families, err := own.Gather()
-	require.NoError(t, err)
-	names := map[string]bool{}
-	for _, f := range families {
-		names[f.GetName()] = true
-	}
 	data, err := os.ReadFile("../../../docs/metrics.md")
 	require.NoError(t, err)
 	rules, err := os.ReadFile("../../../packaging/prometheus/image-update-agent.rules.yml")
 	require.NoError(t, err)
 	dashboard, err := os.ReadFile("../../../packaging/grafana/image-update-agent.json")
 	require.NoError(t, err)
+	all := names(t)
 	for _, text := range []string{string(data), string(rules), string(dashboard)} {
 		for _, name := range regexp.MustCompile(namespace+`\w+`).FindAllString(text, -1) {
-			assert.True(t, names[name], name)
+			assert.True(t, all[name], name)
 		}
 	}
 	causes, err := os.ReadFile("../../../docs/man/image-update-agent-json.5.md")

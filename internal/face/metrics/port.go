@@ -30,7 +30,6 @@ type Port struct {
 	handler http.Handler
 	log     *slog.Logger
 	wanted  chan string
-	retry   time.Duration
 	listen  func(ctx context.Context, network, address string) (net.Listener, error)
 }
 
@@ -39,7 +38,7 @@ func NewPort(h http.Handler, log *slog.Logger) *Port {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", h)
 	return &Port{
-		handler: mux, log: log, wanted: make(chan string, 1), retry: retryPort, listen: (&net.ListenConfig{}).Listen,
+		handler: mux, log: log, wanted: make(chan string, 1), listen: (&net.ListenConfig{}).Listen,
 	}
 }
 
@@ -57,7 +56,7 @@ func (p *Port) Listen(address string) {
 func (p *Port) Run(ctx context.Context) {
 	var open *serving // nil if not listening
 	address, logged := "", ""
-	tick := time.NewTimer(p.retry)
+	tick := time.NewTimer(retryPort)
 	tick.Stop()
 	defer tick.Stop()
 	for {
@@ -74,7 +73,7 @@ func (p *Port) Run(ctx context.Context) {
 		case <-open.done():
 			open.close()
 			open = nil
-			tick.Reset(p.retry)
+			tick.Reset(retryPort)
 			continue
 		case <-tick.C:
 		}
@@ -88,7 +87,7 @@ func (p *Port) Run(ctx context.Context) {
 				logged = err.Error()
 				p.log.Warn("cannot serve metrics at the port", "address", address, "err", err)
 			}
-			tick.Reset(p.retry)
+			tick.Reset(retryPort)
 			continue
 		}
 		p.log.Info("serving metrics", "address", address)

@@ -34,9 +34,7 @@ func (h *heard) Write(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lines = append(h.lines, string(p))
-	if h.each != nil {
-		h.each <- string(p)
-	}
+	h.each <- string(p)
 	return len(p), nil
 }
 
@@ -55,11 +53,14 @@ func (h *heard) wait(word string) {
 	}
 }
 
-// runPort runs a port until the test ends.
-func runPort(t *testing.T, h http.Handler) (*Port, *heard) {
+// runPort runs a port until the test ends. listen: nil for one that opens sockets.
+func runPort(t *testing.T, h http.Handler, listen func() (net.Listener, error)) (*Port, *heard) {
 	t.Helper()
 	log := &heard{each: make(chan string, 1000)}
 	p := NewPort(h, slog.New(slog.NewTextHandler(log, nil)))
+	if listen != nil {
+		p.listen = func(context.Context, string, string) (net.Listener, error) { return listen() }
+	}
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); p.Run(ctx) }()
@@ -95,7 +96,7 @@ var up = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = 
 func TestPortServesMetricsAndNothingElse(t *testing.T) {
 	t.Parallel()
 	for _, host := range []string{"127.0.0.1", "::1"} {
-		p, log := runPort(t, up)
+		p, log := runPort(t, up, nil)
 		address := free(t, host)
 		p.Listen(address)
 		log.wait("serving metrics")
@@ -118,7 +119,7 @@ func TestPortServesMetricsAndNothingElse(t *testing.T) {
 // A reload changes the address before the log reports it, and does not touch an unchanged one.
 func TestPortMoves(t *testing.T) {
 	t.Parallel()
-	p, log := runPort(t, up)
+	p, log := runPort(t, up, nil)
 	first, second := free(t, "127.0.0.1"), free(t, "127.0.0.1")
 	p.Listen(first)
 	log.wait(first)
@@ -141,20 +142,15 @@ func TestPortMoves(t *testing.T) {
 func TestPortInUse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		log := &heard{}
-		p := NewPort(up, slog.New(slog.NewTextHandler(log, nil)))
 		var free atomic.Bool
 		var tries atomic.Int32
-		p.listen = func(context.Context, string, string) (net.Listener, error) {
+		p, log := runPort(t, up, func() (net.Listener, error) {
 			tries.Add(1)
 			if !free.Load() {
 				return nil, errors.New("address already in use")
 			}
 			return &pipes{closed: make(chan struct{})}, nil
-		}
-		ctx, end := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { defer close(ended); p.Run(ctx) }()
+		})
 		p.Listen("127.0.0.1:9547")
 		<-time.After(5*retryPort + time.Second) // the bubble's time
 		synctest.Wait()
@@ -168,8 +164,6 @@ func TestPortInUse(t *testing.T) {
 		<-time.After(5 * retryPort)
 		synctest.Wait()
 		assert.Equal(t, int32(7), tries.Load())
-		end()
-		<-ended
 	})
 }
 
@@ -178,19 +172,13 @@ func TestPortInUse(t *testing.T) {
 func TestPortListensAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		log := &heard{}
-		p := NewPort(up, slog.New(slog.NewTextHandler(log, nil)))
 		first := &pipes{closed: make(chan struct{})}
 		listeners := []*pipes{first, {closed: make(chan struct{}), waiting: make(chan net.Conn, 1)}}
-		p.listen = func(context.Context, string, string) (net.Listener, error) {
+		p, log := runPort(t, up, func() (net.Listener, error) {
 			next := listeners[0]
 			listeners = listeners[1:]
 			return next, nil
-		}
-		ctx, end := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { defer close(ended); p.Run(ctx) }()
-		defer func() { end(); <-ended }()
+		})
 		p.Listen("127.0.0.1:9547")
 		synctest.Wait()
 		second := listeners[0]
@@ -213,17 +201,13 @@ func TestPortIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		running, end := 0, make(chan struct{})
 		var mu sync.Mutex
-		p := NewPort(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		l := &pipes{waiting: make(chan net.Conn, 100), closed: make(chan struct{})}
+		p, _ := runPort(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			mu.Lock()
 			running++
 			mu.Unlock()
 			<-end
-		}), slog.New(slog.DiscardHandler))
-		l := &pipes{waiting: make(chan net.Conn, 100), closed: make(chan struct{})}
-		p.listen = func(context.Context, string, string) (net.Listener, error) { return l, nil }
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { defer close(ended); p.Run(ctx) }()
+		}), func() (net.Listener, error) { return l, nil })
 		p.Listen("127.0.0.1:9547")
 		mute := l.dial()
 		synctest.Wait()
@@ -241,8 +225,6 @@ func TestPortIsBounded(t *testing.T) {
 		assert.Equal(t, maxClients, running)
 		mu.Unlock()
 		close(end)
-		stop()
-		<-ended
 	})
 }
 
@@ -250,13 +232,8 @@ func TestPortIsBounded(t *testing.T) {
 func TestPortEndsConnectionsWithoutAReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := NewPort(up, slog.New(slog.DiscardHandler))
 		l := &pipes{waiting: make(chan net.Conn, 100), closed: make(chan struct{})}
-		p.listen = func(context.Context, string, string) (net.Listener, error) { return l, nil }
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { defer close(ended); p.Run(ctx) }()
-		defer func() { stop(); <-ended }()
+		p, _ := runPort(t, up, func() (net.Listener, error) { return l, nil })
 		p.Listen("127.0.0.1:9547")
 		for range maxClients {
 			_, err := io.WriteString(l.dial(), "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
