@@ -3,6 +3,7 @@
 package grains
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -80,25 +81,23 @@ func (g Grain) normalized() (Grain, error) {
 	g.NotAllowed = slices.SortedFunc(slices.Values(g.NotAllowed), func(a, b NotAllowed) int {
 		return slices.Compare(a.values(), b.values())
 	})
-	for _, update := range g.Updates {
-		if err := checkTexts(updateFields, update.values()); err != nil {
-			return Grain{}, err
-		}
-	}
-	for _, n := range g.NotAllowed {
-		if err := checkTexts(notAllowedFields, n.values()); err != nil {
-			return Grain{}, err
-		}
+	if err := cmp.Or(checkTexts(updateFields, g.Updates), checkTexts(notAllowedFields, g.NotAllowed)); err != nil {
+		return Grain{}, err
 	}
 	g.Updates = g.Updates[:min(len(g.Updates), MaxUpdates)]
 	g.NotAllowed = g.NotAllowed[:min(len(g.NotAllowed), MaxUpdates)]
 	return g, nil
 }
 
-func checkTexts(fields, values []string) error {
-	for i, value := range values {
-		if err := checkText(fields[i], value); err != nil {
-			return err
+// item is an element of a list: its values, in the order of its fields.
+type item interface{ values() []string }
+
+func checkTexts[I item](fields []string, items []I) error {
+	for _, item := range items {
+		for i, value := range item.values() {
+			if err := checkText(fields[i], value); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -142,7 +141,7 @@ func (g Grain) entries() []entry {
 		scalar(keyState, quote(g.State), func(n *yaml.Node) bool { return isString(n, g.State) }),
 		g.reasonEntry(),
 		scalar(keyCount, count, func(n *yaml.Node) bool { return isPlain(n, count) }),
-		g.updatesEntry(),
+		list(keyUpdates, updateFields, g.Updates),
 		g.notAllowedEntry(),
 	}
 }
@@ -154,34 +153,22 @@ func scalar(key, text string, says func(*yaml.Node) bool) entry {
 // quote needs no escapes, see checkText.
 func quote(text string) string { return `"` + text + `"` }
 
-func (g Grain) updatesEntry() entry {
-	var items [][]string
-	for _, u := range g.Updates {
-		items = append(items, u.values())
-	}
-	return list(keyUpdates, updateFields, items)
-}
-
 // notAllowedEntry returns an empty entry if all newer releases are allowed.
 func (g Grain) notAllowedEntry() entry {
 	if len(g.NotAllowed) == 0 {
 		return entry{key: keyNotAllowed}
 	}
-	var items [][]string
-	for _, n := range g.NotAllowed {
-		items = append(items, n.values())
-	}
-	return list(keyNotAllowed, notAllowedFields, items)
+	return list(keyNotAllowed, notAllowedFields, g.NotAllowed)
 }
 
 // list returns the entry of a list of mappings with the same fields.
-func list(key string, fields []string, items [][]string) entry {
+func list[I item](key string, fields []string, items []I) entry {
 	says := func(n *yaml.Node) bool {
 		if n.Kind != yaml.SequenceNode || len(n.Content) != len(items) {
 			return false
 		}
 		for i, item := range n.Content {
-			if !saysItem(item, fields, items[i]) {
+			if !saysItem(item, fields, items[i].values()) {
 				return false
 			}
 		}
@@ -191,14 +178,14 @@ func list(key string, fields []string, items [][]string) entry {
 }
 
 // itemLines writes the list without indentation, as Salt's dumps do.
-func itemLines(key string, fields []string, items [][]string) string {
+func itemLines[I item](key string, fields []string, items []I) string {
 	if len(items) == 0 {
 		return key + ": []\n"
 	}
 	var b strings.Builder
 	b.WriteString(key + ":\n")
-	for _, values := range items {
-		for i, value := range values {
+	for _, item := range items {
+		for i, value := range item.values() {
 			if isLeftOut(fields[i], value) {
 				continue
 			}

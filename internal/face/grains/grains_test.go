@@ -6,15 +6,20 @@ import (
 	"context"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 )
 
 // saltsPath is salt-minion's default path.
@@ -185,15 +190,6 @@ func requireReadsAs(t require.TestingT, salt *salt, before, after string, g Grai
 		own, _ := r.split(t)
 		requireSays(t, g, own)
 	}
-}
-
-func TestAnnounceWithoutOffers(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "roles: x\n"+stagedText)
-	changed, err := n.store.Announce(t.Context(), nothing)
-	require.NoError(t, err)
-	require.True(t, changed)
-	require.Equal(t, "roles: x\n"+nothingText, n.content(t))
 }
 
 // A file that Salt has dumped again has the same meaning in another spelling.
@@ -396,4 +392,229 @@ func TestCanceledAnnounceWritesNothing(t *testing.T) {
 	_, err := n.store.Announce(ctx, staged)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, before, n.state(t))
+}
+
+// A grain has as many fixes as fit, each whole, and without a catalog no field for them.
+func TestFixesThatFit(t *testing.T) {
+	t.Parallel()
+	assert.Empty(t, fitting(nil))
+	assert.Equal(t, "CVE-2026-1 bsc#2", fitting([]string{"CVE-2026-1", "bsc#2"}))
+	many := fitting(strings.Fields(strings.Repeat("CVE-2026-12345 ", 100)))
+	assert.LessOrEqual(t, len(many), maxText)
+	assert.Greater(t, len(many), maxText-20)
+	assert.True(t, strings.HasSuffix(many, "CVE-2026-12345"), many)
+	g, err := Grain{State: "staged", Updates: []Update{{Image: "a"}, {Image: "b", Severity: "low", Fixes: many}}}.normalized()
+	require.NoError(t, err)
+	lines := itemLines(keyUpdates, updateFields, g.Updates)
+	assert.Equal(t, 1, strings.Count(lines, "severity: \"low\""), lines)
+	assert.Equal(t, 1, strings.Count(lines, "fixes: "), lines)
+}
+
+// badFiles are contents that must not be changed, with a word of the error.
+var badFiles = map[string]struct{ content, why string }{
+	"broken yaml":                {"roles: [admin\n", "line"},
+	"not yaml at all":            {"roles:\n- admin\n}{\n", "line"},
+	"cut in a quoted string":     {"a: \"b\n", "line"},
+	"duplicate foreign key":      {"roles: a\nroles: b\n", "duplicate key"},
+	"duplicate nested key":       {"a: {b: 1, b: 2}\n", "duplicate key"},
+	"duplicate own key":          {nothingText + "image_update_count: 0\n", "duplicate key"},
+	"keys equal in yaml 1.1":     {"yes: 1\non: 2\n", "duplicate key"},
+	"a list":                     {"- roles\n", "block mapping"},
+	"a scalar":                   {"roles\n", "block mapping"},
+	"flow style":                 {"{roles: admin}\n", "block mapping"},
+	"indented":                   {"  roles: admin\n", "roles"},
+	"a complex key":              {"? roles\n: admin\n", "roles"},
+	"several documents":          {"roles: a\n---\nroles: b\n", "second document"},
+	"a tab as indentation":       {"roles:\n\t- admin\n", "tab"},
+	"a tab behind a colon":       {"roles:\tadmin\n", "tab"},
+	"an anchor on our value":     {"image_update_state: &x \"current\"\na: *x\n", "anchor"},
+	"an anchor within our value": {"image_updates: [&x a]\n", "anchor"},
+	"an anchor on our key":       {"&x image_update_state: a\n", "anchor"},
+	"an alias as our value":      {"a: &x b\nimage_update_state: *x\n", "anchor"},
+	"a tag on our key":           {"!!str image_update_state: a\n", "anchor"},
+	"one anchor twice":           {"a: &x b\nc: [&x d]\n", "line 2: duplicate anchor &x, first on line 1"},
+	"an alias to itself":         {"a: &x [*x]\n", "alias"},
+	"an unknown tag":             {"a: !include b\n", "tag"},
+	"an object":                  {"a: !!python/object:x {}\n", "tag"},
+	"a tag that cannot be":       {"!!str\na: b\n", "tag"},
+	"a number of nothing":        {"a: 0_\n", "without a digit"},
+	"zeros of nothing":           {"a: [00__]\n", "without a digit"},
+	"bits of nothing":            {"-0b_: a\n", "without a digit"},
+	"a date that is none":        {"a: 2026-02-30\n", "line 1: not a date: 2026-02-30"},
+	"a month that is none":       {"a: [2026-13-01]\n", "not a date"},
+	"a date of year 0":           {"0000-01-01: a\n", "not a date"},
+	"a time that is none":        {"a: 2026-02-28 24:00:00\n", "not a date"},
+	"a zone that is none":        {"a: 2026-02-28T10:00:00+24:00\n", "not a date"},
+	"a value sign":               {"a: =\n", "tag"},
+	"a merge sign as a value":    {"a: [<<]\n", "tag"},
+	"a merge of more keys":       {"<<: {update_in_progress: true}\n", "a merge"},
+	"a closed document":          {"roles: a\n...\n", "document"},
+	"an open block text":         {"a: |\n  text", "edited file"},
+	"utf-16":                     {"\xff\xfea\x00:\x00 \x00b\x00", "UTF-16"},
+	"no utf-8":                   {"a: \xff\n", "UTF-8"},
+	"breaks of old macs":         {"a: b\rc: d\r", "line break"},
+	"a break of unicode":         {"a: b\u2028c: d\n", "line break"},
+	"a break within a comment":   {"# a\rb: c\n", "line break"},
+	"a touching comment":         {"a: |# c\n", "comment"},
+	"an inner byte order mark":   {"\n\ufeffa: b\n", "byte order mark"},
+	"a control character":        {"a: \x07\n", "control character"},
+	"a nul byte":                 {"a: b\x00\n", "control character"},
+	"too deep":                   {"a: " + strings.Repeat("[", 100) + strings.Repeat("]", 100) + "\n", "nested deeper"},
+	"too large":                  {"a: b\n" + strings.Repeat("# comment\n", 110_000), "too large"},
+	"too large with our keys":    {"a: b\n# " + strings.Repeat("c", 1<<20-10) + "\n", "larger"},
+}
+
+func TestAnnounceKeepsABadFile(t *testing.T) {
+	t.Parallel()
+	for name, bad := range badFiles {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t, bad.content)
+			before := n.state(t)
+			changed, err := n.store.Announce(t.Context(), staged)
+			require.ErrorIs(t, err, ErrRefused)
+			require.ErrorContains(t, err, bad.why)
+			require.ErrorContains(t, err, n.path)
+			require.False(t, changed)
+			require.Equal(t, before, n.state(t))
+		})
+	}
+}
+
+// unsafeFiles are things in place of the file.
+var unsafeFiles = map[string]func(t *testing.T, path string){
+	"directory": func(t *testing.T, path string) { require.NoError(t, os.Mkdir(path, 0o755)) },
+	"symlink": func(t *testing.T, path string) {
+		require.NoError(t, os.WriteFile(path+".real", nil, 0o644))
+		require.NoError(t, os.Symlink(path+".real", path))
+	},
+	"fifo": func(t *testing.T, path string) { require.NoError(t, syscall.Mkfifo(path, 0o644)) },
+	"socket": func(t *testing.T, path string) {
+		listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, listener.Close()) })
+	},
+	"world-writable": func(t *testing.T, path string) {
+		require.NoError(t, os.WriteFile(path, []byte("a: b\n"), 0o644))
+		require.NoError(t, os.Chmod(path, 0o666))
+	},
+	"foreign-owned": func(t *testing.T, path string) {
+		require.NoError(t, os.WriteFile(path, []byte("a: b\n"), 0o644))
+		require.NoError(t, os.Chown(path, 4711, 0))
+	},
+	"world-writable directory": func(t *testing.T, path string) {
+		require.NoError(t, os.Chmod(filepath.Dir(path), 0o777))
+	},
+}
+
+func TestAnnounceKeepsAnUnsafeFile(t *testing.T) {
+	t.Parallel()
+	for name, make := range unsafeFiles {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := emptyNode(t)
+			make(t, n.path)
+			before := n.state(t)
+			_, err := n.store.Announce(t.Context(), staged)
+			require.ErrorIs(t, err, ErrRefused)
+			require.ErrorIs(t, err, nodefile.ErrUnsafe)
+			_, err = n.store.Busy(t.Context())
+			require.ErrorIs(t, err, ErrRefused)
+			require.Equal(t, before, n.state(t))
+		})
+	}
+}
+
+const failedReason = "velum-public.yaml: velum is not ready: GET http://127.0.0.1:80/: 503 Service Unavailable; " +
+	"rolled back to sha256:e3b0c44298fc1c14, which runs well"
+
+var reasons = map[string]struct{ text, want string }{
+	"none":                 {"", ""},
+	"as it is":             {failedReason, failedReason},
+	"only space":           {" \n\t", ""},
+	"several lines":        {"  a:\r\n\tb\n\nc\u2028d\u0085e  ", "a: b c d e"},
+	"control characters":   {"a\x00b\x1b[31mc\x7f", "ab[31mc"},
+	"quotes and backslash": {`u'x' "y" \z`, "u`x` `y` `z"},
+	"no comment":           {"a |# b #1", "a | b 1"},
+	"letters":              {"größe 3 €", "größe 3 €"},
+	"beyond the plane":     {"a\U0001f600b", "ab"},
+	"no utf-8":             {"a\xff\xfeb\ufffd", "ab"},
+	"invisible":            {"a\ufeff\u200b\u00adb", "ab"},
+	"long":                 {strings.Repeat("a", 201), strings.Repeat("a", 200)},
+	"long, two bytes":      {"a" + strings.Repeat("é", 100), "a" + strings.Repeat("é", 99)},
+	"long, three bytes":    {"a" + strings.Repeat("€", 100), "a" + strings.Repeat("€", 66)},
+	"long, ends in space":  {strings.Repeat("a", 199) + " b", strings.Repeat("a", 199)},
+}
+
+func TestReasonIsOneBoundedLine(t *testing.T) {
+	t.Parallel()
+	for name, tc := range reasons {
+		assert.Equal(t, tc.want, reason(tc.text), name)
+	}
+}
+
+func TestPropertyReason(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		got := reason(rapid.OneOf(rapid.String(), rapid.StringOfN(rapid.RuneFrom(reasonRunes), 0, 300, -1)).Draw(t, "text"))
+		require.LessOrEqual(t, len(got), maxReason)
+		require.True(t, utf8.ValidString(got))
+		require.NotContains(t, got, "\n")
+		require.Equal(t, got, reason(got))
+	})
+}
+
+// The key is added and removed with the reason; a file of an older agent has none.
+func TestAnnounceSaysTheReason(t *testing.T) {
+	t.Parallel()
+	salt := startSalt(t)
+	for _, before := range []string{"", nothingText, "roles: x\n" + nothingText + "# end\n", "image_update_reason: old\nroles: x\n"} {
+		n := newNode(t, before)
+		failed := nothing
+		failed.State, failed.Reason = "failed", "a\n"+failedReason
+		_, err := n.store.Announce(t.Context(), failed)
+		require.NoError(t, err)
+		after := n.content(t)
+		requireReadsAs(t, salt, before, after, failed)
+		assert.Contains(t, "\n"+after, "\nimage_update_reason: \"a "+failedReason+"\"\n", "%q", before)
+		state := n.state(t)
+		changed, err := n.store.Announce(t.Context(), failed)
+		require.NoError(t, err)
+		assert.False(t, changed)
+		assert.Equal(t, state, n.state(t))
+
+		_, err = n.store.Announce(t.Context(), nothing)
+		require.NoError(t, err)
+		assert.NotContains(t, n.content(t), "reason")
+		requireReadsAs(t, salt, before, n.content(t), nothing)
+		changed, err = n.store.Announce(t.Context(), nothing)
+		require.NoError(t, err)
+		assert.False(t, changed)
+	}
+}
+
+func TestAnnounceSaysTheReasonBehindTheState(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "")
+	_, err := n.store.Announce(t.Context(), Grain{State: "held", Reason: "disk"})
+	require.NoError(t, err)
+	assert.Equal(t, strings.Replace(nothingText, "\"current\"\n", "\"held\"\nimage_update_reason: \"disk\"\n", 1), n.content(t))
+}
+
+// Salt wraps long lines.
+func TestAnnounceAcceptsAnotherSpellingOfTheReason(t *testing.T) {
+	t.Parallel()
+	salt := startSalt(t)
+	for _, text := range []string{failedReason, "größe: €", "yes", "1.6", "- a: b"} {
+		failed := nothing
+		failed.Reason = text
+		n := newNode(t, "roles:\n- admin\n")
+		_, err := n.store.Announce(t.Context(), failed)
+		require.NoError(t, err)
+		require.Empty(t, salt.setval(t, n.path, "a", true))
+		require.NotContains(t, n.content(t), `"`+text+`"`)
+		changed, err := n.store.Announce(t.Context(), failed)
+		require.NoError(t, err)
+		assert.False(t, changed, text)
+	}
 }

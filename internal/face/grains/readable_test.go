@@ -4,10 +4,12 @@ package grains
 
 import (
 	"encoding/json"
+	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -26,9 +28,9 @@ var refusedOnPurpose = []struct{ text, why string }{
 // drawPieces draws a file from pieces with a special meaning in YAML.
 var drawPieces = rapid.Custom(func(t *rapid.T) string {
 	piece := rapid.SampledFrom([]string{
-		"a", "b", "roles", "update_in_progress", "removal_in_progress", "image_update_state", "image_updates", ": ", ": ", ":", "\n",
-		"\n", "\n  ", "\n- ", "- ", " ", "  ", "\t", "#", " # c", "'", `"`, "[", "]", "{", "}", ",", "&x ", "*x", "!!str ", "!!bool ",
-		"!t ", "|", ">-", "?", "? ", "---", "\n---\n", "...", "=", "<<", "<<: *x\n", "<<: {update_in_progress: true}\n", "yes", "On",
+		"a", "b", "roles", "update_in_progress", "removal_in_progress", "image_update_state", "image_updates", "image_update_reason",
+		"image_update_count", ": ", ": ", ":", "\n", "\n", "\n  ", "\n- ", "- ", " ", "  ", "\t", "#", " # c", "'", `"`, "[", "]",
+		"{", "}", ",", "&x ", "*x", "!!str ", "!!bool ", "!!int ", "\u0085", "!t ", "|", ">-", "?", "? ", "---", "\n---\n", "...", "=", "<<", "<<: *x\n", "<<: {update_in_progress: true}\n", "yes", "On",
 		"true", "TRUE", "tRue", "y", "off", "0", "1", "07", "08", "1.5", "1:20", "0b", "0x", "_", "~", "null", "\r\n", "\r", "\u2028",
 		"\ufeff", "@", "`", "\\", "2020-01-01", "ä", "a: 1\n", "b:\n- c\n", "c: {d: e}\n",
 	})
@@ -148,4 +150,47 @@ func (v value) matchesTrue(t require.TestingT) bool {
 		return string(v["bool"]) == `"True"`
 	}
 	return strings.EqualFold(v.text(t), "true")
+}
+
+// TestDatesMatchPyYAML compares with PyYAML's own safe loader.
+func TestDatesMatchPyYAML(t *testing.T) {
+	t.Parallel()
+	texts := []string{"2024-02-29", "2023-02-29", "2026-1-1", "2026-01-01t1:00:00", "2026-01-01  1:00:00 Z"}
+	digits := func(least, most int) *rapid.Generator[string] {
+		return rapid.StringOfN(rapid.RuneFrom([]rune("0123456789")), least, most, -1)
+	}
+	generated := rapid.Custom(func(t *rapid.T) string {
+		text := digits(3, 5).Draw(t, "year") + "-" + digits(1, 2).Draw(t, "month") + "-" + digits(1, 2).Draw(t, "day")
+		if !rapid.Bool().Draw(t, "time") {
+			return text
+		}
+		text += rapid.SampledFrom([]string{"T", "t", " ", "  "}).Draw(t, "between") +
+			digits(1, 2).Draw(t, "hour") + ":" + digits(2, 2).Draw(t, "minute") + ":" + digits(2, 2).Draw(t, "second")
+		return text + rapid.SampledFrom([]string{"", "Z", " Z", ".5", "+1", "-23:59", "+24:00", " +9:99", "-99"}).Draw(t, "zone")
+	})
+	for i := range 2000 {
+		texts = append(texts, generated.Example(i))
+	}
+	child := exec.Command(python3, "-c", `
+import sys, yaml
+for line in sys.stdin:
+    try:
+        yaml.safe_load("a: " + line)
+        print("yes")
+    except ValueError:
+        print("no")
+`)
+	child.Stdin = strings.NewReader(strings.Join(texts, "\n") + "\n")
+	out, err := child.Output()
+	require.NoError(t, err, "the tests need python3 and python3-yaml")
+	verdicts := strings.Fields(string(out))
+	require.Len(t, verdicts, len(texts))
+	refused := 0
+	for i, text := range texts {
+		assert.Equal(t, verdicts[i] == "no", isImpossibleDate(text), "%q", text)
+		if verdicts[i] == "no" {
+			refused++
+		}
+	}
+	assert.Greater(t, refused, 100)
 }

@@ -4,9 +4,11 @@ package grains
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"io"
 	"os/exec"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -32,21 +34,14 @@ func startSalt(t *testing.T) *salt {
 	require.NoError(t, err)
 	output, err := child.StdoutPipe()
 	require.NoError(t, err)
-	problems := &testWriter{}
-	child.Stderr = problems
+	var problems bytes.Buffer
+	child.Stderr = &problems
 	require.NoError(t, child.Start(), "the tests need python3 and python3-yaml")
 	t.Cleanup(func() {
 		assert.NoError(t, input.Close())
-		assert.NoError(t, child.Wait(), "%s", problems.text)
+		assert.NoError(t, child.Wait(), "%s", problems.String())
 	})
 	return &salt{input: input, output: bufio.NewReader(output)}
-}
-
-type testWriter struct{ text []byte }
-
-func (w *testWriter) Write(p []byte) (int, error) {
-	w.text = append(w.text, p...)
-	return len(p), nil
 }
 
 func (s *salt) ask(t require.TestingT, question map[string]any, answer any) {
@@ -93,21 +88,14 @@ func (r reading) split(t require.TestingT) (own map[string]value, foreign []stri
 		return own, nil
 	}
 	require.Contains(t, r.Value, "map")
-	var pairs [][2]value
-	require.NoError(t, json.Unmarshal(r.Value["map"], &pairs))
-	for _, pair := range pairs {
-		var key string
-		if text, ok := pair[0]["str"]; ok {
-			require.NoError(t, json.Unmarshal(text, &key))
-		}
-		switch key {
-		case keyAvailable, keyState, keyReason, keyCount, keyUpdates, keyNotAllowed:
+	for _, pair := range r.pairs(t) {
+		if key := pair[0].text(t); slices.Contains(ownKeys, key) {
 			own[key] = pair[1]
-		default:
-			text, err := json.Marshal(pair)
-			require.NoError(t, err)
-			foreign = append(foreign, string(text))
+			continue
 		}
+		text, err := json.Marshal(pair)
+		require.NoError(t, err)
+		foreign = append(foreign, string(text))
 	}
 	return own, foreign
 }

@@ -112,9 +112,8 @@ func TestRebootRequestAndWithdrawal(t *testing.T) {
 				_, err := n.store.Announce(t.Context(), step.grain)
 				require.NoError(t, err)
 				assert.Equal(t, stagedText+step.want, n.content(t))
-				for _, read := range requireLoads(t, salt, n.content(t)) {
-					require.Empty(t, read.Error)
-				}
+				libyaml, pure := salt.load(t, []byte(n.content(t)))
+				require.Empty(t, libyaml.Error+pure.Error)
 				changed, err := n.store.Announce(t.Context(), step.grain)
 				require.NoError(t, err)
 				assert.False(t, changed, "the same again")
@@ -123,16 +122,6 @@ func TestRebootRequestAndWithdrawal(t *testing.T) {
 			require.NoError(t, n.store.Withdraw(t.Context()))
 			assert.Equal(t, "roles: x\n"+c.off, n.content(t), "the others' keys and our own stay")
 		})
-	}
-}
-
-func TestNoRebootRequestWithoutTheSetting(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "roles: x\n")
-	for _, g := range []Grain{staged, nothing, {State: "current", Velum: true}} {
-		_, err := n.store.Announce(t.Context(), g)
-		require.NoError(t, err)
-		assert.NotContains(t, n.content(t), "reboot")
 	}
 }
 
@@ -246,10 +235,4 @@ func TestPropertyRebootRequestsOfOthersStay(t *testing.T) {
 		announce(t)
 		require.Equal(t, file, s.file)
 	})
-}
-
-func requireLoads(t *testing.T, salt *salt, text string) []reading {
-	t.Helper()
-	libyaml, pure := salt.load(t, []byte(text))
-	return []reading{libyaml, pure}
 }
