@@ -34,25 +34,19 @@ type Announcement struct {
 
 // Image is one image of one container.
 type Image struct {
-	Image       string   `json:"image"` // repository
-	Container   string   `json:"container"`
-	PodManifest string   `json:"podManifest"`
-	Running     Named    `json:"running"` // empty if nothing runs
-	Offered     Named    `json:"offered"` // empty if there is no offer
-	Change      string   `json:"change"`
-	Staged      bool     `json:"staged"`
-	PickedUp    bool     `json:"pickedUp"`
-	Failed      []Failed `json:"failed"` // releases that did not come up on this node
-	Error       string   `json:"error"`
+	Image       string       `json:"image"` // repository
+	Container   string       `json:"container"`
+	PodManifest string       `json:"podManifest"`
+	Running     status.Named `json:"running"` // empty if nothing runs
+	Offered     status.Named `json:"offered"` // empty if there is no offer
+	Change      string       `json:"change"`
+	Staged      bool         `json:"staged"`
+	PickedUp    bool         `json:"pickedUp"`
+	Failed      []Failed     `json:"failed"` // releases that did not come up on this node
+	Error       string       `json:"error"`
 	// Severity and Fixes are what the catalog says of the change to Offered.
 	Severity string   `json:"severity,omitempty"`
 	Fixes    []string `json:"fixes,omitempty"`
-}
-
-// Named is a digest with its best name.
-type Named struct {
-	Tag    string `json:"tag"`
-	Digest string `json:"digest"`
 }
 
 // Failed is a release that this node refuses since it failed.
@@ -114,11 +108,11 @@ func imageOf(i status.ImageStatus, state status.State) Image {
 	return out
 }
 
-func named(n *status.Named) Named {
+func named(n *status.Named) status.Named {
 	if n == nil {
-		return Named{}
+		return status.Named{}
 	}
-	return Named{Tag: n.Tag, Digest: n.Digest.String()}
+	return *n
 }
 
 // same reports whether only the texts of errors differ: they contain times and counts.
@@ -228,7 +222,8 @@ func (a Announcement) since(before Announcement) Change {
 
 func (c *Change) add(now, then Image) {
 	offer := now.item()
-	offer.Change, offer.From, offer.To, offer.Digest = now.Change, now.Running.Tag, now.Offered.Tag, now.Offered.Digest
+	offer.Change, offer.From, offer.To = now.Change, now.Running.Tag, now.Offered.Tag
+	offer.Digest = now.Offered.Digest.String()
 	offer.Severity, offer.Fixes = now.Severity, now.Fixes
 	if now.Offered.Digest != "" {
 		isNew := now.Offered.Digest != then.Offered.Digest
@@ -244,7 +239,7 @@ func (c *Change) add(now, then Image) {
 	}
 	if then.Running.Digest != "" && now.Running.Digest != "" && now.Running.Digest != then.Running.Digest {
 		item := now.item()
-		item.From, item.To, item.Digest = then.Running.Tag, now.Running.Tag, now.Running.Digest
+		item.From, item.To, item.Digest = then.Running.Tag, now.Running.Tag, now.Running.Digest.String()
 		item.PickedUp = now.PickedUp
 		c.Applied = append(c.Applied, item)
 	}

@@ -112,8 +112,8 @@ func (d *Outbox) write(ctx context.Context, s status.Status, request func() erro
 		d.last = last
 		return nil
 	}
-	if err := write(d.runtimeDir, announcementFile, now, 0o644); err != nil {
-		return fmt.Errorf("hook: %w", err)
+	if err := writeJSON(d.runtimeDir, announcementFile, now, 0o644); err != nil {
+		return err
 	}
 	if err := request(); err != nil {
 		return err
@@ -139,22 +139,15 @@ func (d *Outbox) Due(ctx context.Context) error {
 	return d.due()
 }
 
-func (d *Outbox) due() error {
-	dir, err := open(d.runtimeDir)
-	if err != nil {
-		return fmt.Errorf("hook: %w", err)
-	}
-	defer func() { _ = dir.Close() }()
-	if _, err := dir.Write(DueFile, nil, nodefile.Options{Mode: 0o644}); err != nil {
-		return fmt.Errorf("hook: %w", err)
-	}
-	return nil
-}
+func (d *Outbox) due() error { return write(d.runtimeDir, DueFile, nil, 0o644) }
 
 // Take removes the due file, and reports whether there was one: the daemon requested the run. A later change requests
 // another run.
-func (d *Outbox) Take() (requested bool, err error) {
-	err = os.Remove(filepath.Join(d.runtimeDir, DueFile))
+func (d *Outbox) Take() (requested bool, err error) { return remove(d.runtimeDir, DueFile) }
+
+// remove reports whether the file was there.
+func remove(dir, name string) (was bool, err error) {
+	err = os.Remove(filepath.Join(dir, name))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, fmt.Errorf("hook: %w", err)
 	}
@@ -175,10 +168,7 @@ func (d *Outbox) Change(consumer string) (c Change, delivered func() error, err 
 	}
 	now = now.after(before) // the daemon's knowledge does not survive a boot
 	return now.since(before), func() error {
-		if err := write(d.stateDir, deliveredFile(consumer), now.withLastRunning(before), 0o600); err != nil {
-			return fmt.Errorf("hook: %w", err)
-		}
-		return nil
+		return writeJSON(d.stateDir, deliveredFile(consumer), now.withLastRunning(before), 0o600)
 	}, nil
 }
 
@@ -209,25 +199,29 @@ func read(dir, name string) (Announcement, error) {
 	return a, nil
 }
 
-func write(dir, name string, a Announcement, mode fs.FileMode) error {
-	data, err := json.MarshalIndent(a, "", "  ")
+func writeJSON(dir, name string, value any, mode fs.FileMode) error {
+	data, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
-		return err
+		return fmt.Errorf("hook: %w", err)
 	}
-	d, err := open(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = d.Close() }()
-	_, err = d.Write(name, append(data, '\n'), nodefile.Options{Mode: mode})
-	return err
+	return write(dir, name, append(data, '\n'), mode)
 }
 
-func open(dir string) (*nodefile.Dir, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
+// write writes a file of a directory, which it creates.
+func write(dir, name string, data []byte, mode fs.FileMode) error {
+	err := os.MkdirAll(dir, 0o755)
+	if err != nil {
+		return fmt.Errorf("hook: %w", err)
 	}
-	return nodefile.OpenDir(dir)
+	d, err := nodefile.OpenDir(dir)
+	if err != nil {
+		return fmt.Errorf("hook: %w", err)
+	}
+	defer func() { _ = d.Close() }()
+	if _, err := d.Write(name, data, nodefile.Options{Mode: mode}); err != nil {
+		return fmt.Errorf("hook: %w", err)
+	}
+	return nil
 }
 
 // Recorder is a record.Recorder that also announces each published status. A failed announcement does not fail the
@@ -262,8 +256,8 @@ func (d *Outbox) forget() error {
 	}
 	for _, entry := range entries {
 		if name := entry.Name(); d.isForgotten(name) {
-			if err := os.Remove(filepath.Join(d.stateDir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("hook: %w", err)
+			if _, err := remove(d.stateDir, name); err != nil {
+				return err
 			}
 		}
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -181,11 +182,16 @@ func TestApplyAcrossADownPodIsReported(t *testing.T) {
 		{running("stale", "2", "", false), 0},
 	} {
 		require.NoError(t, d.Announce(t.Context(), step.status))
-		change, delivered, err := d.Change(Programs)
-		require.NoError(t, err)
-		assert.Len(t, change.Applied, step.applied)
-		require.NoError(t, delivered())
+		assert.Len(t, deliver(t, d).Applied, step.applied)
 	}
+}
+
+// deliver returns what a hook gets, and records it as delivered.
+func deliver(t require.TestingT, d *Outbox) Change {
+	change, delivered, err := d.Change(Programs)
+	require.NoError(t, err)
+	require.NoError(t, delivered())
+	return change
 }
 
 func isDue(t require.TestingT, d *Outbox) bool {
@@ -224,9 +230,7 @@ func TestNoRunWithoutAChange(t *testing.T) {
 	assert.False(t, requested, "there is none")
 	s.Written, s.Since = time.Now(), time.Now()
 	require.NoError(t, d.Announce(t.Context(), failing(s, "after 4m", "twice")))
-	_, delivered, err := d.Change(Programs)
-	require.NoError(t, err)
-	require.NoError(t, delivered())
+	deliver(t, d)
 	again := New(d.stateDir, d.runtimeDir, Programs)
 	require.NoError(t, again.Announce(t.Context(), failing(s, "after 5m", "thrice")), "the next daemon")
 	require.NoError(t, again.Announce(t.Context(), status.Status{State: status.StateFailed, Reason: "cri"}), "unseen")
@@ -251,11 +255,8 @@ func TestUnreadableFilesDoNotStopReports(t *testing.T) {
 		require.Error(t, err, name)
 		require.NoError(t, d.Announce(t.Context(), running("staged", "1", "2", true)))
 		assert.True(t, isDue(t, d), name)
-		change, delivered, err := d.Change(Programs)
-		require.NoError(t, err, name)
-		assert.Len(t, change.Staged, 1, name)
-		require.NoError(t, delivered())
-		change, _, err = d.Change(Programs)
+		assert.Len(t, deliver(t, d).Staged, 1, name)
+		change, _, err := d.Change(Programs)
 		require.NoError(t, err)
 		assert.True(t, change.Empty())
 	}
@@ -275,20 +276,15 @@ func TestDeliveredAnnouncementSurvivesAFailedBoot(t *testing.T) {
 	dir := t.TempDir()
 	d := New(dir, t.TempDir(), Programs)
 	require.NoError(t, d.Announce(t.Context(), running("staged", "1", "2", true)))
-	_, delivered, err := d.Change(Programs)
-	require.NoError(t, err)
-	require.NoError(t, delivered())
-
+	deliver(t, d)
 	d = New(dir, t.TempDir(), Programs)
 	change, _, err := d.Change(Programs)
 	require.NoError(t, err)
 	assert.True(t, change.Empty(), "the node was not observed yet")
 	require.NoError(t, d.Announce(t.Context(), status.Status{State: status.StateFailed, Reason: "cri"}))
-	change, delivered, err = d.Change(Programs)
-	require.NoError(t, err)
+	change = deliver(t, d)
 	assert.Equal(t, "failed", change.State)
 	assert.Equal(t, []Item{offer("1", "2")}, change.Waiting)
-	require.NoError(t, delivered())
 	require.NoError(t, d.Announce(t.Context(), running("staged", "2", "3", true)))
 	change, _, err = d.Change(Programs)
 	require.NoError(t, err)
@@ -316,9 +312,7 @@ func TestAnnouncementsAreBounded(t *testing.T) {
 	}
 	d := New(t.TempDir(), t.TempDir(), Programs)
 	require.NoError(t, d.Announce(t.Context(), s))
-	change, delivered, err := d.Change(Programs)
-	require.NoError(t, err)
-	require.NoError(t, delivered(), "and can be read again")
+	change := deliver(t, d) // and it can be read again
 	assert.Len(t, change.Waiting, 256)
 	text, err := json.Marshal(change)
 	require.NoError(t, err)
@@ -434,11 +428,64 @@ func TestFailedRequestOfARunIsRepeated(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, d.Announce(t.Context(), s))
 			assert.NoFileExists(t, due, "once is enough")
-			_, delivered, err := d.Change(Programs)
-			require.NoError(t, err)
-			require.NoError(t, delivered())
+			deliver(t, d)
 			require.NoError(t, New(d.stateDir, d.runtimeDir, Programs).Announce(t.Context(), s))
 			assert.NoFileExists(t, due, "and it was delivered")
 		})
 	}
+}
+
+// A webhook that is removed from the configuration leaves no data, and is new if it is configured again.
+func TestRemovedConsumerIsForgotten(t *testing.T) {
+	t.Parallel()
+	all := []string{Programs, "chat", "chat.old", "json"}
+	for _, c := range []struct{ kept, gone []string }{
+		{kept: all},
+		{kept: []string{Programs, "chat"}, gone: []string{"chat.old", "json"}},
+		{kept: []string{"chat"}, gone: []string{Programs, "chat.old", "json"}},
+		{gone: all},
+	} {
+		d := New(t.TempDir(), t.TempDir(), all...)
+		require.NoError(t, d.Announce(t.Context(), running("staged", "1", "2", true)))
+		for _, consumer := range all {
+			_, delivered, err := d.Change(consumer)
+			require.NoError(t, err)
+			require.NoError(t, delivered())
+		}
+		require.NoError(t, d.Ended(map[string]error{Programs: errRefused}, time.Now()))
+		others := []string{"status.json", "hookjson", "hook..json", "hook.a.json.bak", "ahook.a.json"}
+		for _, name := range others {
+			require.NoError(t, os.WriteFile(filepath.Join(d.stateDir, name), nil, 0o600))
+		}
+		next := New(d.stateDir, d.runtimeDir, c.kept...)
+		require.NoError(t, next.Note(t.Context(), running("staged", "1", "2", true)))
+		for _, consumer := range c.kept {
+			assert.FileExists(t, filepath.Join(d.stateDir, deliveredFile(consumer)))
+		}
+		for _, consumer := range c.gone {
+			assert.NoFileExists(t, filepath.Join(d.stateDir, deliveredFile(consumer)))
+		}
+		for _, name := range others {
+			assert.FileExists(t, filepath.Join(d.stateDir, name))
+		}
+		assert.Equal(t, len(c.kept) == 0, len(next.retries().Of) == 0, "without hooks nothing is tried again")
+	}
+}
+
+// An offer says its severity and fixes; what the publisher adds to it later is news.
+func TestAnOfferSaysWhatItBrings(t *testing.T) {
+	t.Parallel()
+	of := func(brings *catalog.Brought) Announcement {
+		return announce(status.Status{State: status.StateStaged, Images: []status.ImageStatus{{
+			Image: "r.io/velum", Staged: true, Change: "rebuild", Offered: &status.Named{Tag: "2", Digest: "sha256:2"}, Brings: brings,
+		}}, PodManifests: []status.PodStatus{{}}}, Announcement{})
+	}
+	known := of(&catalog.Brought{Severity: catalog.SeverityImportant, Fixes: []string{"CVE-2026-1234"}})
+	c := known.since(Announcement{})
+	require.Len(t, c.Staged, 1)
+	assert.Equal(t, "important", c.Staged[0].Severity)
+	assert.Equal(t, []string{"CVE-2026-1234"}, c.Staged[0].Fixes)
+	assert.Contains(t, c.text(), "(rebuild) important")
+	assert.False(t, known.same(of(nil)))
+	assert.True(t, known.same(known))
 }

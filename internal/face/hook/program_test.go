@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -70,11 +69,16 @@ func TestExitOfAProgram(t *testing.T) {
 	require.ErrorIs(t, p.Run(t.Context()), fs.ErrNotExist)
 }
 
-// gone waits for the end of a process that is not a child.
-func gone(t *testing.T, pid int) {
+// gone waits for the end of the child of a program, which has left its number in a file beside it.
+func gone(t *testing.T, p Program, isBegun bool) {
 	t.Helper()
+	pid, err := os.ReadFile(filepath.Join(filepath.Dir(p.Path), "pid"))
+	if !isBegun && (err != nil || len(pid) == 0) {
+		return // killed before it began
+	}
+	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
 		return err != nil || strings.Contains(string(stat), ") Z ") // no process may reap it here
 	}, patience, 10*time.Millisecond)
 }
@@ -94,24 +98,14 @@ func TestHangingProgramIsKilled(t *testing.T) {
 				p.Timeout = time.Second
 			}
 			require.ErrorContains(t, p.Run(t.Context()), "did not end within")
-			pid, err := os.ReadFile(filepath.Join(filepath.Dir(p.Path), "pid"))
-			if err != nil || len(pid) == 0 {
-				return // killed before it began
-			}
-			n, err := strconv.Atoi(strings.TrimSpace(string(pid)))
-			require.NoError(t, err)
-			gone(t, n)
+			gone(t, p, false)
 		})
 	}
 	t.Run("left behind", func(t *testing.T) {
 		t.Parallel()
 		p, _ := script(t, `sleep 1000 >/dev/null 2>&1 & echo $! >"$(dirname "$0")/pid"`)
 		require.NoError(t, p.Run(t.Context()))
-		pid, err := os.ReadFile(filepath.Join(filepath.Dir(p.Path), "pid"))
-		require.NoError(t, err)
-		n, err := strconv.Atoi(strings.TrimSpace(string(pid)))
-		require.NoError(t, err)
-		gone(t, n)
+		gone(t, p, true)
 	})
 	t.Run("asked by the service manager", func(t *testing.T) {
 		t.Parallel()

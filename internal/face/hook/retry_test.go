@@ -45,10 +45,8 @@ func TestFailedRunIsRetriedAfterARestart(t *testing.T) {
 	state, run := t.TempDir(), t.TempDir()
 	d, s := New(state, run, Programs), running("current", "1", "", false)
 	require.NoError(t, d.Announce(t.Context(), s))
-	_, delivered, err := d.Change(Programs)
-	require.NoError(t, err)
-	require.NoError(t, delivered())
-	_, err = d.Take()
+	deliver(t, d)
+	_, err := d.Take()
 	require.NoError(t, err)
 
 	require.NoError(t, d.Ended(hasFailed, time.Now()))

@@ -7,10 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -223,25 +221,10 @@ func (d *Outbox) Ended(results map[string]error, now time.Time) error {
 		}
 	}
 	if len(next.Of) == 0 {
-		err := os.Remove(filepath.Join(d.stateDir, retryFile))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("hook: %w", err)
-		}
-		return nil
+		_, err := remove(d.stateDir, retryFile)
+		return err
 	}
-	data, err := json.Marshal(next)
-	if err != nil {
-		return fmt.Errorf("hook: %w", err)
-	}
-	dir, err := open(d.stateDir)
-	if err != nil {
-		return fmt.Errorf("hook: %w", err)
-	}
-	defer func() { _ = dir.Close() }()
-	if _, err := dir.Write(retryFile, append(data, '\n'), nodefile.Options{Mode: 0o600}); err != nil {
-		return fmt.Errorf("hook: %w", err)
-	}
-	return nil
+	return writeJSON(d.stateDir, retryFile, next, 0o600)
 }
 
 // again requests a run after a failure when it is time.

@@ -20,6 +20,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/base/sent"
+	"github.com/kubic-project/image-update-agent/internal/base/wait"
 	"github.com/kubic-project/image-update-agent/internal/registry/distspec"
 )
 
@@ -84,17 +85,13 @@ func (h Webhook) attempts(ctx context.Context, at *url.URL, c Change) error {
 		if err = h.post(ctx, at, body); err == nil || errors.Is(err, errRefused) || n == len(pauses) {
 			return err
 		}
-		wait := pauses[n]
+		pause := pauses[n]
 		if asked, is := errors.AsType[*wasAsked](err); is {
-			if wait = max(wait, time.Until(asked.until)); wait > pauses[len(pauses)-1] {
+			if pause = max(pause, time.Until(asked.until)); pause > pauses[len(pauses)-1] {
 				return err // for a later run
 			}
 		}
-		pause := time.NewTimer(wait)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if wait.For(ctx, pause) != nil {
 			return ctx.Err()
 		}
 	}
