@@ -314,7 +314,7 @@ Exit status: 0 removed, 1 failed, 2 unknown image, 3 there was no such hold.`,
 			if err != nil {
 				return err
 			}
-			view := statuspage.NewUnheld(held)
+			view := statuspage.Resumed{Resumed: append([]string{}, held...)}
 			if err := a.show(view, func() error { return view.Write(a.out) }); err != nil || len(held) > 0 {
 				return err
 			}

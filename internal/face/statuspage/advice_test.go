@@ -3,6 +3,7 @@
 package statuspage
 
 import (
+	"context"
 	"errors"
 	"regexp"
 	"slices"
@@ -15,12 +16,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent"
+	"github.com/kubic-project/image-update-agent/agent/agenttest"
 	"github.com/kubic-project/image-update-agent/agent/plan"
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/face/terminal"
+	"github.com/kubic-project/image-update-agent/tags"
 )
 
 // db adds a second pod, with a revision that is offered.
@@ -119,19 +123,51 @@ var errAway = &release.SourceError{
 	Repository: caasp + "velum", Host: "m1:5000", Cause: release.CauseRefused, Err: errors.New("connection refused"),
 }
 
-// situations are what may have happened to a node.
+// situations are what may have happened to a node. Their pages are those of what an agent has found, not of what a test
+// has written: both have to mean the same by a kind.
 var situations = map[string]struct {
 	happens func(r *velumNode) status.Status
 	mend    func(r *velumNode) // the cause, where the advice says when it is removed
-	want    []string
+	want    []string           // commands
+	page    []string
 }{
 	"offered": {
 		happens: func(r *velumNode) status.Status { r.offer(); return r.cycle() },
 		want:    []string{"apply"},
+		page:    []string{"What to do:  run image-update-agent apply when"},
 	},
 	"held by a person": {
 		happens: func(r *velumNode) status.Status { r.offer(); r.cycle(); return r.hold() },
 		want:    []string{"resume --all"},
+		page:    []string{"hold: everything (velum.yaml)\n", "What to do:  image-update-agent resume --all\n"},
+	},
+	"busy": {
+		happens: func(r *velumNode) status.Status { r.offer(); r.Grain.SetBusy("update_in_progress"); return r.cycle() },
+		page: []string{
+			"busy: the grain update_in_progress is true (velum.yaml)\n", "salt-call --local grains.delkey update_in_progress\n",
+		},
+	},
+	"not signed": {
+		happens: func(r *velumNode) status.Status {
+			r.Policy.Rule = func(string) policy.Rule {
+				return policy.Rule{Updates: tags.Revision, Signatures: policy.SignaturesRequire}
+			}
+			r.Verifier = unsigned{}
+			r.agent = r.Agent()
+			r.offer()
+			return r.cycle()
+		},
+		want: []string{"check"},
+		page: []string{
+			"a newer release exists but cannot be offered yet", "Not offered yet:\n  signature: velum 4.0.0-rev2-build1.2: not signed",
+		},
+	},
+	"the registry is away": {
+		happens: func(r *velumNode) status.Status { r.Registry.Down(errAway); return r.cycle() },
+		page: []string{
+			"did not answer for 1 repository",
+			"Not answering:\n  upstream m1:5000: connection refused\n    for      " + caasp + "velum\n",
+		},
 	},
 	"one of two held": {
 		happens: func(r *velumNode) status.Status { r.db(); r.offer(); r.cycle(); return r.hold("velum.yaml") },
@@ -182,11 +218,19 @@ var situations = map[string]struct {
 		},
 		mend: func(r *velumNode) { r.Registry.Down(nil) },
 		want: []string{"apply"},
+		page: []string{
+			"waiting for approval: velum.yaml (revision; the apply of 2026-05-01 12:00:00 UTC was held: registry does not answer: ",
+			"What to do:  restore the connection to the registry (image-update-agent doctor shows the cause), " +
+				"then run image-update-agent apply\n",
+		},
 	},
 	"rolled back": {
 		happens: func(r *velumNode) status.Status { _, s := r.crash(); return s },
 		mend:    (*velumNode).heal,
 		want:    []string{"apply --retry velum.yaml"},
+		page: []string{
+			"; rolled back to 4.0.0-rev1-build1.1\n", "no hurry: ", "image-update-agent apply --retry velum.yaml; if the image",
+		},
 	},
 	"rolled back, and another one waits": {
 		happens: func(r *velumNode) status.Status { r.db(); _, s := r.crash(); return s },
@@ -291,7 +335,12 @@ func TestAdviceWorks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				got := commands(t, c.happens(newVelumNode(t)))
+				first := newVelumNode(t)
+				s := c.happens(first)
+				for _, want := range c.page {
+					assert.Contains(t, pageOf(t, s, 0, first.Clock.Now(), false), want)
+				}
+				got := commands(t, s)
 				assert.Equal(t, append([]string(nil), c.want...), got)
 				for _, command := range got {
 					r := newVelumNode(t)
@@ -361,3 +410,41 @@ func TestWithoutADaemonAPodMayBeGone(t *testing.T) {
 	require.NoError(t, Status(terminal.NewPage(&out, noon), status.Status{State: status.StateApplying}, true, "velum.yaml"))
 	assert.Contains(t, out.String(), "velum.yaml is set aside. Bring it back: image-update-agent put-back;")
 }
+
+// velumNode is a node with an agent that runs velum 4.0.0-rev1.
+type velumNode struct {
+	*agenttest.World
+	t     *testing.T
+	agent *agent.Agent
+}
+
+func newVelumNode(t *testing.T) *velumNode {
+	t.Helper()
+	r := &velumNode{World: agenttest.NewWorld(), t: t}
+	r.Policy.Rule = func(string) policy.Rule { return policy.Rule{Updates: tags.Revision} }
+	r.Registry.Release(caasp+"velum", "4.0.0", 1, "1.1")
+	r.Node.PutTemplate("velum.yaml", []byte("apiVersion: v1\nkind: Pod\nmetadata:\n  name: velum\nspec:\n"+
+		"  containers:\n  - name: velum\n    image: "+caasp+"velum:__TAG__\n"))
+	r.agent = r.Agent()
+	require.Equal(t, status.StateCurrent, r.cycle().State)
+	return r
+}
+
+func (r *velumNode) cycle() status.Status {
+	r.t.Helper()
+	s, err := r.agent.Cycle(r.t.Context(), source.PollAll)
+	require.NoError(r.t, err)
+	return s
+}
+
+// offer publishes a revision.
+func (r *velumNode) offer() release.Release {
+	return r.Registry.Release(caasp+"velum", "4.0.0", 2, "1.2")
+}
+
+type unsigned struct{}
+
+func (unsigned) Verify(context.Context, release.Release) (string, error) {
+	return "", release.ErrUnsigned
+}
+func (unsigned) Keys(context.Context) ([]string, error) { return []string{"k"}, nil }

@@ -18,9 +18,11 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
+	"github.com/kubic-project/image-update-agent/agent/preview"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	"github.com/kubic-project/image-update-agent/internal/face/terminal"
 )
 
 const caasp = "registry.suse.com/caasp/v4/"
@@ -139,4 +141,30 @@ func TestPlanForPrograms(t *testing.T) {
 	none, err := json.Marshal(ViewOf(plan.Plan{}))
 	require.NoError(t, err)
 	assert.Contains(t, string(none), `"images":[]`)
+}
+
+// On a terminal that is too narrow for the table, each cell is a line.
+func TestPreviewOnANarrowTerminal(t *testing.T) {
+	t.Parallel()
+	rows := append([][]string{{"velum.yaml"}}, rowsOfPreview(preview.Image{
+		Container: "velum", Reference: caasp + "velum:4.0.0-rev1", Repository: caasp + "velum",
+		Offered: "4.0.0-rev2", Change: "revision",
+		NotAllowed: []policy.Refusal{{Tag: "4.1.0", Key: "updates: minor"}, {Tag: "5.0.0", Key: "max"}},
+	})...)
+	rows = append(rows, rowsOfPreview(preview.Image{Container: "db", Reference: "mariadb:10.0", Repository: "mariadb"})...)
+	var out bytes.Buffer
+	p := terminal.NewPage(&out, noon)
+	p.Width = 40
+	require.False(t, p.Fits(rows))
+	stackedPreview(p, rows)
+	require.NoError(t, p.Flush())
+	assert.Equal(t, `velum.yaml
+  velum  registry.suse.com/caasp/v4/velum
+    runs       4.0.0-rev1
+    would get  4.0.0-rev2 (revision)
+    newer      4.1.0 (updates: minor)
+    newer      5.0.0 (max)
+  db  mariadb
+    runs       10.0
+`, out.String())
 }

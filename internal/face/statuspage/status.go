@@ -223,12 +223,11 @@ func fileOf(i status.ImageStatus) string { return cmp.Or(i.PodManifest, "(config
 
 // brings is what the publisher says of the offers.
 func (p *page) brings() {
-	begin := p.Section("The updates bring, as the release catalog says:")
+	p.Section("The updates bring, as the release catalog says:")
 	for _, i := range p.s.Images {
 		if i.Brings == nil {
 			continue
 		}
-		begin()
 		p.Item("  "+fileOf(i)+" "+imageName(i)+": ", bringsText(*i.Brings))
 		for _, n := range i.Brings.Notes {
 			p.Item("    "+n.Tag+": ", n.Note)
@@ -432,10 +431,9 @@ func (p *page) localRegistryLeft() {
 	if p.s.LocalRegistry == nil {
 		return
 	}
-	begin := p.Section("Not served by the local registry:")
+	p.Section("Not served by the local registry:")
 	for _, r := range p.s.LocalRegistry.Registries {
 		for _, left := range r.Unanswered {
-			begin()
 			p.Item("  "+status.LastPart(left.Image)+":"+left.Tag+": ", terminal.OneLine(left.Reason))
 		}
 	}
@@ -474,13 +472,12 @@ func because(err string) string {
 
 // withdrawn lists the releases that run although the catalog has withdrawn them.
 func (p *page) withdrawn() {
-	begin := p.Section("Running but withdrawn:")
+	p.Section("Running but withdrawn:")
 	for _, i := range p.s.Images {
 		w := i.Withdrawn
 		if w == nil {
 			continue
 		}
-		begin()
 		release := imageName(i)
 		if i.Running != nil {
 			release += " " + name(i.Running)

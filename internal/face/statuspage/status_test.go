@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/catalog"
+	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
@@ -407,15 +409,6 @@ func TestPagesFitTheTerminal(t *testing.T) {
 	}
 }
 
-// What stands on the page is all there without a terminal, each on its line.
-func TestNothingIsFoldedWithoutATerminal(t *testing.T) {
-	t.Parallel()
-	s := pages()["stale"]
-	text := pageOf(t, s, 0, noon, false)
-	assert.Contains(t, text, s.Sources[0].Reason)
-	assert.NotContains(t, text, "\x1b")
-}
-
 func TestColoursOfStates(t *testing.T) {
 	t.Parallel()
 	for state, colour := range map[status.State]string{
@@ -457,4 +450,156 @@ func TestOneOutageIsShownOnce(t *testing.T) {
 	assert.Contains(t, text, "30 repositories, so its offers may be out of date")
 	assert.Contains(t, text, "Waiting:     for approval: b.yaml (rebuild)\n", "what waits is said in every state")
 	assert.Contains(t, text, "image-update-agent apply b.yaml")
+}
+
+// A hold is shown once: with the offer that it holds, or else by itself.
+func TestStatusShowsHoldsOfWhatComes(t *testing.T) {
+	t.Parallel()
+	since, until := time.Unix(0, 0).UTC(), time.Unix(7200, 0).UTC()
+	s := status.Status{StandingHolds: []status.StandingHold{
+		{Repository: "*", Name: "freeze", Reason: "no updates before spring", By: status.Actor{Kind: status.ByConfiguration}},
+		{
+			Repository: "a/velum", Name: "hold", Reason: "demo", Since: &since, Until: &until,
+			By: status.Actor{Kind: status.ByPerson, Via: "bus", UID: new(uint32(1000)), User: "alice"},
+		},
+	}}
+	page := pageOf(t, s, 0, time.Unix(3600, 0), false)
+	assert.Contains(t, page, `
+Standing holds:
+  freeze: no updates before spring
+    for      every image
+    by       configuration
+    remedy   wait for the date; or change apply.freeze and reload
+  hold: demo
+    for      a/velum
+    by       alice (uid 1000, bus) at 1970-01-01 00:00:00 UTC (1h ago)
+    until    1970-01-01 02:00:00 UTC (in 1h)
+    remedy   image-update-agent resume velum; or wait until it ends
+`)
+	s.PodManifests = []status.PodStatus{{PodManifest: "velum.yaml", Holds: []status.Hold{
+		{Name: "hold", Reason: "demo", Image: "a/velum", By: status.ByPerson, Until: until}, {Name: "freeze", Reason: "spring"},
+	}}}
+	assert.NotContains(t, pageOf(t, s, 0, time.Unix(3600, 0), false), "Standing holds:")
+}
+
+// lineOf are the lines of a status for people that begin so.
+func lineOf(t *testing.T, s status.Status, begin string) []string {
+	t.Helper()
+	var found []string
+	for line := range strings.Lines(pageOf(t, s, 0, time.Unix(0, 0), false)) {
+		if text, ok := strings.CutPrefix(line, begin); ok {
+			found = append(found, strings.TrimSpace(text))
+		}
+	}
+	return found
+}
+
+func TestStatusSaysWhoAnswered(t *testing.T) {
+	t.Parallel()
+	s := status.Status{Images: []status.ImageStatus{
+		{Image: "a", Host: "m1:5000", Mirror: true},
+		{Image: "a", Host: "m1:5000", Mirror: true, Container: "second"},
+		{Image: "b", Host: "m1:5000", Mirror: true},
+		{Image: "c", Host: "registry.suse.com"},
+		{Image: "d"},
+	}}
+	assert.Equal(t, []string{"mirror m1:5000 (2 images), upstream registry.suse.com (1 image)"}, lineOf(t, s, "Answered by:"))
+	assert.Empty(t, lineOf(t, status.Status{Images: []status.ImageStatus{{Image: "d"}}}, "Answered by:"))
+}
+
+// budgets are what is left of 100 requests, and whether a person is told.
+var budgets = map[int]bool{100: false, 10: false, 9: true, 0: true}
+
+func TestStatusShowsABudgetThatIsNearlySpent(t *testing.T) {
+	t.Parallel()
+	for left, told := range budgets {
+		got := lineOf(t, status.Status{Budget: &status.BudgetStatus{PerHour: 100, Remaining: left}}, "Requests:")
+		assert.Equal(t, told, len(got) == 1, "%d left: %v", left, got)
+	}
+	s := status.Status{Budget: &status.BudgetStatus{PerHour: 3600, Remaining: 12}}
+	assert.Equal(t, []string{"12 of 3600 left this hour (requestsPerHour)"}, lineOf(t, s, "Requests:"))
+}
+
+func TestStatusHasEachNoteOnce(t *testing.T) {
+	t.Parallel()
+	both := []string{"x is newer by name than y", "its label says\x07 z"}
+	s := status.Status{Images: []status.ImageStatus{
+		{PodManifest: "a.yaml", Notes: both, Error: "away"},
+		{PodManifest: "a.yaml", Container: "second", Notes: both[:1]},
+		{PodManifest: "b.yaml", Notes: both[:1]},
+	}}
+	assert.Equal(t, []string{"away", both[0], "its label says� z"}, lineOf(t, s, "  a.yaml:"))
+	assert.Equal(t, []string{both[0]}, lineOf(t, s, "  b.yaml:"))
+}
+
+// kolkata is half an hour beside the zones that a mistake would give.
+func kolkata() *time.Location { return time.FixedZone("IST", 5*3600+1800) }
+
+// aTime begins as every time does that a text of ours may have.
+var aTime = regexp.MustCompile(`\d{4}-\d\d-\d\d(.\d\d:\d\d.{0,7})?`)
+
+func assertOneZone(t *testing.T, text, name string) {
+	t.Helper()
+	for _, at := range aTime.FindAllString(text, -1) {
+		assert.Regexp(t, `^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d IST$`, at, name)
+	}
+}
+
+func TestEveryPageHasItsTimesInOneZone(t *testing.T) {
+	t.Parallel()
+	for name, s := range pages() {
+		assertOneZone(t, pageOf(t, s, 0, noon.In(kolkata()), false), name)
+	}
+	s := pages()["held"]
+	s.PodManifests[1].Holds[0] = status.Hold{Name: status.HoldRefused, Reason: "x"}
+	s.Reasons[1].Hold = status.HoldRefused
+	s.Images[1].Notes = []string{"staging begins at 2026-11-21T13:00:00Z"}
+	s.Images[1].Error = "x509: certificate has expired: current time 2026-11-21T11:00:00Z is after 2026-11-20T23:59:59Z"
+	text := pageOf(t, s, 0, noon.In(kolkata()), false)
+	assertOneZone(t, text, "notes")
+	assert.Contains(t, text, "no changes before the holidays, until 2027-01-07 05:30:00 IST\n")
+	assert.Contains(t, text, "staging begins at 2026-11-21 18:30:00 IST\n")
+	assert.Contains(t, text, "is after 2026-11-21 05:29:59 IST\n", "others' words, too")
+}
+
+func TestLocalRegistry(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	served, away := noon.Add(3*time.Minute), noon.Add(-2*time.Minute)
+	s := status.Status{State: status.StateStale, Since: noon, LocalRegistry: &localregistry.Status{
+		Registries: []localregistry.RegistryStatus{
+			{
+				Registry: "registry.suse.com", Position: "fallback", Tags: make([]localregistry.ServedTag, 6), LastServed: &served,
+				AwaySince: &away, Unanswered: []localregistry.UnservedTag{{
+					Image: "registry.suse.com/private/db", Tag: "10.0-rev1", Reason: "private: the registry requires a login (localRegistry.private)",
+				}},
+			},
+			{Registry: "registry.example.com", Position: "gate", Tags: make([]localregistry.ServedTag, 1)},
+		},
+		Error: "table of the local registry: no space left on device",
+	}}
+	var out bytes.Buffer
+	require.NoError(t, Status(terminal.NewPage(&out, noon.Add(5*time.Minute)), s, false))
+	text := out.String()
+	for _, line := range []string{
+		"Local:       fallback: ready for 6 tags on registry.suse.com",
+		"last used at 2026-11-21 12:03",
+		"registry does not answer, last answer at 2026-11-21 11:58",
+		"1 tag not served",
+		"gate: containers start the approved digests of 1 tag on registry.example.com",
+		"not up to date: table of the local registry: no space left on device",
+		"Not served by the local registry:\n  db:10.0-rev1: private: the registry requires a login",
+	} {
+		assert.Contains(t, text, line)
+	}
+	s.LocalRegistry.Down = "local registry at 127.0.0.1:334: connection refused"
+	out.Reset()
+	require.NoError(t, Status(terminal.NewPage(&out, noon.Add(5*time.Minute)), s, false))
+	assert.Contains(t, out.String(), "does not answer, so containers need the registry to start: local registry at 127.0.0.1:334: connection refused")
+	assert.NotContains(t, out.String(), ": ready for", "it is not")
+	assert.NotContains(t, out.String(), "take what was approved")
+	s.LocalRegistry = nil
+	out.Reset()
+	require.NoError(t, Status(terminal.NewPage(&out, noon), s, false))
+	assert.NotContains(t, out.String(), "wn host")
 }

@@ -19,11 +19,10 @@ import (
 
 // errors are those of pod manifests, as far as the head has not said them.
 func (p *page) errors() {
-	begin := p.Section("Errors:")
+	p.Section("Errors:")
 	for _, pod := range p.s.PodManifests {
 		isSaid := p.says(func(r status.Reason) bool { return r.PodManifest == pod.PodManifest && r.ErrorKind != "" })
 		if pod.Error != "" && !isSaid {
-			begin()
 			p.Item("  "+pod.PodManifest+": ", pod.Error)
 		}
 	}
@@ -37,12 +36,11 @@ func (p *page) says(is func(status.Reason) bool) bool {
 
 // unstaged lists what could not be staged, and when that is tried again.
 func (p *page) unstaged() {
-	begin := p.Section("Not staged:")
+	p.Section("Not staged:")
 	once(p.s, func(i status.ImageStatus) {
 		if i.RetryAt == nil || p.away {
 			return
 		}
-		begin()
 		release := path.Base(i.Image)
 		if i.Offered != nil {
 			release += " " + name(i.Offered)
@@ -53,12 +51,11 @@ func (p *page) unstaged() {
 
 // down lists the containers that do not run.
 func (p *page) down() {
-	begin := p.Section("Not running:")
+	p.Section("Not running:")
 	for _, i := range p.s.Images {
 		if i.Down == nil {
 			continue
 		}
-		begin()
 		p.Item("  ", i.PodManifest+": "+i.Container+" "+terminal.OneLine(i.Down.String()))
 		p.Item("    since    ", p.Past(i.Down.Since))
 		if i.LastKnownGood != nil {
@@ -69,13 +66,12 @@ func (p *page) down() {
 
 // rolledBack are the pods that a person has rolled back, and how to go forward again.
 func (p *page) rolledBack() {
-	begin := p.Section("Rolled back by hand:")
+	p.Section("Rolled back by hand:")
 	for _, pod := range p.s.PodManifests {
 		b := pod.RolledBack
 		if b == nil || !b.ByHand {
 			continue
 		}
-		begin()
 		left, runs := terminal.OneLine(strings.Join(b.Denied, ", ")), terminal.OneLine(strings.Join(b.Runs, ", "))
 		p.Item("  "+pod.PodManifest+": ", "from "+left+" to "+runs)
 		p.Item("    since    ", p.Past(b.At))
@@ -140,13 +136,12 @@ func holdBacks(s status.Status) []held {
 }
 
 func (p *page) holds() {
-	begin := p.Section("Holds:")
+	p.Section("Holds:")
 	back := holdBacks(p.s)
 	for _, h := range holdsOf(p.s) {
 		if len(back) == 1 && h.Hold == back[0].Hold { // the head has it
 			continue
 		}
-		begin()
 		p.Item("  "+h.Name+": ", h.Reason)
 		p.Item("    for      ", strings.Join(h.of, ", "))
 		if remedy := h.Explained().Remedy; remedy != "" {
@@ -157,7 +152,7 @@ func (p *page) holds() {
 
 // standingHolds are those that hold nothing yet; the others stand above.
 func (p *page) standingHolds() {
-	begin := p.Section("Standing holds:")
+	p.Section("Standing holds:")
 	acting := holdsOf(p.s)
 	for _, h := range p.s.StandingHolds {
 		if slices.ContainsFunc(acting, func(o held) bool {
@@ -165,7 +160,6 @@ func (p *page) standingHolds() {
 		}) {
 			continue
 		}
-		begin()
 		of := h.Repository
 		if of == record.AllImages {
 			of = "every image"
@@ -223,9 +217,8 @@ func outages(all []status.SourceStatus) []outage {
 }
 
 func (p *page) sources() {
-	begin := p.Section("Not answering:")
+	p.Section("Not answering:")
 	for _, s := range outages(p.s.Sources) {
-		begin()
 		p.Item("  ", cmp.Or(s.reason, "no answer"))
 		p.Item("    for      ", terminal.Few(s.repositories))
 		last := "never"
@@ -237,10 +230,9 @@ func (p *page) sources() {
 			p.Item("    next try ", p.Next(*s.retry))
 		}
 	}
-	insecure := p.Section("Without verified TLS:")
+	p.Section("Without verified TLS:")
 	for _, r := range p.s.Sources {
 		if r.Insecure {
-			insecure()
 			p.Item("  ", r.Host+" answers for "+r.Repository)
 		}
 	}
@@ -248,14 +240,13 @@ func (p *page) sources() {
 
 // notes lists what else there is to say; containers of one pod often have the same.
 func (p *page) notes() {
-	begin := p.Section("Notes:")
-	p.notesOfSources(begin)
+	p.Section("Notes:")
+	p.notesOfSources()
 	seen := map[string]bool{}
 	write := func(file, text string) {
 		label := "  " + cmp.Or(file, "(configuration)") + ": "
 		if text != "" && !seen[label+text] {
 			seen[label+text] = true
-			begin()
 			p.Item(label, text)
 		}
 	}
@@ -280,14 +271,12 @@ func (p *page) notes() {
 }
 
 // notesOfSources lists the hosts that hosts.toml names and that did not answer.
-func (p *page) notesOfSources(begin func()) {
+func (p *page) notesOfSources() {
 	for _, r := range p.s.Sources {
 		if r.HostsIgnored != "" {
-			begin()
 			p.Item("  ", r.Repository+": "+r.HostsIgnored+" (see doctor)")
 		}
 		if r.Skipped != "" {
-			begin()
 			p.Item("  ", r.Repository+": "+r.Skipped+"; "+r.Host+" answered instead")
 		}
 	}
@@ -331,11 +320,10 @@ func remedyForWaiting(i status.ImageStatus, no policy.Refusal) string {
 
 // waitedFor lists what is newer and is not offered yet.
 func (p *page) waitedFor() {
-	begin := p.Section("Not offered yet:")
+	p.Section("Not offered yet:")
 	once(p.s, func(i status.ImageStatus) {
 		for _, no := range i.Refused {
 			if no.Holds {
-				begin()
 				p.Item("  "+no.Rule+": ", path.Base(i.Image)+" "+no.Tag+": "+no.Reason)
 				p.Item("    remedy   ", remedyForWaiting(i, no))
 			}
@@ -346,18 +334,16 @@ func (p *page) waitedFor() {
 // notAllowed lists what the configuration keeps from being offered, and what is
 // only watched for rebuilds, with what would change it.
 func (p *page) notAllowed() {
-	begin := p.Section("Newer but not allowed:")
+	p.Section("Newer but not allowed:")
 	once(p.s, func(i status.ImageStatus) {
 		for _, no := range i.NotAllowed {
-			begin()
 			p.Item("  "+path.Base(i.Image)+" "+no.Tag+": ", no.Rule+": "+no.Reason)
 			p.Item("    allow    ", allowing(no))
 		}
 	})
-	begin = p.Section("Rebuilds only:")
+	p.Section("Rebuilds only:")
 	once(p.s, func(i status.ImageStatus) {
 		if i.RebuildsOnly != nil {
-			begin()
 			p.Item("  "+path.Base(i.Image)+" "+i.RebuildsOnly.Tag+": ", "the tag cannot be ordered: "+i.RebuildsOnly.Reason)
 			p.Item("    instead  ", understood(*i.RebuildsOnly))
 		}

@@ -30,6 +30,7 @@ type Page struct {
 	w      *bufio.Writer
 	out    *outside.Writer // under w; for colours
 	column int             // column of the next character
+	title  string          // of a section without items yet
 }
 
 // narrowest is the minimum width of a page; a terminal that reports less counts as none.
@@ -72,19 +73,15 @@ func (p *Page) Line(text string) {
 	p.column = 0
 }
 
-// Section begins a part of the page, with its title before its first entry.
-func (p *Page) Section(title string) (entry func()) {
-	begun := false
-	return func() {
-		if !begun {
-			begun = true
-			p.Line("\n" + title)
-		}
-	}
-}
+// Section begins a part of the page, whose title is written before its first item: one without items is not shown.
+func (p *Page) Section(title string) { p.title = "\n" + title }
 
 // Item writes text after a label, and wraps it in the column after it. Text already in the line is part of the label.
 func (p *Page) Item(label, text string) {
+	if p.title != "" {
+		p.Line(p.title)
+		p.title = ""
+	}
 	column := p.column + utf8.RuneCountInString(label)
 	for n, line := range p.fold(OneLine(InZone(text, p.Now.Location())), column) {
 		switch {

@@ -42,3 +42,33 @@ func TestTextStaysInItsColumn(t *testing.T) {
 		assert.Equal(t, want, out.String())
 	}
 }
+
+// kolkata has an offset with half an hour, unlike the zones that a mistake would give.
+func kolkata() *time.Location { return time.FixedZone("IST", 5*3600+1800) }
+
+func TestInZoneChangesOnlyTimes(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                               "",
+		"2026-11-21T11:00:00Z":           "2026-11-21 16:30:00 IST",
+		"(2026-11-21T11:00:00.123456Z);": "(2026-11-21 16:30:00 IST);",
+		"2026-11-22T02:00:00+01:00, 2026-11-22T02:00:00Z": "2026-11-22 06:30:00 IST, 2026-11-22 07:30:00 IST",
+		"until 9998-12-31T23:59:59Z: x":                   "until 9999-01-01 05:29:59 IST: x",
+		"2026-11-21":                                      "2026-11-21",
+		"2026-11-21T11:00:00":                             "2026-11-21T11:00:00",
+		"2026-13-21T11:00:00Z":                            "2026-13-21T11:00:00Z",
+		"12026-11-21T11:00:00Z":                           "12026-11-21T11:00:00Z",
+		"grün 4.0.0-rev1-build1.3 T11:00:00Z":             "grün 4.0.0-rev1-build1.3 T11:00:00Z",
+	} {
+		assert.Equal(t, want, InZone(text, kolkata()))
+	}
+}
+
+func FuzzInZone(f *testing.F) {
+	f.Add("until 2026-11-21T11:00:00Z: x")
+	f.Add("2026-11-22T02:00:00.+01:00")
+	f.Fuzz(func(t *testing.T, text string) {
+		once := InZone(text, kolkata())
+		assert.Equal(t, once, InZone(once, kolkata()), "nothing is left to be shown otherwise")
+	})
+}
