@@ -292,7 +292,7 @@ Exit status: 0 held, 1 failed, 2 unknown image or invalid date.`,
 }
 
 func (a *app) resumeCommand() *cobra.Command {
-	var req api.ResumeRequest
+	var which plan.Which
 	cmd := &cobra.Command{
 		Use:   "resume {IMAGE... | --all}",
 		Short: "Remove holds", SuggestFor: []string{"unhold", "release"},
@@ -302,15 +302,15 @@ configuration ends when you remove it there.
 Exit status: 0 removed, 1 failed, 2 unknown image, 3 there was no such hold.`,
 		Example: `  image-update-agent resume velum
   image-update-agent resume --all`,
-		Args:              namesOrAll("IMAGE", &req.All),
+		Args:              namesOrAll("IMAGE", &which.All),
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			daemon, err := a.daemonClient()
 			if err != nil {
 				return err
 			}
-			req.Images = args
-			held, err := daemon.Resume(cmd.Context(), req)
+			which.Images = args
+			held, err := daemon.Resume(cmd.Context(), which)
 			if err != nil {
 				return err
 			}
@@ -321,7 +321,7 @@ Exit status: 0 removed, 1 failed, 2 unknown image, 3 there was no such hold.`,
 			return cli.Exit(exitNothing)
 		},
 	}
-	allFlag(cmd, &req.All, "remove every hold")
+	allFlag(cmd, &which.All, "remove every hold")
 	return a.withQuiet(a.withOutput(cmd))
 }
 

@@ -3,15 +3,21 @@
 package api
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,6 +39,7 @@ func TestMain(m *testing.M) {
 
 // daemon is a Daemon whose answers a test gives.
 type daemon struct {
+	mu      sync.Mutex // guards the answers: the race detector does not see that the bus is between two calls
 	status  status.Status
 	check   func(hear func(status.Progress)) (status.Status, error)
 	apply   func(names []string, hear func(status.Progress)) ([]status.Outcome, error)
@@ -43,19 +50,27 @@ type daemon struct {
 
 func (d *daemon) Status() status.Status { return d.status }
 
-func (d *daemon) Check(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
-	if d.context != nil {
-		d.context(ctx)
+// answers returns what was given, and tells the test of the call.
+func (d *daemon) answers(ctx context.Context) *daemon {
+	d.mu.Lock()
+	now := &daemon{check: d.check, apply: d.apply, hold: d.hold, resume: d.resume, context: d.context}
+	d.mu.Unlock()
+	if now.context != nil {
+		now.context(ctx)
 	}
-	return d.check(hear)
+	return now
 }
 
-func (d *daemon) ReleaseLock(_ context.Context, hear func(status.Progress)) (status.Status, error) {
-	return d.ForgetCatalog(context.Background(), hear)
+func (d *daemon) Check(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
+	return d.answers(ctx).check(hear)
 }
 
-func (d *daemon) EnableLocalRegistry(_ context.Context, registry string, gate bool) (status.Status, error) {
-	s, err := d.check(nil)
+func (d *daemon) ReleaseLock(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
+	return d.ForgetCatalog(ctx, hear)
+}
+
+func (d *daemon) EnableLocalRegistry(ctx context.Context, registry string, gate bool) (status.Status, error) {
+	s, err := d.Check(ctx, nil)
 	s.Reason = fmt.Sprintf("enabled %s %t", registry, gate)
 	if registry == "there.example" {
 		err = agent.ErrNothingToDo
@@ -63,18 +78,18 @@ func (d *daemon) EnableLocalRegistry(_ context.Context, registry string, gate bo
 	return s, err
 }
 
-func (d *daemon) DisableLocalRegistry(_ context.Context, registry string) (status.Status, error) {
-	s, err := d.check(nil)
+func (d *daemon) DisableLocalRegistry(ctx context.Context, registry string) (status.Status, error) {
+	s, err := d.Check(ctx, nil)
 	s.Reason = "disabled " + registry
 	return s, err
 }
 
-func (d *daemon) TryLock(_ context.Context, hear func(status.Progress)) (status.Status, error) {
-	return d.ForgetCatalog(context.Background(), hear)
+func (d *daemon) TryLock(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
+	return d.ForgetCatalog(ctx, hear)
 }
 
-func (d *daemon) ForgetCatalog(_ context.Context, hear func(status.Progress)) (status.Status, error) {
-	s, err := d.check(hear)
+func (d *daemon) ForgetCatalog(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
+	s, err := d.Check(ctx, hear)
 	s.Reason = "forgotten"
 	return s, err
 }
@@ -82,9 +97,6 @@ func (d *daemon) ForgetCatalog(_ context.Context, hear func(status.Progress)) (s
 func (d *daemon) Apply(
 	ctx context.Context, req agent.ApplyRequest, hear func(status.Progress),
 ) ([]status.Outcome, error) {
-	if d.context != nil {
-		d.context(ctx)
-	}
 	names := namesOf(req.Which)
 	if req.Retry {
 		names = append(names, "again")
@@ -92,16 +104,13 @@ func (d *daemon) Apply(
 	for _, e := range req.Expect {
 		names = append(names, e.Image+"="+e.Digest.String())
 	}
-	return d.apply(names, hear)
+	return d.answers(ctx).apply(names, hear)
 }
 
 func (d *daemon) Rollback(
 	ctx context.Context, which plan.Which, hear func(status.Progress),
 ) ([]status.Outcome, error) {
-	if d.context != nil {
-		d.context(ctx)
-	}
-	return d.apply(append(namesOf(which), "back"), hear)
+	return d.answers(ctx).apply(append(namesOf(which), "back"), hear)
 }
 
 // namesOf has "*" for all.
@@ -113,13 +122,13 @@ func namesOf(w plan.Which) []string {
 }
 
 func (d *daemon) Hold(
-	_ context.Context, names []string, all bool, reason string, until time.Time,
+	ctx context.Context, names []string, all bool, reason string, until time.Time,
 ) ([]string, error) {
-	return d.hold(names, all, reason, until)
+	return d.answers(ctx).hold(names, all, reason, until)
 }
 
-func (d *daemon) Resume(_ context.Context, names []string, all bool) ([]string, error) {
-	return d.resume(names, all)
+func (d *daemon) Resume(ctx context.Context, names []string, all bool) ([]string, error) {
+	return d.answers(ctx).resume(names, all)
 }
 
 // patient is a client that waits for a daemon on a machine that has all hands full.
@@ -141,12 +150,7 @@ func serveAt(t *testing.T, path string, readOnly bool, d Daemon) {
 	t.Helper()
 	s, err := Listen(t.Context(), path, readOnly, d, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve() }()
-	t.Cleanup(func() {
-		require.NoError(t, s.Close())
-		require.NoError(t, <-ended)
-	})
+	serving(t, s)
 }
 
 func TestStatusIsForBothSockets(t *testing.T) {
@@ -179,7 +183,7 @@ func TestTheStatusSocketOnlyReads(t *testing.T) {
 	require.ErrorContains(t, err, "404")
 	_, err = c.Hold(t.Context(), HoldRequest{Which: plan.All()})
 	require.ErrorContains(t, err, "404")
-	_, err = c.Resume(t.Context(), ResumeRequest{plan.All()})
+	_, err = c.Resume(t.Context(), plan.All())
 	require.ErrorContains(t, err, "404")
 }
 
@@ -422,4 +426,170 @@ func TestForgetCatalogAnswersAsCheckDoes(t *testing.T) {
 	assert.Equal(t, "forgotten", s.Reason)
 	_, err = patient(serve(t, true, d)).ForgetCatalog(t.Context(), nil)
 	require.Error(t, err, "the status socket changes nothing")
+}
+
+func TestMetricsAreServed(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s")
+	s, err := Listen(t.Context(), path, true, &daemon{}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	s.Metrics(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }))
+	serving(t, s)
+	assert.Equal(t, "up 1\n", get(t, path))
+	_, err = patient(path).do(t.Context(), http.MethodPost, "/metrics", nil)
+	require.ErrorContains(t, err, "405 Method Not Allowed")
+}
+
+// The status of 5,000 containers, each with a rebuild that waits, is published and read whole.
+func TestStatusOfALargeNode(t *testing.T) {
+	t.Parallel()
+	s := status.Status{SchemaVersion: status.StatusSchemaVersion}
+	for n := range 5000 {
+		image, file := fmt.Sprintf("registry.suse.com/caasp/v4/image%d", n), fmt.Sprintf("pod%d.yaml", n/4)
+		is := &status.Named{Tag: "4.0.0-rev1-build1.1", Digest: digest.FromString("1")}
+		s.Images = append(s.Images, status.ImageStatus{
+			Image: image, Container: fmt.Sprintf("container%d", n), PodManifest: file, Follow: "4.0.0-rev1",
+			Running: is, Offered: is, LastKnownGood: is, Previous: is, Change: "rebuild", Staged: true,
+			Host: "registry.suse.com", Created: &s.Written,
+		})
+		s.Sources = append(s.Sources, status.SourceStatus{Repository: image, Host: "registry.suse.com", LastSuccess: &s.Written})
+		s.Updates = append(s.Updates, status.AnnouncedUpdate{Image: image, Change: "rebuild", From: is.Tag, To: is.Tag, Digest: is.Digest})
+		if n%4 == 0 {
+			s.PodManifests = append(s.PodManifests, status.PodStatus{
+				PodManifest: file, Change: "rebuild", Edits: []status.Edit{{Container: "container", Field: status.EditImage, From: is.Tag, To: is.Tag}},
+			})
+		}
+	}
+	text, err := json.MarshalIndent(s, "", "  ")
+	require.NoError(t, err)
+	assert.Less(t, len(text), status.MaxStatus)
+	assert.Empty(t, status.DropFrom(&s, "status", status.MaxStatus, nil))
+	got, err := NewClient(serve(t, true, &daemon{status: s})).Status(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, got.Images, 5000)
+	assert.Len(t, properties(s)["Images"].Value(), maxListed)
+	assert.Contains(t, properties(s)["Cut"].Value(), "Images", "the bus says what it cuts")
+}
+
+// A client was told that the daemon had ended, or nothing at all, and nobody else heard of it.
+func TestWhatCannotBeWrittenIsAnErrorAndNoEmptyAnswer(t *testing.T) {
+	t.Parallel()
+	unwritable := status.Status{SchemaVersion: 1, Since: time.Date(10_000, time.January, 1, 0, 0, 0, 0, time.UTC)}
+	var log bytes.Buffer
+	path := filepath.Join(t.TempDir(), "s")
+	s, err := Listen(t.Context(), path, false, &daemon{
+		status: unwritable,
+		check:  func(func(status.Progress)) (status.Status, error) { return unwritable, nil },
+	}, slog.New(slog.NewTextHandler(&log, nil)))
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve() }()
+	c := NewClient(path)
+	_, err = c.Status(t.Context())
+	require.ErrorContains(t, err, "500 Internal Server Error: status: ")
+	require.ErrorContains(t, err, "year outside of range")
+	_, err = c.Check(t.Context(), nil)
+	require.ErrorContains(t, err, "result: ")
+	require.ErrorContains(t, err, "year outside of range")
+	require.NoError(t, s.Drain(time.Minute))
+	require.NoError(t, <-ended)
+	assert.Contains(t, log.String(), `level=ERROR msg="cannot write the status"`)
+	assert.Contains(t, log.String(), `level=ERROR msg="cannot write the result" request=/v1/check`)
+}
+
+// badRequests are bodies that are refused before anything is done, by path.
+var badRequests = map[string]map[string]string{
+	"/v1/apply": {
+		"no JSON":        "velum",
+		"another type":   `{"images": 1}`,
+		"an unknown key": `{"images": [], "force": true}`,
+		"two requests":   `{"images": ["velum"]} {"retry": true}`,
+		"half a second":  `{"images": ["velum"]} {`,
+		"too large":      `{"images": ["` + strings.Repeat("x", maxRequest) + `"]}`,
+	},
+	"/v1/hold": {
+		"no JSON":               "velum",
+		"an unknown key":        `{"all": true, "forever": true}`,
+		"nothing":               `{"reason": "because"}`,
+		"no images":             `{"images": []}`,
+		"images and all":        `{"images": ["velum"], "all": true}`,
+		"a reason of two lines": `{"all": true, "reason": "a\nb"}`,
+		"a time of day":         `{"all": true, "until": "18:00"}`,
+		"too large":             `{"images": ["` + strings.Repeat("x", maxRequest) + `"]}`,
+	},
+	"/v1/resume": {
+		"no JSON":        "velum",
+		"a reason":       `{"all": true, "reason": "because"}`,
+		"nothing":        `{}`,
+		"images and all": `{"images": ["velum"], "all": true}`,
+		"two requests":   `{"all": true} {"all": true}`,
+	},
+}
+
+func TestBadRequestsAreRefused(t *testing.T) {
+	t.Parallel()
+	path := serve(t, false, &daemon{}) // a call of it would panic
+	for where, bodies := range badRequests {
+		for name, body := range bodies {
+			t.Run(where+" "+name, func(t *testing.T) {
+				t.Parallel()
+				_, err := patient(path).do(t.Context(), http.MethodPost, where, []byte(body))
+				require.ErrorContains(t, err, "400")
+				require.ErrorContains(t, err, strings.TrimPrefix(where, "/v1/")+": request: ")
+			})
+		}
+	}
+}
+
+func TestHoldSaysWhichWhyAndUntilWhen(t *testing.T) {
+	t.Parallel()
+	end := time.Date(2026, time.December, 24, 0, 0, 0, 0, time.UTC)
+	d := &daemon{}
+	c := patient(serve(t, false, d))
+	d.hold = func(names []string, all bool, reason string, until time.Time) ([]string, error) {
+		assert.Equal(t, []string{"velum", "etcd"}, names)
+		assert.False(t, all)
+		assert.Equal(t, "because", reason)
+		assert.Equal(t, end, until)
+		return []string{"a/velum", "a/etcd"}, nil
+	}
+	held, err := c.Hold(t.Context(), HoldRequest{
+		Which: plan.Which{Images: []string{"velum", "etcd"}}, Reason: "because", Until: end,
+	})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a/velum", "a/etcd"}, held)
+
+	d.hold = func(names []string, all bool, _ string, until time.Time) ([]string, error) {
+		assert.Empty(t, names)
+		assert.True(t, all)
+		assert.Zero(t, until, "no end is no end on the other side")
+		return nil, fmt.Errorf("frob: %w", plan.ErrUnknownImage)
+	}
+	_, err = c.Hold(t.Context(), HoldRequest{Which: plan.Which{All: true}})
+	require.ErrorIs(t, err, plan.ErrUnknownImage)
+}
+
+func TestResumeBringsWhatWasHeld(t *testing.T) {
+	t.Parallel()
+	d := &daemon{}
+	c := patient(serve(t, false, d))
+	d.resume = func(names []string, all bool) ([]string, error) {
+		assert.Equal(t, []string{"velum"}, names)
+		assert.False(t, all)
+		return nil, nil
+	}
+	held, err := c.Resume(t.Context(), plan.Named("velum"))
+	require.NoError(t, err)
+	assert.Empty(t, held)
+	d.resume = func(names []string, all bool) ([]string, error) {
+		assert.Empty(t, names)
+		assert.True(t, all)
+		return []string{"*", "a/velum"}, nil
+	}
+	held, err = c.Resume(t.Context(), plan.All())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"*", "a/velum"}, held)
+	d.resume = func([]string, bool) ([]string, error) { return nil, fmt.Errorf("frob: %w", plan.ErrUnknownImage) }
+	_, err = c.Resume(t.Context(), plan.All())
+	require.ErrorIs(t, err, plan.ErrUnknownImage)
 }

@@ -138,7 +138,7 @@ func (c *Client) poll(ctx context.Context, path string, onProgress func(status.P
 func (c *Client) Apply(
 	ctx context.Context, req agent.ApplyRequest, onProgress func(status.Progress),
 ) ([]status.Outcome, error) {
-	res, err := c.leavable(ctx, "/v1/apply", ApplyRequest{req}, onProgress)
+	res, err := c.leavable(ctx, "/v1/apply", req, onProgress)
 	return res.Outcomes, err
 }
 
@@ -146,7 +146,7 @@ func (c *Client) Apply(
 func (c *Client) Rollback(
 	ctx context.Context, which plan.Which, onProgress func(status.Progress),
 ) ([]status.Outcome, error) {
-	res, err := c.leavable(ctx, "/v1/rollback", RollbackRequest{which}, onProgress)
+	res, err := c.leavable(ctx, "/v1/rollback", which, onProgress)
 	return res.Outcomes, err
 }
 

@@ -14,10 +14,10 @@
 //	GET  /v1/status   status.Status
 //	GET  /v1/watch    stream of status.Status, on the status socket
 //	POST /v1/check    stream of Event, the last with Status
-//	POST /v1/apply    ApplyRequest; stream of Event, the last with Outcomes
-//	POST /v1/rollback RollbackRequest; the same
+//	POST /v1/apply    agent.ApplyRequest; stream of Event, the last with Outcomes
+//	POST /v1/rollback plan.Which; the same
 //	POST /v1/hold     HoldRequest; stream of Event, the last with Held
-//	POST /v1/resume   ResumeRequest; stream of Event, the last with Held
+//	POST /v1/resume   plan.Which; stream of Event, the last with Held
 //	POST /v1/reload   stream of Event, the last without anything but an error
 package api
 
@@ -58,16 +58,6 @@ type ResultEvent struct {
 	Held     []string         `json:"held,omitempty"`  // repositories, or "*"
 }
 
-// ApplyRequest selects what is approved.
-type ApplyRequest struct{ agent.ApplyRequest }
-
-func (r ApplyRequest) check() error { return checkApply(r.ApplyRequest) }
-
-// RollbackRequest selects what returns to the previous release.
-type RollbackRequest struct{ plan.Which }
-
-func (r RollbackRequest) check() error { return r.Check() }
-
 // maxRequest bounds a request's body, in bytes: names of a few hundred images.
 const maxRequest = 64 << 10
 
@@ -80,25 +70,34 @@ const maxClients = 16
 // maxReaders bounds the connections to the status socket, which is everybody's.
 const maxReaders = 64
 
-// request is the body of a request.
-type request interface {
-	// check returns an error for a request that is not valid.
-	check() error
-}
-
 // handler decodes and checks the body of a request, and does its work.
-func handler[R request](s *Server, do func(R) work) http.HandlerFunc {
+func handler[R any](
+	s *Server, check func(R) error,
+	do func(ctx context.Context, req R, onProgress func(status.Progress)) (ResultEvent, error),
+) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var req R
 		err := decode(http.MaxBytesReader(w, r.Body, maxRequest), &req)
 		if err == nil {
-			err = req.check()
+			err = check(req)
 		}
 		if err != nil {
 			http.Error(w, path.Base(r.URL.Path)+": request: "+err.Error(), http.StatusBadRequest)
 			return
 		}
-		s.stream(w, r, do(req))
+		s.stream(w, r, func(ctx context.Context, onProgress func(status.Progress)) (ResultEvent, error) {
+			return do(ctx, req, onProgress)
+		})
+	}
+}
+
+// outcomes is the work of an apply or a rollback.
+func outcomes[R any](
+	do func(context.Context, R, func(status.Progress)) ([]status.Outcome, error),
+) func(context.Context, R, func(status.Progress)) (ResultEvent, error) {
+	return func(ctx context.Context, req R, onProgress func(status.Progress)) (result ResultEvent, err error) {
+		result.Outcomes, err = do(ctx, req, onProgress)
+		return result, err
 	}
 }
 
@@ -129,15 +128,6 @@ func decode(body io.Reader, req any) error {
 	return nil
 }
 
-// Holder is the part of the daemon that keeps the holds of persons. Both functions return the repositories, or "*" for
-// all.
-type Holder interface {
-	// Hold keeps images from being applied until a time; zero: until Resume.
-	Hold(ctx context.Context, names []string, all bool, reason string, until time.Time) ([]string, error)
-	// Resume removes holds, and returns those that existed.
-	Resume(ctx context.Context, names []string, all bool) ([]string, error)
-}
-
 // HoldRequest names what is held, and why.
 type HoldRequest struct {
 	plan.Which
@@ -156,11 +146,6 @@ func oneLine(reason string) error {
 	return nil
 }
 
-// ResumeRequest names what is no longer held.
-type ResumeRequest struct{ plan.Which }
-
-func (r ResumeRequest) check() error { return r.Check() }
-
 // Hold makes the daemon hold images. It waits for the running cycle.
 func (c *Client) Hold(ctx context.Context, req HoldRequest) ([]string, error) {
 	res, err := c.stream(ctx, "/v1/hold", req, nil)
@@ -168,23 +153,19 @@ func (c *Client) Hold(ctx context.Context, req HoldRequest) ([]string, error) {
 }
 
 // Resume makes the daemon remove holds, and returns those that existed. It waits for the running cycle.
-func (c *Client) Resume(ctx context.Context, req ResumeRequest) ([]string, error) {
-	res, err := c.stream(ctx, "/v1/resume", req, nil)
+func (c *Client) Resume(ctx context.Context, which plan.Which) ([]string, error) {
+	res, err := c.stream(ctx, "/v1/resume", which, nil)
 	return res.Held, err
 }
 
-func (s *Server) hold(req HoldRequest) work {
-	return func(ctx context.Context, _ func(status.Progress)) (result ResultEvent, err error) {
-		result.Held, err = s.daemon.Hold(ctx, req.Images, req.All, req.Reason, req.Until)
-		return result, err
-	}
+func (s *Server) hold(ctx context.Context, req HoldRequest, _ func(status.Progress)) (result ResultEvent, err error) {
+	result.Held, err = s.daemon.Hold(ctx, req.Images, req.All, req.Reason, req.Until)
+	return result, err
 }
 
-func (s *Server) resume(req ResumeRequest) work {
-	return func(ctx context.Context, _ func(status.Progress)) (result ResultEvent, err error) {
-		result.Held, err = s.daemon.Resume(ctx, req.Images, req.All)
-		return result, err
-	}
+func (s *Server) resume(ctx context.Context, req plan.Which, _ func(status.Progress)) (result ResultEvent, err error) {
+	result.Held, err = s.daemon.Resume(ctx, req.Images, req.All)
+	return result, err
 }
 
 // The kinds of errors, in ResultEvent.Kind and, behind BusName.Error., on the bus.

@@ -48,7 +48,10 @@ type Daemon interface {
 	Apply(ctx context.Context, req agent.ApplyRequest, onProgress func(status.Progress)) ([]status.Outcome, error)
 	// Rollback returns to what ran well before.
 	Rollback(ctx context.Context, which plan.Which, onProgress func(status.Progress)) ([]status.Outcome, error)
-	Holder
+	// Hold keeps images from being applied until a time; zero: until Resume. It returns the repositories, or "*" for all.
+	Hold(ctx context.Context, names []string, all bool, reason string, until time.Time) ([]string, error)
+	// Resume removes holds, and returns those that existed, as Hold does.
+	Resume(ctx context.Context, names []string, all bool) ([]string, error)
 }
 
 // Server serves one socket.
@@ -164,19 +167,14 @@ func (s *Server) routes(readOnly bool) {
 	s.mux.HandleFunc("POST /v1/catalog/forget", s.poll(s.daemon.ForgetCatalog))
 	s.mux.HandleFunc("POST /v1/lock/release", s.poll(s.daemon.ReleaseLock))
 	s.mux.HandleFunc("POST /v1/lock/try", s.poll(s.daemon.TryLock))
-	s.mux.HandleFunc("POST /v1/apply", handler(s, s.apply))
-	s.mux.HandleFunc("POST /v1/rollback", handler(s, s.rollback))
-	s.mux.HandleFunc("POST /v1/hold", handler(s, s.hold))
-	s.mux.HandleFunc("POST /v1/resume", handler(s, s.resume))
+	s.mux.HandleFunc("POST /v1/apply", handler(s, checkApply, outcomes(s.daemon.Apply)))
+	s.mux.HandleFunc("POST /v1/rollback", handler(s, plan.Which.Check, outcomes(s.daemon.Rollback)))
+	s.mux.HandleFunc("POST /v1/hold", handler(s, HoldRequest.check, s.hold))
+	s.mux.HandleFunc("POST /v1/resume", handler(s, plan.Which.Check, s.resume))
 }
 
-// Metrics serves h at GET /metrics, on the status socket; not if h is nil. It is called
-// before Serve, and once.
-func (s *Server) Metrics(h http.Handler) {
-	if h != nil {
-		s.mux.Handle("GET /metrics", h)
-	}
-}
+// Metrics serves h at GET /metrics, on the status socket. It is called before Serve, and once.
+func (s *Server) Metrics(h http.Handler) { s.mux.Handle("GET /metrics", h) }
 
 // Reload calls f at POST /v1/reload, on the acting socket. It is called as Metrics is.
 func (s *Server) Reload(f func(context.Context) error) {
@@ -215,20 +213,6 @@ func (s *Server) poll(
 			}
 			return result, err
 		})
-	}
-}
-
-func (s *Server) apply(req ApplyRequest) work {
-	return func(ctx context.Context, onProgress func(status.Progress)) (result ResultEvent, err error) {
-		result.Outcomes, err = s.daemon.Apply(ctx, req.ApplyRequest, onProgress)
-		return result, err
-	}
-}
-
-func (s *Server) rollback(req RollbackRequest) work {
-	return func(ctx context.Context, onProgress func(status.Progress)) (result ResultEvent, err error) {
-		result.Outcomes, err = s.daemon.Rollback(ctx, req.Which, onProgress)
-		return result, err
 	}
 }
 

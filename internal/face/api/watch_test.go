@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,56 +19,12 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 )
 
-// changing is a daemon whose status a test changes.
-type changing struct {
-	daemon
-
-	mu      sync.Mutex
-	changed chan struct{}
-	hear    func(status.Progress)
-}
-
-func newChanging(reason string) *changing {
-	c := &changing{changed: make(chan struct{})}
-	c.status.Reason = reason
-	return c
-}
-
-func (c *changing) Status() status.Status {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.status
-}
-
-func (c *changing) Changed() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.changed
-}
-
-func (c *changing) Listen(f func(status.Progress)) func() { c.hear = f; return func() {} }
-
-func (c *changing) change(reason string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.status.Reason = reason
-	close(c.changed)
-	c.changed = make(chan struct{})
-}
-
-func (c *changing) progress(phase string) {
-	c.mu.Lock()
-	c.status.Progress = &status.Progress{Phase: phase}
-	c.mu.Unlock()
-	c.hear(*c.status.Progress)
-}
-
 // watching serves a watch on the clock of a bubble.
-func watching(t *testing.T, f func(t *testing.T, d *changing, p *piped, s *Server)) {
+func watching(t *testing.T, f func(t *testing.T, d *watched, p *piped, s *Server)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d, p := newChanging("first"), newPiped()
+		d, p := newWatched(&daemon{status: status.Status{Reason: "first"}}), newPiped()
 		s := On(p, true, d, slog.New(slog.DiscardHandler))
 		s.Watch(d)
 		serving(t, s)
@@ -85,7 +40,7 @@ func clientOf(p *piped) *Client {
 
 // A watch sends each change once, and nothing while nothing changes.
 func TestAWatchSendsEachChange(t *testing.T) {
-	watching(t, func(t *testing.T, d *changing, p *piped, _ *Server) {
+	watching(t, func(t *testing.T, d *watched, p *piped, _ *Server) {
 		var seen []string
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -101,14 +56,16 @@ func TestAWatchSendsEachChange(t *testing.T) {
 		}()
 		pass := func() { <-time.After(time.Hour); synctest.Wait() }
 		pass()
-		d.change("second")
+		d.become(status.Status{Reason: "second"})
 		pass()
-		d.progress("asking")
+		asking := status.Progress{Phase: "asking"}
+		d.now.Progress = &asking
+		d.say(asking)
 		pass()
-		d.progress("asking") // a heartbeat
+		d.say(asking) // a heartbeat
 		pass()
-		d.change("third")
-		d.change("fourth")
+		d.become(status.Status{Reason: "third"})
+		d.become(status.Status{Reason: "fourth", Progress: &asking})
 		pass()
 		stop()
 		require.ErrorIs(t, <-ended, context.Canceled)
@@ -118,7 +75,7 @@ func TestAWatchSendsEachChange(t *testing.T) {
 
 // The end of the daemon ends its watches at once: they do not use up the time that other clients have.
 func TestTheEndOfTheDaemonEndsAWatch(t *testing.T) {
-	watching(t, func(t *testing.T, _ *changing, p *piped, s *Server) {
+	watching(t, func(t *testing.T, _ *watched, p *piped, s *Server) {
 		ended := make(chan error, 1)
 		go func() { ended <- clientOf(p).Watch(t.Context(), func(status.Status) error { return nil }) }()
 		synctest.Wait()
@@ -132,14 +89,14 @@ func TestTheEndOfTheDaemonEndsAWatch(t *testing.T) {
 // An error of who shows the status ends the watch.
 func TestWhoShowsAWatchEndsIt(t *testing.T) {
 	wrong := errors.New("closed pipe")
-	watching(t, func(t *testing.T, _ *changing, p *piped, _ *Server) {
+	watching(t, func(t *testing.T, _ *watched, p *piped, _ *Server) {
 		require.ErrorIs(t, clientOf(p).Watch(t.Context(), func(status.Status) error { return wrong }), wrong)
 	})
 }
 
 // A client that does not read is cut off, also in the middle of a watch.
 func TestAWatchThatIsNotReadIsCutOff(t *testing.T) {
-	watching(t, func(t *testing.T, d *changing, p *piped, _ *Server) {
+	watching(t, func(t *testing.T, d *watched, p *piped, _ *Server) {
 		conn, err := p.dial(t.Context())
 		require.NoError(t, err)
 		_, err = io.WriteString(conn, "GET /v1/watch HTTP/1.1\r\nHost: daemon\r\n\r\n")
@@ -150,7 +107,7 @@ func TestAWatchThatIsNotReadIsCutOff(t *testing.T) {
 			require.NoError(t, err)
 		}
 		<-time.After(2 * writeTimeout) // nothing is written, so nothing is cut off
-		d.change("second")
+		d.become(status.Status{Reason: "second"})
 		<-time.After(2 * writeTimeout)
 		rest, _ := io.ReadAll(read)
 		assert.NotContains(t, string(rest), "second")
