@@ -3,11 +3,8 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -24,9 +21,7 @@ func catalogNode(t *testing.T, releases ...catalog.Release) (root string) {
 	t.Helper()
 	const image = "registry.suse.com/caasp/v4/velum"
 	root = t.TempDir()
-	config := filepath.Join(root, "etc/image-update-agent/config.yaml")
-	require.NoError(t, os.MkdirAll(filepath.Dir(config), 0o755))
-	require.NoError(t, os.WriteFile(config, []byte("catalog:\n  repository: registry.example.com/releases/catalog\n"), 0o600))
+	put(t, root, map[string]string{ourConfig: "catalog:\n  repository: registry.example.com/releases/catalog\n"})
 	if len(releases) == 0 {
 		return root
 	}
@@ -34,16 +29,15 @@ func catalogNode(t *testing.T, releases ...catalog.Release) (root string) {
 	require.NoError(t, err)
 	page, err := catalog.Page{Image: image, Releases: releases}.Encode()
 	require.NoError(t, err)
-	dir := filepath.Join(s.StateDir, catalogDir)
-	require.NoError(t, os.MkdirAll(dir, 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, digest.FromBytes(page).Encoded()+".page"), page, 0o600))
 	version, err := json.Marshal(map[string]any{
 		"name": "registry.example.com/releases/catalog", "channel": "prod", "version": 12,
 		"digest": digest.FromString("version 12"), "created": noonUTC,
 		"images": map[string]digest.Digest{image: digest.FromBytes(page), "registry.suse.com/other": ""},
 	})
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "catalog.json"), version, 0o600))
+	put(t, filepath.Join(s.StateDir, catalogDir), map[string]string{
+		digest.FromBytes(page).Encoded() + ".page": string(page), "catalog.json": string(version),
+	})
 	return root
 }
 
@@ -87,9 +81,7 @@ func TestCatalogShowWithoutACatalog(t *testing.T) {
 	stored := func(name, text string) string {
 		t.Helper()
 		root := catalogNode(t)
-		dir := filepath.Join(root, "var/lib/image-update-agent", catalogDir)
-		require.NoError(t, os.MkdirAll(dir, 0o700))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		put(t, filepath.Join(root, "var/lib/image-update-agent", catalogDir), map[string]string{name: text})
 		return root
 	}
 	for name, c := range map[string]struct {
@@ -102,11 +94,9 @@ func TestCatalogShowWithoutACatalog(t *testing.T) {
 		"forgotten":      {stored("other", ""), exitNothing, "no version was verified yet"},
 		"damaged":        {stored("catalog.json", "{"), exitFailed, "catalog/catalog.json: unexpected end of JSON"},
 	} {
-		var out, errs bytes.Buffer
-		code := execute(t.Context(), []string{"catalog", "show", "--root", c.root},
-			streams{in: strings.NewReader(""), out: &out, err: &errs})
+		code, out, errs := ends(t, "catalog", "show", "--root", c.root)
 		assert.Equal(t, c.code, code, name)
-		assert.Contains(t, out.String()+errs.String(), c.text, name)
-		assert.NotContains(t, errs.String(), "level=", name)
+		assert.Contains(t, out+errs, c.text, name)
+		assert.NotContains(t, errs, "level=", name)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -21,7 +20,6 @@ import (
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/face/api"
 	"github.com/kubic-project/image-update-agent/internal/face/statuspage"
 	"github.com/kubic-project/image-update-agent/internal/node/config"
 )
@@ -29,14 +27,11 @@ import (
 func TestDiffShowsWhatAnApplyChanges(t *testing.T) {
 	t.Parallel()
 	disk, rendered := t.TempDir(), t.TempDir()
-	write := func(dir, name, text string) {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
 	const before = "image: r/velum:1.0.0-rev1\nimagePullPolicy: IfNotPresent\n"
-	write(disk, "velum.yaml", before)
-	write(rendered, "velum.yaml", "image: r/velum:1.0.0-rev2\nimagePullPolicy: Always\n")
-	write(rendered, "new.yaml", "image: r/new:1.0.0-rev1\n")
-	write(disk, "etcd.yaml", before)
+	put(t, disk, map[string]string{"velum.yaml": before, "etcd.yaml": before})
+	put(t, rendered, map[string]string{
+		"velum.yaml": "image: r/velum:1.0.0-rev2\nimagePullPolicy: Always\n", "new.yaml": "image: r/new:1.0.0-rev1\n",
+	})
 	status := status.Status{
 		Images: []status.ImageStatus{{Image: "r/velum", PodManifest: "velum.yaml"}, {Image: "r/new", PodManifest: "new.yaml"}},
 		PodManifests: []status.PodStatus{
@@ -100,23 +95,9 @@ func waitingNode(t *testing.T) (root string) {
 	root = t.TempDir()
 	s, err := (&app{root: root}).settings()
 	require.NoError(t, err)
-	disk := filepath.Join(s.PodManifests, "velum.yaml")
-	for file, text := range map[string]string{disk: runningImage, filepath.Join(s.Rendered, "velum.yaml"): offeredImage} {
-		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	}
-	for name, readOnly := range map[string]bool{"agent.sock": false, "status.sock": true} {
-		socket := s.socket(name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(socket), 0o755))
-		server, err := api.Listen(t.Context(), socket, readOnly, writer{disk: disk}, slog.New(slog.DiscardHandler))
-		require.NoError(t, err)
-		served := make(chan error, 1)
-		go func() { served <- server.Serve() }()
-		t.Cleanup(func() {
-			assert.NoError(t, server.Close())
-			assert.NoError(t, <-served)
-		})
-	}
+	put(t, s.PodManifests, map[string]string{"velum.yaml": runningImage})
+	put(t, s.Rendered, map[string]string{"velum.yaml": offeredImage})
+	listening(t, root, writer{disk: filepath.Join(s.PodManifests, "velum.yaml")}, "agent.sock", "status.sock")
 	return root
 }
 
@@ -177,4 +158,23 @@ func TestPlanHasItsDifferences(t *testing.T) {
 	assert.Empty(t, v.Pods[0].Diff)
 	assert.Contains(t, v.Pods[1].Diff, diff)
 	assert.Contains(t, shown("text"), diff)
+}
+
+// plan and doctor change nothing, not even a record that they cannot read: it may be that of a newer daemon.
+func TestVerbsThatShowLeaveTheRecord(t *testing.T) {
+	t.Parallel()
+	for _, verb := range [][]string{{"plan"}, {"plan", "--offline"}, {"doctor"}, {"status"}, {"history"}} {
+		t.Run(strings.Join(verb, " "), func(t *testing.T) {
+			t.Parallel()
+			root := t.TempDir()
+			require.NoError(t, os.MkdirAll(filepath.Join(root, "etc/kubernetes/manifests"), 0o755))
+			dir := filepath.Join(root, "var/lib/image-update-agent")
+			put(t, dir, map[string]string{"record.json": `{"version": 999}`})
+			_, o, e := ends(t, append(verb, "--root", root)...)
+			files, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			require.Len(t, files, 1, "%s%s", o, e)
+			assert.Equal(t, "record.json", files[0].Name())
+		})
+	}
 }

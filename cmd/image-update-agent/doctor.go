@@ -63,8 +63,8 @@ func (a *app) examine(ctx context.Context) []doctor.Finding {
 			}
 			return lock.Read(ctx)
 		},
-		Settings: s.Settings, CertsD: c.CertsD, Files: c.Files, Platform: c.Platform, Bus: s.systemBus(), Version: version,
-		KubeletConfig: c.KubeletConfig(), Unread: c.Unread(),
+		Settings: s.Settings, CertsD: c.CertsD, Files: c.Files, Platform: c.Platform, Bus: systemBus(s.root),
+		Version: version, KubeletConfig: c.KubeletConfig(), Unread: c.Unread(),
 		SaltCall: s.saltCall(a), HookProgram: s.hookProgram(a), Webhooks: s.webhooks(slog.New(slog.DiscardHandler)),
 		Plan: func(ctx context.Context, wrap func(http.RoundTripper) http.RoundTripper) (plan.Plan, error) {
 			a.onWire = wrap

@@ -97,29 +97,22 @@ func (a *app) explain(verb *cobra.Command, err error) int {
 }
 
 func isUsage(err error) bool {
-	return cli.IsUsage(err) || isConfig(err) || isInvalid(err) || errors.Is(err, plan.ErrUnknownImage) ||
-		errors.Is(err, localregistry.ErrNoRegistry)
+	return cli.IsUsage(err) || isConfig(err) || hasKind(err, api.KindInvalidArgs) ||
+		errors.Is(err, plan.ErrUnknownImage) || errors.Is(err, localregistry.ErrNoRegistry)
 }
 
-func isMoved(err error) bool {
+// hasKind reports whether the daemon has answered with an error of a kind.
+func hasKind(err error, kind string) bool {
 	e, is := errors.AsType[*api.Error](err)
-	return is && e.Kind == api.KindMoved
+	return is && e.Kind == kind
 }
 
-func isCanceled(err error) bool {
-	e, is := errors.AsType[*api.Error](err)
-	return is && e.Kind == api.KindCanceled
+func isA[E error](err error) bool {
+	_, is := errors.AsType[E](err)
+	return is
 }
 
-func isInvalid(err error) bool {
-	e, is := errors.AsType[*api.Error](err)
-	return is && e.Kind == api.KindInvalidArgs
-}
-
-func isConfig(err error) bool {
-	_, ok := errors.AsType[configError](err)
-	return ok
-}
+func isConfig(err error) bool { return isA[configError](err) }
 
 // hint says what to do next. It names another verb, a key or a page, not the verb that was just typed.
 func hint(verb *cobra.Command, err error) string {
@@ -130,9 +123,9 @@ func hint(verb *cobra.Command, err error) string {
 		return "give the tags with --set " + strings.Join(missing.Repositories, "=TAG --set ") + "=TAG"
 	case errors.Is(err, plan.ErrUnknownImage):
 		return "`image-update-agent status` lists the images and pod manifests"
-	case isMoved(err):
+	case hasKind(err, api.KindMoved):
 		return "`image-update-agent plan` shows the current offer"
-	case isCanceled(err):
+	case hasKind(err, api.KindCanceled):
 		return ""
 	case isLocked:
 		return lockedHint(locked)
@@ -140,7 +133,7 @@ func hint(verb *cobra.Command, err error) string {
 		return "let the daemon finish the apply first: it needs the registry"
 	case errors.Is(err, fs.ErrPermission):
 		return rootHint(verb)
-	case isSource(err):
+	case isA[sourceError](err):
 		return sourceHint(err)
 	case errors.Is(err, api.ErrBusy):
 		return "try again in a few seconds; `ss -xp` lists the connections"
@@ -154,7 +147,7 @@ func hint(verb *cobra.Command, err error) string {
 		return configHint(verb, err)
 	case isUsage(err):
 		return "add --help for arguments and examples, or see image-update-agent(8)"
-	case isLeft(err):
+	case isA[leftError](err):
 		return "the daemon finishes what it has begun; `image-update-agent status` shows it"
 	case errors.Is(err, context.Canceled):
 		return ""
@@ -194,11 +187,6 @@ func configHint(verb *cobra.Command, err error) string {
 			"--dry-run` asks a running daemon, whose configuration may be older"
 	}
 	return text
-}
-
-func isLeft(err error) bool {
-	_, is := errors.AsType[leftError](err)
-	return is
 }
 
 // rootHint is for users without the permission for a verb.
@@ -309,7 +297,7 @@ func leave(ctx context.Context, err error) error {
 	switch {
 	case err == nil || ctx.Err() == nil:
 		return err
-	case isCanceled(err):
+	case hasKind(err, api.KindCanceled):
 		return leftError{context.Cause(ctx), err}
 	case errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)): // net/http returns the cause
 		return leftError{context.Cause(ctx), nil}
@@ -323,7 +311,7 @@ func codeOf(why error, code int) int {
 	if i, is := errors.AsType[interruption](why); is {
 		return i.code()
 	}
-	if _, is := errors.AsType[timeout](why); is {
+	if isA[timeout](why) {
 		return exitTimeout
 	}
 	return code

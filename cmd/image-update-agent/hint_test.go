@@ -59,11 +59,10 @@ func TestADaemonIsNamedWhereOneAnswers(t *testing.T) {
 	unlock, err := nodefile.Lock(t.Context(), filepath.Join(lib, "lock"), 0)
 	require.NoError(t, err)
 	defer unlock()
-	var out, errs bytes.Buffer
-	code := execute(t.Context(), []string{"run", "--once", "--root", root}, streams{out: &out, err: &errs})
+	code, _, errs := ends(t, "run", "--once", "--root", root)
 	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, errs.String(), fmt.Sprintf("error: state: %s/lock: locked by process %d\n", lib, os.Getpid()))
-	assert.Contains(t, errs.String(), "hint: no daemon answers; `fuser -v "+lib+"/lock` names the process that has the lock\n")
+	assert.Contains(t, errs, fmt.Sprintf("error: state: %s/lock: locked by process %d\n", lib, os.Getpid()))
+	assert.Contains(t, errs, "hint: no daemon answers; `fuser -v "+lib+"/lock` names the process that has the lock\n")
 }
 
 // A verb in a list is one of the program, with its groups.
@@ -132,7 +131,5 @@ func TestTheVerbsAreGrouped(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[string]int{"daily": 9, "node": 6, "tools": 6}, groups)
-	var out bytes.Buffer
-	assert.Equal(t, exitDone, execute(t.Context(), []string{"--help"}, streams{out: &out, err: &out}))
-	assert.Regexp(t, `(?s)\nDaily Commands:\n  apply .*\nNode Commands:\n  catalog .*\nTools:\n  completion `, out.String())
+	assert.Regexp(t, `(?s)\nDaily Commands:\n  apply .*\nNode Commands:\n  catalog .*\nTools:\n  completion `, does(t, "--help"))
 }

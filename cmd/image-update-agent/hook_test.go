@@ -13,7 +13,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -90,10 +89,9 @@ func offering(state, offered string) status.Status {
 // run runs the verb, and gives what it said.
 func (h hooked) run(code int) string {
 	h.t.Helper()
-	var out, errs bytes.Buffer
-	got := execute(h.t.Context(), []string{"hook", "--root", h.root}, streams{in: strings.NewReader(""), out: &out, err: &errs})
-	require.Equal(h.t, code, got, errs.String())
-	return out.String() + errs.String()
+	got, out, errs := ends(h.t, "hook", "--root", h.root)
+	require.Equal(h.t, code, got, errs)
+	return out + errs
 }
 
 // said is what a program has kept since the last time.
@@ -232,22 +230,10 @@ func TestHookMissesNothing(t *testing.T) {
 	assert.Equal(t, "held", c.Was)
 }
 
-func TestHookSaysWhatIsWrong(t *testing.T) {
+func TestHooksHaveTheTimeOfTheConfiguration(t *testing.T) {
 	t.Parallel()
-	h := newHooked(t, both)
-	require.NoError(t, os.Remove(h.path("usr/bin/salt-call")))
-	h.status("staged", "2")
-	said := h.run(exitFailed)
-	assert.Contains(t, said, "usr/bin/salt-call: no such file or directory")
-	assert.Len(t, h.delivered().Staged, 1, "the other one is run all the same")
-
-	require.NoError(t, os.Chmod(h.path("opt/tell"), 0o777))
-	h.status("staged", "3")
-	assert.Contains(t, h.run(exitFailed), "unsafe: others may write to")
-	assert.Empty(t, h.said("opt/tell"))
-
+	h := newHooked(t, "hooks: {saltRefresh: true, timeout: 1s}\n")
 	h.program("usr/bin/salt-call", `exec sleep 1000`)
-	h.configure("hooks: {saltRefresh: true, timeout: 1s}\n")
 	assert.Contains(t, h.run(exitFailed), "usr/bin/salt-call: did not end within 1s")
 }
 

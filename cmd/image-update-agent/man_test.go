@@ -42,13 +42,30 @@ const (
 	shippedFile = "../../packaging/config.yaml"
 )
 
+// ends runs a verb, and returns its exit code and what it prints.
+func ends(t *testing.T, args ...string) (code int, out, errs string) {
+	t.Helper()
+	var o, e bytes.Buffer
+	code = execute(t.Context(), args, streams{in: strings.NewReader(""), out: &o, err: &e})
+	return code, o.String(), e.String()
+}
+
+// put writes files below a directory, by their paths.
+func put(t *testing.T, root string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+}
+
 // does runs a verb that must succeed, and returns what it prints.
 func does(t *testing.T, args ...string) string {
 	t.Helper()
-	var out, errs bytes.Buffer
-	code := execute(t.Context(), args, streams{in: strings.NewReader(""), out: &out, err: &errs})
-	require.Equal(t, 0, code, errs.String())
-	return out.String()
+	code, out, errs := ends(t, args...)
+	require.Equal(t, 0, code, errs)
+	return out
 }
 
 // man makes a page as `make install` does, and takes roff's hyphens and fonts away, so that words can be looked for.

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -21,14 +20,7 @@ const nobody = 65534
 
 // asNobody runs the program as somebody who may not use what has the mode 0 or is
 // root's, and returns how it ends.
-func asNobody(t *testing.T, args ...string) (code int, errs string) {
-	t.Helper()
-	code, _, errs = outputAsNobody(t, args...)
-	return code, errs
-}
-
-// outputAsNobody is asNobody with the standard output.
-func outputAsNobody(t *testing.T, args ...string) (code int, out, errs string) {
+func asNobody(t *testing.T, args ...string) (code int, out, errs string) {
 	t.Helper()
 	path, err := exec.LookPath("image-update-agent")
 	require.NoError(t, err)
@@ -75,7 +67,7 @@ func TestWithoutRootTheErrorNamesTheRemedy(t *testing.T) {
 		{[]string{"plan"}, "permission denied\n", "; `image-update-agent status` needs no root"},
 		{[]string{"put-back"}, "permission denied\n", ""},
 	} {
-		code, errs := asNobody(t, append(c.args, "--root", root)...)
+		code, _, errs := asNobody(t, append(c.args, "--root", root)...)
 		assert.Equal(t, exitFailed, code, c.args)
 		assert.Contains(t, errs, c.want, c.args)
 		assert.Contains(t, errs, "\nimage-update-agent: hint: run it as root"+c.hint+"\n", c.args)
@@ -88,36 +80,29 @@ func TestWithoutRootWhatCannotBeReadIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	require.NoError(t, os.Chmod(filepath.Dir(root), 0o755)) // it is closed to nobody
-	put := func(name, text string) {
-		t.Helper()
-		path := filepath.Join(root, name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
-	}
-	put("etc/kubernetes/manifests/velum.yaml", "kind: Pod\n")
-	enable := []string{"local-registry", "enable", "registry.example.com", "--write", "--root", root}
-	require.Equal(t, exitDone, execute(t.Context(), enable, streams{out: io.Discard, err: io.Discard}))
+	put(t, root, map[string]string{"etc/kubernetes/manifests/velum.yaml": "kind: Pod\n"})
+	does(t, "local-registry", "enable", "registry.example.com", "--write", "--root", root)
 	const asRoot = "\n         -> run doctor as root\n"
 	for _, closed := range []string{
 		"etc/containerd/certs.d/registry.example.com/hosts.toml", "etc/containerd/certs.d/registry.example.com",
 	} {
 		require.NoError(t, os.Chmod(filepath.Join(root, closed), 0))
-		code, out, errs := outputAsNobody(t, "local-registry", "show", "--root", root)
+		code, out, errs := asNobody(t, "local-registry", "show", "--root", root)
 		assert.Equal(t, exitFailed, code, out)
 		assert.Contains(t, errs, closed+": permission denied\nimage-update-agent: hint: run it as root\n")
-		_, out, _ = outputAsNobody(t, "doctor", "--root", root)
+		_, out, _ = asNobody(t, "doctor", "--root", root)
 		assert.Regexp(t, `\nwarning  local registry: not checked: .*`+closed+`: permission denied`+asRoot, out)
 	}
 
 	require.NoError(t, os.Chmod(filepath.Join(root, "etc/kubernetes/manifests"), 0))
-	_, out, _ := outputAsNobody(t, "doctor", "--root", root)
+	_, out, _ := asNobody(t, "doctor", "--root", root)
 	assert.Regexp(t, `\nwarning  set aside: not checked: .*/manifests: permission denied`+asRoot, out)
 
-	put("etc/image-update-agent/config.yaml", "interval: 6h\n")
-	require.NoError(t, os.Chmod(filepath.Join(root, "etc/image-update-agent/config.yaml"), 0))
-	_, out, _ = outputAsNobody(t, "doctor", "--root", root)
+	put(t, root, map[string]string{ourConfig: "interval: 6h\n"})
+	require.NoError(t, os.Chmod(filepath.Join(root, ourConfig), 0))
+	_, out, _ = asNobody(t, "doctor", "--root", root)
 	assert.Regexp(t, `^failed   configuration: .*/config.yaml: permission denied`+asRoot, out)
-	code, errs := asNobody(t, "config", "check", "--root", root)
+	code, _, errs := asNobody(t, "config", "check", "--root", root)
 	assert.Equal(t, exitUsage, code)
 	assert.Contains(t, errs, "\nimage-update-agent: hint: run it as root\n", "no method of the bus does this")
 }

@@ -133,7 +133,7 @@ func (a *app) waitingDiffs(s settings, status status.Status, names []string) (ma
 // isOf reports whether a person's name of an image, or of a file, is that of a pod manifest.
 func isOf(s status.Status, pod status.PodStatus, name string) bool {
 	return pod.PodManifest == name || slices.ContainsFunc(s.Images, func(i status.ImageStatus) bool {
-		return i.PodManifest == pod.PodManifest && (i.Image == name || strings.HasSuffix(i.Image, "/"+name))
+		return i.PodManifest == pod.PodManifest && plan.IsRepository(i.Image, name)
 	})
 }
 
@@ -201,11 +201,6 @@ func (w *wiring) mayCycle(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", release.ErrHeld, errApproved)
 	}
 	return nil
-}
-
-func isSource(err error) bool {
-	_, ok := errors.AsType[sourceError](err)
-	return ok
 }
 
 // sourceHint says what to do about a source that cannot be used.

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"log"
@@ -66,12 +65,10 @@ func runPreview(t *testing.T, images []string, args ...string) (out, errs, file 
 	host := haproxyRegistry(t, haproxyTags...)
 	file = filepath.Join(t.TempDir(), "web.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(podWith(images...), "HOST", host)), 0o600))
-	var o, e bytes.Buffer
 	root := t.TempDir() // a machine without anything of ours
-	code = execute(t.Context(), append([]string{"preview", "--root", root, file}, args...),
-		streams{in: strings.NewReader(""), out: &o, err: &e})
+	code, out, errs = ends(t, append([]string{"preview", "--root", root, file}, args...)...)
 	clean := strings.NewReplacer(host, "HOST", file, "web.yaml")
-	return clean.Replace(o.String()), clean.Replace(e.String()), file, code
+	return clean.Replace(out), clean.Replace(errs), file, code
 }
 
 func TestPreview(t *testing.T) {
@@ -122,31 +119,23 @@ func TestPreviewOfWhatCannotBeAsked(t *testing.T) {
 
 func TestPreviewWithoutAnImage(t *testing.T) {
 	t.Parallel()
-	var o, e bytes.Buffer
-	code := execute(t.Context(), []string{"preview", "--root", t.TempDir(), "/none.yaml"},
-		streams{in: strings.NewReader(""), out: &o, err: &e})
+	code, o, e := ends(t, "preview", "--root", t.TempDir(), "/none.yaml")
 	assert.Equal(t, 1, code)
-	assert.Empty(t, o.String())
-	assert.Contains(t, e.String(), "/none.yaml: no such file or directory")
+	assert.Empty(t, o)
+	assert.Contains(t, e, "/none.yaml: no such file or directory")
 }
 
 // previewWith previews files, by their names, with a configuration of the agent; HOST in them is a registry.
 func previewWith(t *testing.T, tags []string, config string, files map[string]string, args ...string) (got previewed, errs string) {
 	t.Helper()
 	root, dir, host := t.TempDir(), t.TempDir(), haproxyRegistry(t, tags...)
-	put := func(path, text string) {
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(text, "HOST", host)), 0o644))
-	}
-	put(filepath.Join(root, ourConfig), config)
+	put(t, root, map[string]string{ourConfig: strings.ReplaceAll(config, "HOST", host)})
 	for name, text := range files {
-		put(filepath.Join(dir, name), text)
+		put(t, dir, map[string]string{name: strings.ReplaceAll(text, "HOST", host)})
 	}
-	var o, e bytes.Buffer
-	execute(t.Context(), append([]string{"preview", "--root", root, "--output", "json", dir}, args...),
-		streams{in: strings.NewReader(""), out: &o, err: &e})
-	require.NoError(t, json.Unmarshal([]byte(strings.NewReplacer(host, "HOST", dir+"/", "").Replace(o.String())), &got), "%s%s", &o, &e)
-	return got, e.String()
+	_, o, e := ends(t, append([]string{"preview", "--root", root, "--output", "json", dir}, args...)...)
+	require.NoError(t, json.Unmarshal([]byte(strings.NewReplacer(host, "HOST", dir+"/", "").Replace(o)), &got), "%s%s", o, e)
+	return got, e
 }
 
 // Two containers of one repository have tags of their own.
@@ -250,9 +239,8 @@ func TestPreviewOfADirectory(t *testing.T) {
 	t.Parallel()
 	root, dir := t.TempDir(), t.TempDir()
 	run := func() (out, errs string, code int) {
-		var o, e bytes.Buffer
-		code = execute(t.Context(), []string{"preview", "--root", root, dir}, streams{in: strings.NewReader(""), out: &o, err: &e})
-		return strings.ReplaceAll(o.String(), dir+"/", ""), strings.ReplaceAll(e.String(), dir+"/", ""), code
+		code, o, e := ends(t, "preview", "--root", root, dir)
+		return strings.ReplaceAll(o, dir+"/", ""), strings.ReplaceAll(e, dir+"/", ""), code
 	}
 	out, errs, code := run()
 	assert.Equal(t, "There is no image in these files.\n", out)
@@ -292,20 +280,15 @@ func TestPreviewFollowsHostsTomlWithoutContainerd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			root, host := t.TempDir(), haproxyRegistry(t, haproxyTags...)
-			put := func(path, text string) string {
-				path = filepath.Join(root, path)
-				require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-				require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
-				return path
-			}
-			put("etc/containerd/config.toml", config)
-			put("etc/containerd/certs.d/example.com/hosts.toml", "server = \"http://"+host+"\"\n")
-			file := put("web.yaml", podWith("example.com/haproxy:3.0.5-alpine"))
-			var o, e bytes.Buffer
-			code := execute(t.Context(), []string{"preview", "--root", root, "--updates", "patch", file},
-				streams{in: strings.NewReader(""), out: &o, err: &e})
-			assert.Zero(t, code, "%s%s", &o, &e)
-			assert.Contains(t, o.String(), "3.0.8-alpine")
+			put(t, root, map[string]string{
+				"etc/containerd/config.toml":                    config,
+				"etc/containerd/certs.d/example.com/hosts.toml": "server = \"http://" + host + "\"\n",
+				"web.yaml": podWith("example.com/haproxy:3.0.5-alpine"),
+			})
+			file := filepath.Join(root, "web.yaml")
+			code, o, e := ends(t, "preview", "--root", root, "--updates", "patch", file)
+			assert.Zero(t, code, "%s%s", o, e)
+			assert.Contains(t, o, "3.0.8-alpine")
 		})
 	}
 }
@@ -314,41 +297,31 @@ func TestPreviewFollowsHostsTomlWithoutContainerd(t *testing.T) {
 func TestPreviewSaysThatHostsTomlIsNotParsed(t *testing.T) {
 	t.Parallel()
 	root, host := t.TempDir(), haproxyRegistry(t, haproxyTags...)
-	hostsToml := filepath.Join(root, "etc/containerd/certs.d", host, "hosts.toml")
+	hostsToml := "etc/containerd/certs.d/" + host + "/hosts.toml"
 	file := filepath.Join(root, "web.yaml")
-	for path, text := range map[string]string{
-		filepath.Join(root, "etc/containerd/config.toml"): "version = 3\n[plugins.'io.containerd.cri.v1.images'.registry]\n" +
+	put(t, root, map[string]string{
+		"etc/containerd/config.toml": "version = 3\n[plugins.'io.containerd.cri.v1.images'.registry]\n" +
 			"config_path = '/etc/containerd/certs.d'\n",
-		hostsToml: "s3cr3t = 1\ns3cr3t = 2\n", // a password as a key
-		file:      podWith(host + "/haproxy:3.0.5-alpine"),
-	} {
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
-	}
-	var o, e bytes.Buffer
-	code := execute(t.Context(), []string{"preview", "--root", root, "--updates", "patch", "--output", "json", file},
-		streams{in: strings.NewReader(""), out: &o, err: &e})
-	assert.Zero(t, code, "%s%s", &o, &e)
-	assert.Contains(t, o.String(), hostsToml+": not TOML as containerd reads it: line 2, column 1: ")
-	assert.NotContains(t, o.String()+e.String(), "s3cr3t")
-	assert.Contains(t, o.String(), ": containerd ignores the file and asks "+host+" itself")
+		hostsToml:  "s3cr3t = 1\ns3cr3t = 2\n", // a password as a key
+		"web.yaml": podWith(host + "/haproxy:3.0.5-alpine"),
+	})
+	code, o, e := ends(t, "preview", "--root", root, "--updates", "patch", "--output", "json", file)
+	assert.Zero(t, code, "%s%s", o, e)
+	assert.Contains(t, o, filepath.Join(root, hostsToml)+": not TOML as containerd reads it: line 2, column 1: ")
+	assert.NotContains(t, o+e, "s3cr3t")
+	assert.Contains(t, o, ": containerd ignores the file and asks "+host+" itself")
 }
 
 // preview still says so if it cannot read which directories containerd follows.
 func TestPreviewWithAnUnreadableConfigurationOfContainerd(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	for path, text := range map[string]string{
+	put(t, root, map[string]string{
 		"etc/containerd/config.toml":                    "version = \n",
 		"etc/containerd/certs.d/example.com/hosts.toml": "server = \"http://127.0.0.1:1\"\n",
 		"web.yaml": podWith("example.com/haproxy:3.0.5-alpine"),
-	} {
-		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, path)), 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(root, path), []byte(text), 0o644))
-	}
-	var o, e bytes.Buffer
-	code := execute(t.Context(), []string{"preview", "--root", root, filepath.Join(root, "web.yaml")},
-		streams{in: strings.NewReader(""), out: &o, err: &e})
+	})
+	code, o, _ := ends(t, "preview", "--root", root, filepath.Join(root, "web.yaml"))
 	assert.Equal(t, 1, code)
-	assert.Contains(t, o.String(), "cannot read the configuration of containerd")
+	assert.Contains(t, o, "cannot read the configuration of containerd")
 }

@@ -95,7 +95,7 @@ const runtimeTimeout = 10 * time.Second
 // runs.
 func beforeKubelet(ctx context.Context, s settings) error {
 	if systemd.IsBooted(s.root) {
-		return systemd.Kubelet{Bus: s.systemBus(), Unit: s.platform.KubeletUnit}.Unstarted(ctx)
+		return systemd.Kubelet{Bus: systemBus(s.root), Unit: s.platform.KubeletUnit}.Unstarted(ctx)
 	}
 	runtime, err := pods.New(pods.Options{Socket: s.CRI.Socket})
 	if err != nil {
@@ -148,7 +148,13 @@ configuration names, or /etc/kubernetes/manifests, and exits with 2.`,
 			}
 			a.acts.Store(true)
 			names, err := podfiles.New(podfiles.Dirs{PodManifests: dir}).PutBack(cmd.Context())
-			return errors.Join(a.printPutBack(names), err, wrong)
+			printed := a.show(putBackView{append([]string{}, names...)}, func() error {
+				for _, name := range names {
+					fmt.Fprintln(a.out, name)
+				}
+				return nil
+			})
+			return errors.Join(printed, err, wrong)
 		},
 	})
 }
@@ -156,15 +162,6 @@ configuration names, or /etc/kubernetes/manifests, and exits with 2.`,
 // putBackView is `put-back --output json`.
 type putBackView struct {
 	PutBack []string `json:"putBack"` // names of pod manifests
-}
-
-func (a *app) printPutBack(names []string) error {
-	return a.show(putBackView{append([]string{}, names...)}, func() error {
-		for _, name := range names {
-			fmt.Fprintln(a.out, name)
-		}
-		return nil
-	})
 }
 
 // podManifests is kubelet's directory as configured. With a wrong configuration it is

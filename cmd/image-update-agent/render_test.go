@@ -33,14 +33,11 @@ func bootRoot(t *testing.T, kubeletLeft uint64) string {
 	t.Helper()
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "")
 	root := t.TempDir()
-	for path, text := range map[string]string{
+	put(t, root, map[string]string{
 		"usr/share/caasp-container-manifests/manifests/velum.yaml": bootTemplate,
 		"etc/kubernetes/manifests/db.yaml":                         dbTemplate,
 		"usr/share/caasp-container-manifests/manifests/db.yaml":    dbTemplate + "  hostNetwork: true\n",
-	} {
-		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, path)), 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(root, path), []byte(text), 0o600))
-	}
+	})
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "run/systemd/system"), 0o755))
 	bustest.Booting{System: "starting", Load: "loaded", Left: kubeletLeft}.
 		Serve(t, bustest.Start(t, filepath.Join(root, "run/dbus/system_bus_socket")))
@@ -104,9 +101,7 @@ func TestRenderWithoutSystemd(t *testing.T) {
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "run")))
 	_, errs := holds(t, "render", "--root", root)
 	assert.Contains(t, errs, "held: cannot tell which directory kubelet reads: ")
-	config := filepath.Join(root, "etc/image-update-agent/config.yaml")
-	require.NoError(t, os.MkdirAll(filepath.Dir(config), 0o755))
-	require.NoError(t, os.WriteFile(config, []byte("podManifests: /etc/kubernetes/manifests\n"), 0o600))
+	put(t, root, map[string]string{ourConfig: "podManifests: /etc/kubernetes/manifests\n"})
 	assert.Contains(t, does(t, "render", "--root", root), "velum.yaml written: its template is new\n")
 	assert.FileExists(t, filepath.Join(root, "etc/kubernetes/manifests/velum.yaml"))
 	socket := filepath.Join(root, "run/containerd/containerd.sock")
@@ -133,23 +128,19 @@ func TestRenderWithoutSystemd(t *testing.T) {
 // holds runs a verb that ends with 4.
 func holds(t *testing.T, args ...string) (out, errs string) {
 	t.Helper()
-	var o, e bytes.Buffer
-	code := execute(t.Context(), args, streams{in: strings.NewReader(""), out: &o, err: &e})
-	require.Equal(t, exitHeld, code, e.String())
-	return o.String(), e.String()
+	code, o, e := ends(t, args...)
+	require.Equal(t, exitHeld, code, e)
+	return o, e
 }
 
 // asideFrom is what the directory of pod manifests of a node below root holds,
 // two files of which are set aside, and one that was written anew.
 func asideFrom(t *testing.T, dir string) {
 	t.Helper()
-	require.NoError(t, os.MkdirAll(dir, 0o755))
-	for name, text := range map[string]string{
+	put(t, dir, map[string]string{
 		".b.yaml.image-update-agent-aside": "b", ".a.yaml.image-update-agent-aside": "a",
 		".c.yaml.image-update-agent-aside": "old", "c.yaml": "new", ".d.yaml.swp": "an editor's",
-	} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
+	})
 }
 
 // isBack: the files of asideFrom have come back.
@@ -200,19 +191,13 @@ func TestPutBackDespiteABrokenConfiguration(t *testing.T) {
 		t.Run(c.name+" of "+c.file, func(t *testing.T) {
 			t.Parallel()
 			root := t.TempDir()
-			for file, text := range map[string]string{
-				c.file: "podManifest: /elsewhere\n", "var/lib/kubelet/config.yaml": c.kubelet,
-			} {
-				require.NoError(t, os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o755))
-				require.NoError(t, os.WriteFile(filepath.Join(root, file), []byte(text), 0o600))
-			}
+			put(t, root, map[string]string{c.file: "podManifest: /elsewhere\n", "var/lib/kubelet/config.yaml": c.kubelet})
 			dir := filepath.Join(root, c.name)
 			asideFrom(t, dir)
-			var out, errs bytes.Buffer
-			code := execute(t.Context(), []string{"put-back", "--root", root}, streams{in: strings.NewReader(""), out: &out, err: &errs})
+			code, out, errs := ends(t, "put-back", "--root", root)
 			assert.Equal(t, exitUsage, code)
-			assert.Contains(t, errs.String(), "podManifest")
-			assert.Equal(t, "a.yaml\nb.yaml\n", out.String())
+			assert.Contains(t, errs, "podManifest")
+			assert.Equal(t, "a.yaml\nb.yaml\n", out)
 			isBack(t, dir)
 		})
 	}
@@ -224,18 +209,8 @@ func TestPutBackSaysWhatIsInTheWay(t *testing.T) {
 	dir := filepath.Join(root, "etc/kubernetes/manifests")
 	asideFrom(t, dir)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "a.yaml"), 0o755))
-	var out, errs bytes.Buffer
-	code := execute(t.Context(), []string{"put-back", "--root", root}, streams{in: strings.NewReader(""), out: &out, err: &errs})
+	code, out, errs := ends(t, "put-back", "--root", root)
 	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, errs.String(), "a.yaml: in its place: unsafe: directory")
-	assert.Equal(t, "b.yaml\n", out.String(), "the others came back")
-}
-
-func TestPutBackIsForTheUnit(t *testing.T) {
-	t.Parallel()
-	help := does(t)
-	assert.Contains(t, help, "  apply ")
-	assert.NotContains(t, help, "put-back")
-	assert.Contains(t, does(t, "put-back", "--help"), "Examples:")
-	assert.Contains(t, man(t, page8), "image-update-agent put-back")
+	assert.Contains(t, errs, "a.yaml: in its place: unsafe: directory")
+	assert.Equal(t, "b.yaml\n", out, "the others came back")
 }

@@ -86,7 +86,7 @@ docs/air-gap.md.`,
 // lockState keeps other agents out until unlock is called.
 func (s settings) lockState(ctx context.Context) (unlock func(), err error) {
 	unlock, err = state.New(s.StateDir, s.RuntimeDir, quietLog()).Lock(ctx)
-	if _, is := errors.AsType[*nodefile.LockedError](err); is {
+	if isA[*nodefile.LockedError](err) {
 		_, silent := api.NewClient(s.socket("agent.sock")).Status(ctx)
 		err = lockedError{err, silent == nil || errors.Is(silent, api.ErrBusy)}
 	}
@@ -127,7 +127,8 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	counts := a.counting()
+	counts := metrics.NewCounts()
+	a.meter = counts // of all wirings to come
 	w, err := a.wire(ctx, s, log, nil)
 	if err != nil {
 		return err
@@ -181,7 +182,7 @@ func (w *wiring) sweep(ctx context.Context, log *slog.Logger) error {
 // its address nor the machine's name is among the settings.
 func onBus(s settings, loop *agent.Loop, log *slog.Logger) *api.Bus {
 	return api.NewBus(api.BusOptions{
-		Address: s.systemBus(), MachineID: strings.TrimSpace(s.machineID()), Daemon: loop, Log: log,
+		Address: systemBus(s.root), MachineID: strings.TrimSpace(s.machineID()), Daemon: loop, Log: log,
 	})
 }
 
@@ -324,13 +325,6 @@ func metricsOf(current *atomic.Pointer[wiring], loop *agent.Loop, counts *metric
 	}, counts)
 }
 
-// counting makes the counters of all wirings to come.
-func (a *app) counting() *metrics.Counts {
-	counts := metrics.NewCounts()
-	a.meter = counts
-	return counts
-}
-
 // serveMetrics serves numbers on the status socket, and makes the port for them.
 func serveMetrics(socket *api.Server, numbers http.Handler, listen string, log *slog.Logger) *metrics.Port {
 	socket.Metrics(numbers)
@@ -343,15 +337,12 @@ func serveMetrics(socket *api.Server, numbers http.Handler, listen string, log *
 func taking(current *atomic.Pointer[wiring], port *metrics.Port) func(*wiring) {
 	return func(next *wiring) {
 		last := current.Load()
-		next.countOn(last)
+		next.before = last.sent() // counts go on
 		current.Store(next)
 		port.Listen(next.Metrics.Listen)
 		last.close()
 	}
 }
-
-// countOn continues the counts of the wiring before.
-func (w *wiring) countOn(last *wiring) { w.before = last.sent() }
 
 // sent is what went over the wire since the start of the daemon.
 func (w *wiring) sent() registry.Counts { return w.before.Plus(w.registry.Counts()) }

@@ -5,19 +5,14 @@ package main
 import (
 	"bytes"
 	"context"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/status"
-	"github.com/kubic-project/image-update-agent/internal/face/api"
 )
 
 // turning is a daemon that becomes held once the first status was shown.
@@ -70,15 +65,8 @@ func TestStatusWatch(t *testing.T) {
 		t.Run(output, func(t *testing.T) {
 			t.Parallel()
 			root := t.TempDir()
-			s, err := (&app{root: root}).settings()
-			require.NoError(t, err)
-			require.NoError(t, os.MkdirAll(filepath.Dir(s.socket("status.sock")), 0o755))
 			d := &turning{state: status.StateStaged, changed: make(chan struct{})}
-			server, err := api.Listen(t.Context(), s.socket("status.sock"), true, d, slog.New(slog.DiscardHandler))
-			require.NoError(t, err)
-			server.Watch(d)
-			ended := make(chan error, 1)
-			go func() { ended <- server.Serve() }()
+			listening(t, root, d, "status.sock")
 			ctx, interrupt := context.WithCancelCause(t.Context())
 			out := &until{steps: []step{
 				{c.first, func() { d.mu.Lock(); d.state = status.StateHeld; d.mu.Unlock(); close(d.changed) }},
@@ -92,8 +80,6 @@ func TestStatusWatch(t *testing.T) {
 			if output == "json" {
 				assert.Equal(t, 2, strings.Count(out.String(), "\n"), "one line for each status")
 			}
-			require.NoError(t, server.Close())
-			require.NoError(t, <-ended)
 		})
 	}
 }

@@ -51,16 +51,12 @@ reason. Without TAG, parse reads tags from standard input.`,
 			if err != nil {
 				return err
 			}
-			return a.printParsed(parsed)
+			if a.output == "json" {
+				return printLines(a.encoder(), parsed)
+			}
+			return printTags(a.out, parsed)
 		},
 	})
-}
-
-func (a *app) printParsed(parsed []parsedTag) error {
-	if a.output == "json" {
-		return printLines(a.encoder(), parsed)
-	}
-	return printTags(a.out, parsed)
 }
 
 func (a *app) tagsSortCommand(flags *schemeFlags) *cobra.Command {
@@ -81,7 +77,7 @@ standard input.`,
 				return err
 			}
 			list := onlyOrdered(all, a.err)
-			sortTags(list)
+			slices.SortFunc(list, func(x, y parsedTag) int { return tags.Compare(x.tag, y.tag) })
 			if a.output == "json" {
 				return printLines(a.encoder(), list)
 			}
@@ -173,7 +169,11 @@ func (a *app) parseTags(ctx context.Context, args []string, s tags.Scheme) ([]pa
 			return nil, fmt.Errorf("standard input: %w", err)
 		}
 	}
-	return parseNames(names, s), nil
+	parsed := make([]parsedTag, 0, len(names))
+	for _, name := range names {
+		parsed = append(parsed, parseName(name, s))
+	}
+	return parsed, nil
 }
 
 // maxLine bounds a line of input, in bytes: an OCI tag has at most 128.
@@ -228,15 +228,7 @@ func readTags(in io.Reader) ([]string, error) {
 	return out, nil
 }
 
-// parseNames parses each name. What has no order has a reason.
-func parseNames(names []string, s tags.Scheme) []parsedTag {
-	parsed := make([]parsedTag, 0, len(names))
-	for _, name := range names {
-		parsed = append(parsed, parseName(name, s))
-	}
-	return parsed
-}
-
+// parseName parses a tag. One without an order has a reason.
 func parseName(name string, s tags.Scheme) parsedTag {
 	t, err := s.Parse(name)
 	if err == nil {
@@ -264,11 +256,6 @@ func onlyOrdered(all []parsedTag, report io.Writer) []parsedTag {
 		}
 	}
 	return all
-}
-
-// sortTags sorts tags that have an order, the oldest first.
-func sortTags(list []parsedTag) {
-	slices.SortFunc(list, func(x, y parsedTag) int { return tags.Compare(x.tag, y.tag) })
 }
 
 // newestOf returns the newest tag that a policy allows for the followed one, and what looks newer
@@ -327,10 +314,8 @@ Exit status: 0 the tag can be ordered, 3 it cannot.`,
   image-update-agent tags explain 1.27.0-alpine3.19 1.27.1-alpine3.20
   image-update-agent tags explain --pattern '^(?P<version>.*)-alpine[0-9.]+$' \
     1.27.0-alpine3.19 1.27.1-alpine3.20`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cli.Usage(fmt.Errorf("%s: TAG is required", cmd.CommandPath()))
-			}
+		Args: someArgs("TAG"),
+		RunE: func(_ *cobra.Command, args []string) error {
 			s, err := flags.scheme()
 			if err != nil {
 				return err

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -19,12 +18,10 @@ import (
 // explained returns the rows of `tags explain` by their names.
 func explained(t *testing.T, tag string, flags ...string) map[string]string {
 	t.Helper()
-	var out, errs bytes.Buffer
-	execute(t.Context(), append(append([]string{"tags", "explain"}, flags...), "--", tag),
-		streams{in: strings.NewReader(""), out: &out, err: &errs})
-	require.Empty(t, errs.String())
+	_, out, errs := ends(t, append(append([]string{"tags", "explain"}, flags...), "--", tag)...)
+	require.Empty(t, errs)
 	rows := map[string]string{}
-	for line := range strings.Lines(out.String()) {
+	for line := range strings.Lines(out) {
 		if name, value, is := strings.Cut(line, ":"); is && rows[name] == "" {
 			rows[name] = strings.TrimSpace(value)
 		}

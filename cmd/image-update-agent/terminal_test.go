@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -17,6 +15,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -24,7 +23,10 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/face/api"
+	"github.com/kubic-project/image-update-agent/internal/face/cli"
+	"github.com/kubic-project/image-update-agent/internal/face/doctor"
 	"github.com/kubic-project/image-update-agent/internal/face/statuspage"
+	"github.com/kubic-project/image-update-agent/internal/node/config"
 )
 
 // hostile is what a certificate, a label or a registry may say: it clears the screen, changes the title, turns what
@@ -74,30 +76,10 @@ func hostileStatus() status.Status {
 	return s
 }
 
-// hostileDaemon answers with hostile texts.
-type hostileDaemon struct{}
+// hostileDaemon answers with hostile texts what the verbs of these tests ask.
+type hostileDaemon struct{ api.Daemon }
 
 func (hostileDaemon) Status() status.Status { return hostileStatus() }
-
-func (d hostileDaemon) ReleaseLock(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
-	return d.Check(ctx, hear)
-}
-
-func (d hostileDaemon) EnableLocalRegistry(ctx context.Context, _ string, _ bool) (status.Status, error) {
-	return d.Check(ctx, nil)
-}
-
-func (d hostileDaemon) DisableLocalRegistry(ctx context.Context, _ string) (status.Status, error) {
-	return d.Check(ctx, nil)
-}
-
-func (d hostileDaemon) TryLock(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
-	return d.Check(ctx, hear)
-}
-
-func (d hostileDaemon) ForgetCatalog(ctx context.Context, hear func(status.Progress)) (status.Status, error) {
-	return d.Check(ctx, hear)
-}
 
 func (hostileDaemon) Check(_ context.Context, hear func(status.Progress)) (status.Status, error) {
 	hear(status.Progress{Phase: hostile, Reference: hostile})
@@ -132,18 +114,7 @@ func assertShown(t *testing.T, text, what string) {
 func TestNoVerbPrintsWhatATerminalActsOn(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	run := filepath.Join(root, "run/image-update-agent")
-	require.NoError(t, os.MkdirAll(run, 0o755))
-	for name, readOnly := range map[string]bool{"agent.sock": false, "status.sock": true} {
-		server, err := api.Listen(t.Context(), filepath.Join(run, name), readOnly, hostileDaemon{}, slog.New(slog.DiscardHandler))
-		require.NoError(t, err)
-		served := make(chan error, 1)
-		go func() { served <- server.Serve() }()
-		t.Cleanup(func() {
-			assert.NoError(t, server.Close())
-			assert.NoError(t, <-served)
-		})
-	}
+	listening(t, root, hostileDaemon{}, "agent.sock", "status.sock")
 	for _, args := range [][]string{
 		{"status"},
 		{"check"},
@@ -156,12 +127,11 @@ func TestNoVerbPrintsWhatATerminalActsOn(t *testing.T) {
 		{"config", "show", "--config", "/" + hostile},
 	} {
 		for _, more := range [][]string{nil, {"--output", "json"}} {
-			var out, errs bytes.Buffer
-			execute(t.Context(), append(append(args, "--root", root), more...), streams{in: strings.NewReader(""), out: &out, err: &errs})
+			_, out, errs := ends(t, append(append(args, "--root", root), more...)...)
 			what := strings.Join(append(args, more...), " ")
-			assertShown(t, out.String(), what)
-			assertShown(t, errs.String(), what)
-			assert.NotEmpty(t, out.String()+errs.String(), what)
+			assertShown(t, out, what)
+			assertShown(t, errs, what)
+			assert.NotEmpty(t, out+errs, what)
 		}
 	}
 }
@@ -198,4 +168,88 @@ func TestADocumentIsWrittenToTheByte(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, newApp(streams{out: &out}).document([]byte(hostile)))
 	assert.Equal(t, hostile, out.String())
+}
+
+const caasp = "registry.suse.com/caasp/v4/"
+
+// A script sees by the exit code of a check how the node is.
+func TestHowACheckEnds(t *testing.T) {
+	t.Parallel()
+	for state, code := range map[status.State]int{
+		status.StateCurrent: exitDone, status.StateStaged: exitDone, status.StateApplying: exitDone,
+		status.StateFailed: exitFailed, status.StateStale: exitFailed, status.StateUnchecked: exitFailed, status.StateHeld: exitHeld,
+	} {
+		assert.Equal(t, code, (&app{}).explain(nil, endOf(state)), state)
+	}
+}
+
+// kolkata is half an hour beside the zones that a mistake would give.
+func kolkata() *time.Location { return time.FixedZone("IST", 5*3600+1800) }
+
+// What the other verbs print for people; programs get it as it was.
+func TestEveryTextHasItsTimesInOneZone(t *testing.T) {
+	t.Parallel()
+	const until, shown = "velum: tests, until 2027-01-07T00:00:00Z", "velum: tests, until 2027-01-07 05:30:00 IST"
+	verbs := map[string]func(*app) error{
+		"plan": func(a *app) error {
+			return a.printPlan(statuspage.ViewOf(plan.Plan{Pods: []plan.PodPlan{{
+				File: "velum.yaml", Holds: []status.Hold{{Name: status.HoldRequested, Reason: until}},
+			}}}))
+		},
+		"apply": func(a *app) error {
+			return a.printOutcomes(statuspage.Outcomes([]status.Outcome{{PodManifest: "velum.yaml", Result: status.ResultHeld, Reason: until}}, nil), "")
+		},
+		"render": func(a *app) error {
+			return a.printBoot([]plan.BootStep{{Step: plan.Step{File: "velum.yaml"}, Reason: until}})
+		},
+		"doctor": func(a *app) error {
+			return a.printFindings([]doctor.Finding{{Check: "daemon", Detail: until}})
+		},
+		"status": func(a *app) error {
+			return a.printStatus(status.Status{State: status.StateFailed, Since: time.Unix(0, 0), Reason: until})
+		},
+	}
+	for verb, show := range verbs {
+		for output, want := range map[string]string{"text": shown, "json": until} {
+			var out bytes.Buffer
+			a := newApp(streams{out: &out, err: &out})
+			a.zone, a.output = kolkata(), output
+			require.NoError(t, show(a), verb)
+			assert.Contains(t, out.String(), want, "%s, %s", verb, output)
+		}
+	}
+	for err, want := range map[error]string{
+		errors.New(until):            shown,
+		cli.Usage(errors.New(until)): until, // as it was written
+	} {
+		var out bytes.Buffer
+		a := newApp(streams{out: &out, err: &out})
+		a.zone = kolkata()
+		a.explain(&cobra.Command{Use: "hold"}, err)
+		assert.Contains(t, out.String(), "error: "+want+"\n")
+	}
+}
+
+func TestImageNames(t *testing.T) {
+	t.Parallel()
+	s := status.Status{
+		Images:       []status.ImageStatus{{Image: caasp + "velum"}, {Image: caasp + "etcd"}, {Image: caasp + "velum"}},
+		PodManifests: []status.PodStatus{{PodManifest: "velum.yaml"}},
+	}
+	assert.Equal(t, []string{"etcd", caasp + "etcd", caasp + "velum", "velum", "velum.yaml"}, imageNames(s, nil, ""))
+	assert.Equal(t, []string{"velum.yaml"}, imageNames(s, []string{"velum"}, "v"))
+	assert.Empty(t, imageNames(s, nil, "x"))
+}
+
+// The journal has no password, in whichever format.
+func TestTheLogHasNoSecret(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"text", "json"} {
+		var out bytes.Buffer
+		log := logger(&out, config.Log{Level: slog.LevelInfo, Format: format})
+		log.With("url", "https://u:hunter2@host/").Warn("source does not answer",
+			"err", errors.New(`parse "https://u:hunter2%zz@host": invalid URL escape "%zz"`))
+		assert.Contains(t, out.String(), "@host", format)
+		assert.NotContains(t, out.String(), "hunter2", format)
+	}
 }

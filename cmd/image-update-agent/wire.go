@@ -113,7 +113,7 @@ func (a *app) wire(ctx context.Context, s settings, log *slog.Logger, from *layo
 	w.agent = &agent.Agent{
 		Source: releases, Catalog: catalog, Images: store, Pods: runtime, Files: files,
 		Announcer: announcer(s, log), Recorder: recorderOf(s, log), Pacer: reg, Preconditions: s.preconditions(),
-		Readiness: ready, Events: events, Inhibitor: systemd.Inhibitor{Bus: s.systemBus()},
+		Readiness: ready, Events: events, Inhibitor: systemd.Inhibitor{Bus: systemBus(s.root)},
 		Verifier: signature.Releases{
 			Verifier: signature.New(signature.Options{Dirs: s.SignatureKeys, Rewrites: policy.Rewrites, Log: log}),
 			From:     releases,
@@ -388,7 +388,7 @@ type preconditions struct {
 }
 
 func (s settings) preconditions() preconditions {
-	address := s.systemBus()
+	address := systemBus(s.root)
 	return preconditions{
 		reboot: reboot.Node{Root: s.root, Bus: address}, kubelet: systemd.Kubelet{Bus: address, Unit: s.platform.KubeletUnit},
 		unread: s.unread,
@@ -397,8 +397,6 @@ func (s settings) preconditions() preconditions {
 
 // systemBus is the D-Bus address of the system bus, as the D-Bus specification
 // finds it.
-func (s settings) systemBus() string { return systemBus(s.root) }
-
 func systemBus(root string) string {
 	if address := os.Getenv("DBUS_SYSTEM_BUS_ADDRESS"); address != "" {
 		return address

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"io"
 	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/godbus/dbus/v5"
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -21,28 +23,133 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/face/bus/bustest"
+	"github.com/kubic-project/image-update-agent/internal/node/config"
+	"github.com/kubic-project/image-update-agent/internal/node/platform"
+	"github.com/kubic-project/image-update-agent/internal/registry/layout"
 )
+
+// Both packages are asked, below the root, on the bus that D-Bus's own variable
+// names, or else on the root's.
+func TestPreconditionsOfTheNode(t *testing.T) {
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "")
+	s := settings{root: t.TempDir(), platform: platform.Detect("")}
+	assert.Empty(t, s.preconditions().Holds(t.Context()), "nothing there")
+	put(t, s.root, map[string]string{"run/reboot-required": ""})
+	reboots := status.Hold{Name: "reboot", Reason: "/run/reboot-required requests a reboot"}
+	stopped := status.Hold{Name: "kubelet", Reason: "kubelet.service is not active: inactive"}
+	assert.Equal(t, []status.Hold{reboots}, s.preconditions().Holds(t.Context()))
+
+	serveStopped(t, bustest.Start(t, filepath.Join(s.root, "run/dbus/system_bus_socket")))
+	assert.Equal(t, []status.Hold{reboots, stopped}, s.preconditions().Holds(t.Context()))
+
+	other := bustest.Start(t, "")
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", other.Address)
+	assert.Equal(t, []status.Hold{reboots}, s.preconditions().Holds(t.Context()), "the other bus is empty")
+	serveStopped(t, other)
+	assert.Equal(t, []status.Hold{reboots, stopped}, s.preconditions().Holds(t.Context()))
+	assert.Equal(t, "unix:path=/run/dbus/system_bus_socket", func() string {
+		t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "")
+		return systemBus("/")
+	}())
+}
+
+// serveStopped is a service manager whose kubelet.service is not active.
+func serveStopped(t *testing.T, b bustest.Bus) {
+	t.Helper()
+	b.Serve(t, "org.freedesktop.systemd1", "/org/freedesktop/systemd1/unit/kubelet_2eservice",
+		"org.freedesktop.DBus.Properties", map[string]any{"Get": func(_, name string) (dbus.Variant, *dbus.Error) {
+			if name == "ActiveEnterTimestampMonotonic" {
+				return dbus.MakeVariant(uint64(0)), nil
+			}
+			return dbus.MakeVariant(map[string]string{"LoadState": "loaded", "ActiveState": "inactive"}[name]), nil
+		}})
+}
+
+// What Velum was asked for is taken back by the next cycle, whatever of the two
+// settings was turned off.
+func TestVelumIsAskedAndNoMore(t *testing.T) {
+	t.Parallel()
+	waiting := status.Announcement{State: "staged", Updates: []status.AnnouncedUpdate{{
+		Image: "registry.suse.com/caasp/v4/velum", Change: "rebuild", To: "4.0.0-rev1", Digest: digest.FromString("v"),
+	}}}
+	path := filepath.Join(t.TempDir(), "grains")
+	announce := func(g config.Grains) string {
+		g.Path = path
+		s := settings{Settings: config.Settings{Grains: g}}
+		require.NoError(t, announcer(s, slog.New(slog.DiscardHandler)).Announce(t.Context(), waiting))
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		return string(data)
+	}
+	for name, off := range map[string]config.Grains{"velum: off": {Enabled: true}, "enabled: false": {}} {
+		require.NoError(t, os.WriteFile(path, []byte("roles: [admin]\n"), 0o600))
+		require.NotContains(t, announce(config.Grains{Enabled: true}), "reboot", "it was not requested")
+		require.Contains(t, announce(config.Grains{Enabled: true, Velum: true}), "\ntx_update_reboot_needed: true ")
+		require.NotContains(t, announce(off), "reboot", name)
+	}
+	require.NoError(t, os.WriteFile(path, []byte("tx_update_reboot_needed: true\n"), 0o600))
+	require.Equal(t, "tx_update_reboot_needed: true\n", announce(config.Grains{}), "transactional-update's")
+	require.NoError(t, os.WriteFile(path, []byte("a: [\n"), 0o600))
+	require.Equal(t, "a: [\n", announce(config.Grains{}), "turned off, so its trouble is not ours")
+}
+
+// What is on a stick is staged and offered, and applied only when the registry that
+// kubelet asks has answered.
+func TestNothingIsAppliedByItselfFromALayout(t *testing.T) {
+	t.Parallel()
+	const index = `{"schemaVersion":2,"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json",` +
+		`"digest":"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a","size":2,` +
+		`"annotations":{"org.opencontainers.image.ref.name":"registry.suse.com/caasp/v4/velum:4.0.0"}}]}`
+	dir := t.TempDir()
+	put(t, dir, map[string]string{
+		ourConfig:          "apply:\n  mode: auto\n",
+		"stick/oci-layout": `{"imageLayoutVersion":"1.0.0"}`,
+		"stick/index.json": index,
+	})
+	a := &app{root: dir}
+	s, err := a.settings()
+	require.NoError(t, err)
+	stick, err := layout.Open(filepath.Join(dir, "stick"), layout.Options{Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	for from, auto := range map[*layout.Layout]bool{nil: true, stick: false} {
+		w, err := a.wire(t.Context(), s, slog.New(slog.DiscardHandler), from)
+		require.NoError(t, err)
+		assert.Equal(t, auto, w.agent.Policy.Auto)
+		w.close()
+	}
+}
+
+// apply.lock.id chooses how the id is made; what the node may have under the other one of its own is given back, too.
+func TestLockID(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	put(t, root, map[string]string{"etc/machine-id": "1c09ca98649c4c7abc779cd04c96812e\n"})
+	s := settings{root: root}
+	s.Apply.Lock.URL = "https://lock.example.com"
+	own, former := s.lockID()
+	assert.Len(t, own, 32)
+	assert.Empty(t, former, "Zincati's id may be Zincati's")
+	assert.Equal(t, own, s.lock().ID)
+	s.Apply.Lock.ID = config.LockIDZincati
+	id, former := s.lockID()
+	assert.Equal(t, "978a225b3d7b40e9acd7ce9b62f68444", id)
+	assert.Equal(t, own, former)
+	assert.Equal(t, id, s.lock().ID)
+}
 
 // onRKE2 are the settings of a node of RKE2 with these files, below its root.
 func onRKE2(t *testing.T, files map[string]string) settings {
 	t.Helper()
 	root := t.TempDir()
-	put := func(path, text string) {
-		path = filepath.Join(root, path)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
-	}
-	put("usr/local/bin/rke2", "")
-	put("var/lib/rancher/rke2/server/token", "")
-	for path, text := range files {
-		put(path, text)
-	}
+	put(t, root, map[string]string{"usr/local/bin/rke2": "", "var/lib/rancher/rke2/server/token": ""})
+	put(t, root, files)
 	s, err := (&app{root: root}).settings()
 	require.NoError(t, err)
 	require.Equal(t, "rke2", s.platform.Name)
@@ -83,18 +190,13 @@ func TestTheLinesForRegistriesYAMLAreAnAnswer(t *testing.T) {
 	const etc = "var/lib/rancher/rke2/agent/etc/containerd/"
 	s := onRKE2(t, map[string]string{etc + "config.toml": "version = 3\n[plugins.'io.containerd.cri.v1.images'.registry]\nconfig_path = '/" + etc + "certs.d'\n"})
 	require.NoError(t, os.MkdirAll(filepath.Join(s.root, etc, "certs.d"), 0o755))
-	run := func(args ...string) (out, errs string, code int) {
-		var o, e bytes.Buffer
-		args = append([]string{"local-registry", "enable", "registry.suse.com", "--root", s.root}, args...)
-		code = execute(t.Context(), args, streams{in: strings.NewReader(""), out: &o, err: &e})
-		return o.String(), e.String(), code
-	}
-	out, errs, code := run()
+	enable := []string{"local-registry", "enable", "registry.suse.com", "--root", s.root}
+	code, out, errs := ends(t, enable...)
 	assert.Equal(t, exitDone, code)
 	assert.Equal(t, "mirrors:\n  registry.suse.com:\n    endpoint:\n    - \"https://registry.suse.com\"\n    - \"http://127.0.0.1:334\"\n", out)
 	assert.NotContains(t, errs, "error:")
 	assert.Contains(t, errs, "/etc/rancher/rke2/registries.yaml has for registry.suse.com, restart rke2, and enable again with --write")
-	out, errs, code = run("--write")
+	code, out, errs = ends(t, append(enable, "--write")...)
 	assert.Equal(t, exitHeld, code)
 	assert.Empty(t, out)
 	assert.Contains(t, errs, "error: ")
