@@ -126,15 +126,12 @@ func (f *facts) wasThere(q release.Question) bool {
 // running returns the digest that a container runs, or last ran.
 func (f *facts) running(w follow.Want, c *node.Container, good record.Good) digest.Digest {
 	switch {
-	case !node.IsContainer(w.Image):
-		return ""
 	case c != nil && c.Image != "":
 		return f.held.DigestOf(c)
-	case good.Repository == w.Ask.Repository:
+	case node.IsContainer(w.Image) && good.Repository == w.Ask.Repository:
 		return good.Running
-	default:
-		return ""
 	}
+	return ""
 }
 
 // sameImage compares the target with the last known good image of a container that CRI does not show.

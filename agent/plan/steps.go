@@ -215,9 +215,7 @@ func (f *facts) pins(plan Plan, lost []release.Release) (want []release.Pin, dif
 		differ = differ || !have[p]
 		want = append(want, p)
 	}
-	slices.SortFunc(want, func(a, b release.Pin) int {
-		return strings.Compare(release.Key(a.Repository, a.Digest), release.Key(b.Repository, b.Digest))
-	})
+	slices.SortFunc(want, byKey)
 	return want, differ
 }
 
@@ -299,17 +297,18 @@ func (f *facts) lost(views []follow.PodView, pods []PodPlan) []release.Release {
 		need[p] = true
 	}
 	var out []release.Release
-	for p := range need {
+	for _, p := range slices.SortedFunc(maps.Keys(need), byKey) {
 		if rel := f.releaseOf(p); p.Digest != "" && !f.held.Staged(rel) {
 			if _, short := f.shortage(rel); !short {
 				out = append(out, rel)
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b release.Release) int {
-		return strings.Compare(release.Key(a.Repository, a.Digest), release.Key(b.Repository, b.Digest))
-	})
 	return out
+}
+
+func byKey(a, b release.Pin) int {
+	return strings.Compare(release.Key(a.Repository, a.Digest), release.Key(b.Repository, b.Digest))
 }
 
 // returnsTo returns the override of a rollback of the whole pod; nil if no other release is known.

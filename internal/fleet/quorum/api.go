@@ -38,10 +38,7 @@ type server struct {
 // localServer returns an API server of this node. It is verified with the authority of its clients, or with its
 // certificate itself.
 func (p program) localServer(root string, api flags) (s server, err error) {
-	host := api.Last("advertise-address")
-	if host == "" {
-		host = api.Last("bind-address")
-	}
+	host := cmp.Or(api.Last("advertise-address"), api.Last("bind-address"))
 	ip, errIP := netip.ParseAddr(host)
 	if host = ip.Unmap().String(); errIP != nil || ip.IsUnspecified() {
 		host = "127.0.0.1"

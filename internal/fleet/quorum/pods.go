@@ -67,8 +67,8 @@ func (m *misread) Unwrap() error { return m.err }
 
 // programs are the etcds and API servers in the pod manifests of a node.
 type programs struct {
-	etcds, servers []program
-	errs           []error // errors of pod manifests that could not be understood
+	by   map[string][]program // role
+	errs []error              // errors of pod manifests that could not be understood
 }
 
 // program is a container that runs etcd or an API server.
@@ -79,7 +79,7 @@ type program struct {
 
 // find reads every pod manifest that kubelet reads. One that cannot be read or parsed may contain any program.
 func find(files []node.PodFile) programs {
-	var all programs
+	all := programs{by: map[string][]program{}}
 	for _, file := range files {
 		if file.PassedOver {
 			continue
@@ -98,9 +98,9 @@ func find(files []node.PodFile) programs {
 		}
 		all.add(file.Name, pod, spec)
 	}
-	if len(all.etcds) > maxParts || len(all.servers) > maxParts {
+	if len(all.by[manifests.RoleEtcd]) > maxParts || len(all.by[manifests.RoleAPIServer]) > maxParts {
 		all.errs = append(all.errs, words("too many etcds or API servers on this node"))
-		all.etcds, all.servers = nil, nil
+		clear(all.by)
 	}
 	return all
 }
@@ -113,11 +113,7 @@ func (p *programs) add(file string, pod *manifests.File, spec podSpec) {
 			p.errs = append(p.errs, &misread{file, words("no container is known as " + role)})
 		}
 		for _, c := range found {
-			if role == manifests.RoleEtcd {
-				p.etcds = append(p.etcds, program{file, c})
-			} else {
-				p.servers = append(p.servers, program{file, c})
-			}
+			p.by[role] = append(p.by[role], program{file, c})
 		}
 	}
 }

@@ -42,6 +42,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/fleet/kubeconfig"
+	"github.com/kubic-project/image-update-agent/manifests"
 )
 
 // override is the end of every reason for an unknown state.
@@ -73,7 +74,7 @@ func (c Control) Observe(ctx context.Context, files []node.PodFile) fleet.Observ
 		o.Members, failed = members(ctx, etcds)
 		errs = append(errs, failed...)
 	})
-	both.Go(func() { o.Servers = c.ready(ctx, servers, len(p.servers) > 0) })
+	both.Go(func() { o.Servers = c.ready(ctx, servers, len(p.by[manifests.RoleAPIServer]) > 0) })
 	both.Wait()
 	o.Servers = append(o.Servers, balanced(o.Members, o.Servers)...)
 	if len(etcds) == 0 && len(errs) == 0 {
@@ -89,7 +90,7 @@ func (c Control) Observe(ctx context.Context, files []node.PodFile) fleet.Observ
 // read returns the etcds and the API servers of this node.
 func (c Control) read(p programs) (etcds []etcd, servers []server, errs []error) {
 	errs = slices.Clone(p.errs)
-	for _, program := range p.etcds {
+	for _, program := range p.by[manifests.RoleEtcd] {
 		e, err := program.ownEtcd(c.Root)
 		if err != nil {
 			errs = append(errs, &misread{program.file, err})
@@ -98,7 +99,7 @@ func (c Control) read(p programs) (etcds []etcd, servers []server, errs []error)
 		e.dial = c.Dial
 		etcds = append(etcds, e)
 	}
-	for _, program := range p.servers {
+	for _, program := range p.by[manifests.RoleAPIServer] {
 		api, err := program.apiFlags()
 		if err != nil {
 			errs = append(errs, &misread{program.file, err})
