@@ -391,7 +391,7 @@ func (f *facts) edits(v follow.PodView, p PodPlan) []status.Edit {
 		if i.Change == "" {
 			continue
 		}
-		e := status.Edit{Container: i.Want.Image.Container, Field: status.EditImage, From: i.From, To: i.Target.Name()}
+		e := status.Edit{Container: i.Want.Image.Container, Field: status.EditImage, From: i.Running.Tag, To: i.Target.Name()}
 		if e.From == e.To { // the names are equal: show the tags
 			e.From, e.To = i.Want.OnDisk.Tag, i.Target.Tag
 		}

@@ -83,7 +83,6 @@ func (f *facts) image(v follow.PodView, w follow.Want, containers []node.Contain
 		i.Brings = f.inv.Catalog.Brings(i.Target.Repository, i.Running.Digest, i.Target.Digest, rule.Scheme)
 	}
 	i.Running.Tag = f.nameOf(w, i.Running.Digest)
-	i.From = i.Running.Tag
 	// A running image needs no signature: without one it would only block the other images of its pod.
 	i.Staged = f.isStaged(i.Target) || same && f.held.Staged(i.Target)
 	if i.Change != "" && f.isDelayed(i) {

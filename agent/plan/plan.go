@@ -82,10 +82,9 @@ type ImagePlan struct {
 	Want      follow.Want
 	Offer     source.Offer
 	Target    release.Release // the release to run; zero if unresolved or unmanaged
-	Running   status.Named    // the running release; zero if none
+	Running   status.Named    // the running release, with its name for people; zero if none
 	Config    digest.Digest   // image ID of Running
 	Change    string
-	From      string // name of the running release
 	Staged    bool
 	StageFrom time.Time        // start of staging; zero: at once
 	WasThere  bool             // its followed tag is known to have existed

@@ -79,7 +79,7 @@ func UpdatesOf(pl plan.Plan) []status.AnnouncedUpdate {
 			}
 			if change != "" {
 				out = append(out, status.AnnouncedUpdate{
-					Image: i.Target.Repository, Change: change, From: i.From,
+					Image: i.Target.Repository, Change: change, From: i.Running.Tag,
 					To: i.Target.Name(), Digest: i.Target.Digest, Severity: i.Brings.Severity, Fixes: i.Brings.Fixes,
 				})
 			}

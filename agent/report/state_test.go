@@ -255,7 +255,7 @@ func TestAnnouncement(t *testing.T) {
 	pl.Pods = append(pl.Pods, pl.Pods[0], plan.PodPlan{File: "db.yaml", Ready: true, Change: policy.ChangeRemove, Images: pl.Pods[0].Images})
 	pl.Pods[1].Images = []plan.ImagePlan{pl.Pods[0].Images[0], image()}
 	updates := report.UpdatesOf(pl)
-	want := []status.AnnouncedUpdate{{Image: velum, Change: "revision", To: "4.0.0-rev2", Digest: two}}
+	want := []status.AnnouncedUpdate{{Image: velum, Change: "revision", From: "4.0.0-rev1", To: "4.0.0-rev2", Digest: two}}
 	assert.Equal(t, want, updates, "each once")
 	r := newReport()
 	rolledBack(false)(r)

@@ -114,7 +114,7 @@ func stepViewOf(s plan.Step) StepView {
 func imageViewOf(repository string, i plan.ImagePlan) ImageView {
 	return ImageView{
 		Image: repository, Host: i.Offer.Host, Mirror: i.Offer.Mirror,
-		From: i.From, To: i.Target.Name(), Digest: i.Target.Digest.String(), Change: i.Change, Staged: i.Staged,
+		From: i.Running.Tag, To: i.Target.Name(), Digest: i.Target.Digest.String(), Change: i.Change, Staged: i.Staged,
 		Brings:  i.Brings.OrNil(),
 		Refused: append([]policy.Refusal{}, i.Offer.Refused...),
 		Notes:   append([]string{}, i.Offer.Notes...), Error: text(i.Offer.Err), ErrorKind: status.ErrorKindOf(i.Offer.Err),

@@ -40,7 +40,7 @@ func planned() plan.Plan {
 		Pods: []plan.PodPlan{
 			{File: "velum.yaml", Change: "revision", Images: []plan.ImagePlan{
 				{
-					Want: ask("velum", "4.0.0-rev1"), Target: rel("velum", "4.0.0-rev2"), From: "4.0.0-rev1-build1.1",
+					Want: ask("velum", "4.0.0-rev1"), Target: rel("velum", "4.0.0-rev2"), Running: status.Named{Tag: "4.0.0-rev1-build1.1"},
 					Change: "revision", Offer: source.Offer{Answer: record.Answer{
 						Host: "m1:5000", Mirror: true, Refused: []policy.Refusal{
 							{Tag: "4.1.0-rev1", Rule: policy.RuleUpdates, Reason: "minor is more than revision"},
