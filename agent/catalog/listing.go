@@ -115,9 +115,9 @@ func (l Listing) Find(repository string, d digest.Digest) (Listed, bool) {
 // of each build in between. Without a running digest it is what the offered release brings. It is partial if the
 // catalog does not list one of the two.
 func (l Listing) Brings(repository string, running, offered digest.Digest, s tags.Scheme) format.Brought {
-	var builds []format.Build
+	var builds []format.Release
 	for _, r := range l.Images[repository] {
-		builds = append(builds, format.Build{Tag: r.Tag, Digest: r.Digest, Created: r.Created, Advisory: r.Advisory})
+		builds = append(builds, format.Release{Tag: r.Tag, Digest: r.Digest, Created: r.Created, Advisory: r.Advisory})
 	}
 	return format.Between(builds, running, offered, s)
 }

@@ -338,50 +338,42 @@ func parseVersion(word string) (channel string, version uint64, err error) {
 // isOld reports whether a word names one version, and not what a channel has now.
 func isOld(word string) bool { return strings.Contains(word, "@") }
 
-// publisherName returns who publishes: the user who started the CI job, or the user of the machine. Only the CI system
-// that runs the job is believed: whoever starts a pipeline of GitLab may give it a variable of GitHub's.
+// ciSystem are the variables of a CI system: one that says that it runs the job, the user who started the job, the
+// address of the job or of its server, and what follows that.
+type ciSystem struct{ runs, user, server, path string }
+
+// ciSystems are those that are known. Only the first one that runs the job is believed: whoever starts a pipeline of
+// GitLab may give it a variable of GitHub's. GitHub's variables are Gitea's and Forgejo's, too.
+var ciSystems = []ciSystem{
+	{"GITLAB_CI", "GITLAB_USER_LOGIN", "CI_JOB_URL", ""},
+	{"GITHUB_ACTIONS", "GITHUB_ACTOR", "GITHUB_SERVER_URL", "/${GITHUB_REPOSITORY}/actions/runs/${GITHUB_RUN_ID}"},
+	{"JENKINS_URL", "BUILD_USER", "BUILD_URL", ""},
+}
+
+// job returns who started the CI job, and its address; empty: there is none, or it does not say.
+func job() (user, address string) {
+	for _, ci := range ciSystems {
+		user, server := os.Getenv(ci.user), os.Getenv(ci.server)
+		if cmp.Or(os.Getenv(ci.runs), user, server) == "" {
+			continue
+		}
+		if server != "" {
+			address = server + os.ExpandEnv(ci.path)
+		}
+		return user, address
+	}
+	return "", ""
+}
+
+// publisherName returns who publishes: the user who started the CI job, or the user of the machine.
 func publisherName() string {
-	user := map[string]string{gitlab: "GITLAB_USER_LOGIN", jenkins: "BUILD_USER", github: "GITHUB_ACTOR"}[ciSystem()]
-	return cmp.Or(os.Getenv(user), os.Getenv("USER"))
-}
-
-const gitlab, jenkins, github = "GitLab", "Jenkins", "GitHub" // GitHub's variables are Gitea's and Forgejo's, too
-
-// ciSystem returns the CI system of the job, by the variables that name it; empty: there is none.
-func ciSystem() string {
-	isSet := func(names ...string) bool { return cmp.Or(valuesOf(names)...) != "" }
-	switch {
-	case isSet("GITLAB_CI", "CI_JOB_URL", "GITLAB_USER_LOGIN"):
-		return gitlab
-	case isSet("GITHUB_ACTIONS", "GITHUB_SERVER_URL", "GITHUB_ACTOR"):
-		return github
-	case isSet("JENKINS_URL", "BUILD_URL", "BUILD_USER"):
-		return jenkins
-	}
-	return ""
-}
-
-func valuesOf(names []string) []string {
-	out := make([]string, 0, len(names))
-	for _, name := range names {
-		out = append(out, os.Getenv(name))
-	}
-	return out
+	user, _ := job()
+	return cmp.Or(user, os.Getenv("USER"))
 }
 
 // runURL returns the address of the CI job, without a login; empty: there is none.
 func runURL() string {
-	text := ""
-	switch ciSystem() {
-	case gitlab:
-		text = os.Getenv("CI_JOB_URL")
-	case jenkins:
-		text = os.Getenv("BUILD_URL")
-	case github:
-		if server := os.Getenv("GITHUB_SERVER_URL"); server != "" {
-			text = server + "/" + os.Getenv("GITHUB_REPOSITORY") + "/actions/runs/" + os.Getenv("GITHUB_RUN_ID")
-		}
-	}
+	_, text := job()
 	u, err := url.Parse(text)
 	if err != nil {
 		return ""

@@ -23,13 +23,18 @@ const (
 	formatRegsync = "regsync"
 )
 
-// copyCommand is a format that prints a command for each copy: the program with its flags, source and target.
-type copyCommand struct{ program, scheme string }
-
-var commands = map[string]copyCommand{
-	"crane": {program: "crane copy"}, "regctl": {program: "regctl image copy"}, "oras": {program: "oras copy"},
-	"skopeo": {program: "skopeo copy --all --preserve-digests", scheme: "docker://"},
+// lines are the formats that print each copy for itself, with its source and its target.
+var lines = map[string]string{
+	formatList:    "%s %s\n",
+	formatRegsync: "- source: %q\n  target: %q\n  type: image\n",
+	"crane":       "crane copy %s %s\n",
+	"oras":        "oras copy %s %s\n",
+	"regctl":      "regctl image copy %s %s\n",
+	"skopeo":      "skopeo copy --all --preserve-digests docker://%s docker://%s\n",
 }
+
+// allFormats names the formats.
+const allFormats = "list, crane, oras, regctl, skopeo, skopeo-sync or regsync"
 
 func (a *app) imagesCommand() *cobra.Command {
 	var m publish.Mirrored
@@ -61,22 +66,18 @@ registry.example.com_5000/velum.`,
 }
 
 func (a *app) images(cmd *cobra.Command, channel, format, to string, m publish.Mirrored) error {
-	write, known := formats[format]
-	command, isCommand := commands[format]
-	if isCommand {
-		write, known = command.write, true
-	}
+	_, hasLines := lines[format]
 	if to != "" {
 		if _, err := (publish.Copy{Repository: "registry.example.com/image", Tag: "1"}).Target(to); err != nil {
 			return cli.Usage(fmt.Errorf("--to: %w", err))
 		}
 	}
 	switch {
-	case !known:
+	case !hasLines && format != formatSkopeo:
 		return cli.Usage(fmt.Errorf("--format %q: want %s", format, allFormats))
 	case m.Newest < 0:
 		return cli.Usage(errors.New("--newest: want at least 1"))
-	case (isCommand || format == formatRegsync) && to == "":
+	case hasLines && format != formatList && to == "":
 		return cli.Usage(fmt.Errorf("--format %s requires --to MIRROR", format))
 	case format == formatSkopeo && m.Floating:
 		return cli.Usage(fmt.Errorf("--floating: %s copies tags, and a floating tag may be ahead of the channel", format))
@@ -97,83 +98,54 @@ func (a *app) images(cmd *cobra.Command, channel, format, to string, m publish.M
 		return cli.PrintJSON(a.out, copies)
 	}
 	out := bufio.NewWriter(a.out)
-	if err := write(out, copies, to); err != nil {
+	if format == formatSkopeo {
+		writeSkopeo(out, copies)
+	} else if err := writeLines(out, format, copies, to); err != nil {
 		return err
 	}
 	return out.Flush()
 }
 
-var formats = map[string]func(w io.Writer, copies []publish.Copy, to string) error{
-	formatList: writeList, formatSkopeo: writeSkopeo, formatRegsync: writeRegsync,
-}
-
-// allFormats names the formats.
-const allFormats = "list, crane, oras, regctl, skopeo, skopeo-sync or regsync"
-
-// write prints a command for each copy.
-func (f copyCommand) write(w io.Writer, copies []publish.Copy, to string) error {
-	for _, c := range copies {
-		target, err := c.Target(to)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(w, "%s %s%s %s%s\n", f.program, f.scheme, c.Source(), f.scheme, target)
+func writeLines(out io.Writer, format string, copies []publish.Copy, to string) error {
+	if format == formatRegsync {
+		fmt.Fprint(out, "version: 1\nsync:\n")
 	}
-	return nil
-}
-
-func writeList(w io.Writer, copies []publish.Copy, to string) error {
 	for _, c := range copies {
 		if to == "" {
-			fmt.Fprintf(w, "%s:%s@%s\n", c.Repository, c.Tag, c.Digest)
+			fmt.Fprintf(out, "%s:%s@%s\n", c.Repository, c.Tag, c.Digest)
 			continue
 		}
 		target, err := c.Target(to)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "%s %s\n", c.Source(), target)
+		fmt.Fprintf(out, lines[format], c.Source(), target)
 	}
 	return nil
 }
 
 // writeSkopeo prints skopeo-sync's YAML. skopeo copies in an order of its own: a mirror may have
 // the catalog first, and its nodes wait for the missing images.
-func writeSkopeo(w io.Writer, copies []publish.Copy, _ string) error {
-	tags := map[string]map[string][]string{}
+func writeSkopeo(w io.Writer, copies []publish.Copy) {
 	var hosts []string
-	paths := map[string][]string{}
+	paths, tags := map[string][]string{}, map[string][]string{} // by host, by repository
 	for _, c := range copies {
 		host, path := c.Host()
-		if tags[host] == nil {
-			tags[host] = map[string][]string{}
+		if paths[host] == nil {
 			hosts = append(hosts, host)
 		}
-		if tags[host][path] == nil {
+		if tags[c.Repository] == nil {
 			paths[host] = append(paths[host], path)
 		}
-		tags[host][path] = append(tags[host][path], c.Tag)
+		tags[c.Repository] = append(tags[c.Repository], c.Tag)
 	}
 	for _, host := range hosts {
 		fmt.Fprintf(w, "%q:\n  images:\n", host)
 		for _, path := range paths[host] {
 			fmt.Fprintf(w, "    %q:\n", path)
-			for _, tag := range tags[host][path] {
+			for _, tag := range tags[host+"/"+path] {
 				fmt.Fprintf(w, "    - %q\n", tag)
 			}
 		}
 	}
-	return nil
-}
-
-func writeRegsync(w io.Writer, copies []publish.Copy, to string) error {
-	fmt.Fprint(w, "version: 1\nsync:\n")
-	for _, c := range copies {
-		target, err := c.Target(to)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(w, "- source: %q\n  target: %q\n  type: image\n", c.Source(), target)
-	}
-	return nil
 }

@@ -233,8 +233,7 @@ Exit status: 0 published, 3 the channel has this version already.`,
 			if err != nil {
 				return err
 			}
-			got, err := p.PublishDir(cmd.Context(), args[0], sigs, a.flags.dryRun)
-			return a.printDone(got, err)
+			return a.printResult(p.PublishDir(cmd.Context(), args[0], sigs, a.flags.dryRun))
 		},
 	}
 	cmd.Flags().StringArrayVar(&signatures, "signature", nil, "file with a signature of DIR/payload.json (repeatable)")
@@ -257,12 +256,4 @@ func readSignatures(ctx context.Context, files []string) ([][]byte, error) {
 		sigs = append(sigs, data)
 	}
 	return sigs, nil
-}
-
-// printDone prints a result, unless there is an error.
-func (a *app) printDone(got publish.Result, err error) error {
-	if err != nil {
-		return err
-	}
-	return a.printResult(got)
 }

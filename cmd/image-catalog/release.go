@@ -283,7 +283,7 @@ arrive, and the result names it.`,
 			if err != nil {
 				return err
 			}
-			return a.freeze(cmd, args[0], end, reason)
+			return a.ask(cmd.Context(), args[0], publish.Freeze(end), publish.How{Reason: reason})
 		},
 	}
 	cmd.Flags().StringVar(&until, "until", "", "when the freeze ends: "+window.Moments)
@@ -300,15 +300,11 @@ func (a *app) unfreezeCommand() *cobra.Command {
 		Example: "  image-catalog unfreeze prod --key prod.key",
 		Args:    wantArgs(false, "CHANNEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.freeze(cmd, args[0], time.Time{}, reason)
+			return a.ask(cmd.Context(), args[0], publish.Freeze(time.Time{}), publish.How{Reason: reason})
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the log")
 	return a.withOut(cmd)
-}
-
-func (a *app) freeze(cmd *cobra.Command, channel string, until time.Time, reason string) error {
-	return a.ask(cmd.Context(), channel, publish.Freeze(until), publish.How{Reason: reason})
 }
 
 // ask changes a channel and prints the result.
@@ -325,22 +321,18 @@ func (a *app) change(
 	ctx context.Context, p *publish.Publisher, channel string, do publish.Verb, how publish.How,
 ) error {
 	how.DryRun, how.Out = a.flags.dryRun, a.flags.out
-	got, err := p.Change(ctx, channel, do, how)
-	if err != nil {
-		return err
-	}
-	return a.printResult(got)
+	return a.printResult(p.Change(ctx, channel, do, how))
 }
 
-// printResult prints a result. If there was nothing to do, it returns exitNothing.
-func (a *app) printResult(r publish.Result) error {
-	if err := a.print(r, func(page *terminal.Page) { a.writeResult(page, r) }); err != nil {
-		return err
+// printResult prints a result, unless there is an error. If there was nothing to do, it returns exitNothing.
+func (a *app) printResult(r publish.Result, err error) error {
+	if err == nil {
+		err = a.print(r, func(page *terminal.Page) { a.writeResult(page, r) })
 	}
-	if !r.Changed {
-		return cli.Exit(exitNothing)
+	if err == nil && !r.Changed {
+		err = cli.Exit(exitNothing)
 	}
-	return nil
+	return err
 }
 
 func (a *app) writeResult(page *terminal.Page, r publish.Result) {
@@ -375,11 +367,11 @@ func (a *app) writeResult(page *terminal.Page, r publish.Result) {
 			page.Line("It is not signed: nodes refuse it unless they set catalog.signatures: off.")
 		}
 	}
-	if r.Expires != nil {
-		page.Line("It expires at " + page.Next(*r.Expires) + ".")
+	if !r.Expires.IsZero() {
+		page.Line("It expires at " + page.Next(r.Expires) + ".")
 	}
-	if r.Frozen != nil && a.now().Before(*r.Frozen) {
-		page.Line("It is frozen until " + page.Next(*r.Frozen) + ".")
+	if a.now().Before(r.Frozen) {
+		page.Line("It is frozen until " + page.Next(r.Frozen) + ".")
 	}
 	for _, w := range r.Waiting {
 		page.Line(fmt.Sprintf("Not published yet: %s: %s", w.Op, w.Why))

@@ -23,13 +23,13 @@ import (
 
 // listed is one channel of `list --output json`.
 type listed struct {
-	Channel  string     `json:"channel"`
-	Version  uint64     `json:"version"`
-	Created  time.Time  `json:"created"`
-	Images   int        `json:"images"`
-	Expires  *time.Time `json:"expires,omitempty"`
-	Frozen   *time.Time `json:"frozen,omitempty"` // until then
-	SignedBy string     `json:"signedBy"`         // fingerprint; empty: no key of --trust or --key
+	Channel  string    `json:"channel"`
+	Version  uint64    `json:"version"`
+	Created  time.Time `json:"created"`
+	Images   int       `json:"images"`
+	Expires  time.Time `json:"expires,omitzero"`
+	Frozen   time.Time `json:"frozen,omitzero"` // until then
+	SignedBy string    `json:"signedBy"`        // fingerprint; empty: no key of --trust or --key
 }
 
 func (a *app) listCommand() *cobra.Command {
@@ -66,23 +66,21 @@ func (a *app) listCommand() *cobra.Command {
 func (a *app) listedOf(v publish.Version) listed {
 	out := listed{
 		Channel: v.Channel, Version: v.Version, Created: v.Created, Images: len(v.Pages), SignedBy: v.SignedBy,
-	}
-	if !v.Expires.IsZero() {
-		out.Expires = &v.Expires
+		Expires: v.Expires,
 	}
 	if a.now().Before(v.Frozen) {
-		out.Frozen = &v.Frozen
+		out.Frozen = v.Frozen
 	}
 	return out
 }
 
 func writeListed(page *terminal.Page, list []listed) {
 	rows := [][]string{{"CHANNEL", "VERSION", "CREATED", "IMAGES", "EXPIRES", "FROZEN", "SIGNED BY"}}
-	end := func(t *time.Time, none string) string {
-		if t == nil {
+	end := func(t time.Time, none string) string {
+		if t.IsZero() {
 			return none
 		}
-		return page.Clock(*t)
+		return page.Clock(t)
 	}
 	for _, c := range list {
 		rows = append(rows, []string{
@@ -337,11 +335,11 @@ func writeInspected(page *terminal.Page, v inspected, steers map[string]string, 
 	page.Line(fmt.Sprintf("%s of %s, version %d", v.Channel, v.Name, v.Version))
 	page.Line("Digest:  " + v.Digest.String())
 	page.Line("Created: " + page.Past(v.Created))
-	if v.Expires != nil {
-		page.Line("Expires: " + page.Next(*v.Expires))
+	if !v.Expires.IsZero() {
+		page.Line("Expires: " + page.Next(v.Expires))
 	}
-	if v.Frozen != nil {
-		page.Line("Frozen:  until " + page.Next(*v.Frozen))
+	if !v.Frozen.IsZero() {
+		page.Line("Frozen:  until " + page.Next(v.Frozen))
 	}
 	if v.SignedBy != "" {
 		page.Line("Signed:  " + v.SignedBy)

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -106,8 +105,8 @@ func (a *Advisory) Skipping(b Brought) *Advisory {
 		own = *a
 	}
 	all := Brought{Severity: b.Severity}
-	all.add(Build{Advisory: &own})
-	all.add(Build{Advisory: &Advisory{Fixes: b.Fixes}})
+	all.add(Release{Advisory: &own})
+	all.add(Release{Advisory: &Advisory{Fixes: b.Fixes}})
 	return &Advisory{Note: own.Note, Fixes: all.Fixes, Severity: all.Severity}
 }
 
@@ -196,14 +195,6 @@ func ParseFixes(texts ...string) ([]string, error) {
 	return out, nil
 }
 
-// Build is a release of an image, as Between needs it.
-type Build struct {
-	Tag      string
-	Digest   digest.Digest
-	Created  time.Time // zero: not known
-	Advisory *Advisory // nil: it has none
-}
-
 // Brought is what an image gains by a change from one release to another.
 type Brought struct {
 	Severity Severity    `json:"severity,omitempty"` // the highest one
@@ -228,7 +219,7 @@ func (b Brought) OrNil() *Brought {
 // With returns what two changes bring in total.
 func (b Brought) With(other Brought) Brought {
 	b.Fixes = slices.Clone(b.Fixes)
-	b.add(Build{Advisory: &Advisory{Severity: other.Severity, Fixes: other.Fixes}})
+	b.add(Release{Advisory: &Advisory{Severity: other.Severity, Fixes: other.Fixes}})
 	b.Notes, b.Partial = slices.Concat(b.Notes, other.Notes), b.Partial || other.Partial
 	return b
 }
@@ -243,9 +234,9 @@ type NoteOfTag struct {
 // one, up to the offered one. The builds come as a page lists them, the newest first. A build that is of another line
 // of tags, or younger than the offered one, is not in it. Without a running digest it is what the offered release
 // brings, and a lower release brings nothing.
-func Between(builds []Build, running, offered digest.Digest, s tags.Scheme) (out Brought) {
+func Between(builds []Release, running, offered digest.Digest, s tags.Scheme) (out Brought) {
 	find := func(d digest.Digest) int {
-		return slices.IndexFunc(builds, func(b Build) bool { return b.Digest == d && d != "" })
+		return slices.IndexFunc(builds, func(b Release) bool { return b.Digest == d && d != "" })
 	}
 	from, to := find(running), find(offered)
 	if to < 0 {
@@ -262,7 +253,7 @@ func Between(builds []Build, running, offered digest.Digest, s tags.Scheme) (out
 }
 
 // isBetween reports whether the n-th build is above one and below another.
-func isBetween(s tags.Scheme, builds []Build, n, from, to int) bool {
+func isBetween(s tags.Scheme, builds []Release, n, from, to int) bool {
 	is, offered := builds[n], builds[to]
 	isYounger := !is.Created.IsZero() && !offered.Created.IsZero() && is.Created.After(offered.Created)
 	x, errX := s.Parse(is.Tag)
@@ -273,7 +264,7 @@ func isBetween(s tags.Scheme, builds []Build, n, from, to int) bool {
 
 // isAbove reports whether the n-th build is newer than another: by its tag, or, where tags have no order, as it is
 // listed.
-func isAbove(s tags.Scheme, builds []Build, n, other int) bool {
+func isAbove(s tags.Scheme, builds []Release, n, other int) bool {
 	x, errX := s.Parse(builds[n].Tag)
 	y, errY := s.Parse(builds[other].Tag)
 	if errX == nil && errY == nil {
@@ -283,7 +274,7 @@ func isAbove(s tags.Scheme, builds []Build, n, other int) bool {
 }
 
 // add adds what a release has.
-func (b *Brought) add(is Build) {
+func (b *Brought) add(is Release) {
 	a := is.Advisory
 	if a == nil {
 		return

@@ -138,32 +138,32 @@ func TestAdvisoriesOfAPageAreBounded(t *testing.T) {
 // From build 3 to build 7 there are the fixes of 4 to 7, and the highest severity of them.
 func TestWhatLiesBetweenTwoReleases(t *testing.T) {
 	t.Parallel()
-	is := func(tag string, hour int, severity catalog.Severity, fixes ...string) catalog.Build {
-		b := catalog.Build{Tag: tag, Digest: digest.FromString(tag), Created: noon.Add(time.Duration(hour) * time.Hour)}
+	is := func(tag string, hour int, severity catalog.Severity, fixes ...string) catalog.Release {
+		b := catalog.Release{Tag: tag, Digest: digest.FromString(tag), Created: noon.Add(time.Duration(hour) * time.Hour)}
 		if severity != "" || fixes != nil {
 			b.Advisory = &catalog.Advisory{Severity: severity, Fixes: fixes, Note: "of " + tag}
 		}
 		return b
 	}
-	line := []catalog.Build{
+	line := []catalog.Release{
 		is("1.0-rev1-build7.1", 7, "low", "CVE-2026-0007"), is("1.0-rev1-build6.1", 6, ""),
 		is("1.0-rev1-build5.1", 5, "critical", "CVE-2026-0005", "bsc#5"), is("1.0-rev1-build4.1", 4, "moderate", "bsc#5", "bsc#4"),
 		is("1.0-rev1-build3.1", 3, "critical", "bsc#3"), is("1.0-rev1-build2.1", 2, "", "bsc#2"),
 	}
 	// A fix of the older line that came after the newer line's release is not in that one.
-	lines := []catalog.Build{
+	lines := []catalog.Release{
 		is("1.1-rev1-build2.1", 9, "low", "bsc#12"), is("1.1-rev1-build1.1", 5, "", "bsc#11"),
 		is("1.0-rev1-build5.1", 10, "critical", "bsc#10"), is("1.0-rev1-build4.1", 4, "moderate", "bsc#4"), is("1.0-rev1-build3.1", 3, ""),
 	}
-	twice := slices.Concat([]catalog.Build{is("1.0-rev1-build8.1", 8, "important", "bsc#8")}, line)
+	twice := slices.Concat([]catalog.Release{is("1.0-rev1-build8.1", 8, "important", "bsc#8")}, line)
 	twice[0].Digest = line[0].Digest
-	hashes := []catalog.Build{is("nightly-c", 3, "low", "bsc#3"), is("nightly-b", 2, "important", "bsc#2"), is("nightly-a", 1, "critical")}
-	variants := []catalog.Build{
+	hashes := []catalog.Release{is("nightly-c", 3, "low", "bsc#3"), is("nightly-b", 2, "important", "bsc#2"), is("nightly-a", 1, "critical")}
+	variants := []catalog.Release{
 		is("1.3-alpine", 3, "low", "bsc#3"), is("1.3", 3, "critical"), is("1.2", 2, "critical"), is("1.2-alpine", 2, "moderate", "bsc#2"),
 		is("1.1-alpine", 1, "critical"),
 	}
 	for title, c := range map[string]struct {
-		builds   []catalog.Build
+		builds   []catalog.Release
 		from, to string
 		severity catalog.Severity
 		fixes    string
@@ -198,7 +198,7 @@ func TestWhatLiesBetweenTwoReleases(t *testing.T) {
 	got := catalog.Between(line, line[4].Digest, line[0].Digest, tags.Scheme{})
 	assert.Equal(t, catalog.NoteOfTag{Tag: "1.0-rev1-build7.1", Note: "of 1.0-rev1-build7.1"}, got.Notes[0])
 	assert.Len(t, got.Notes, 3)
-	many := []catalog.Build{is("1.0-rev1-build9.1", 9, "")}
+	many := []catalog.Release{is("1.0-rev1-build9.1", 9, "")}
 	for n := range 8 {
 		b := is(fmt.Sprintf("1.0-rev1-build%d.1", 8-n), 1, "low")
 		for m := range catalog.MaxFixes {

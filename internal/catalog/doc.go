@@ -18,5 +18,4 @@
 //   - Decoding is bounded in bytes, also after unpacking, and in the number of entries. Every
 //     name, digest, tag, time and text is checked.
 //   - Encoding is deterministic. Fields that this package does not know are kept.
-//   - Fold is pure, idempotent, and independent of the order of the ops.
 package catalog

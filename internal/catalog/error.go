@@ -22,7 +22,6 @@ const (
 	KindFuture   Kind = "future"   // created after now
 	KindPage     Kind = "page"     // a page is not the one that the manifest names
 	KindConflict Kind = "conflict" // another digest under a long tag that is listed
-	KindUnlisted Kind = "unlisted" // the catalog does not list the release
 )
 
 // Error is why a catalog, page or op is refused.

@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"time"
-
-	"github.com/opencontainers/go-digest"
 )
 
 // maxLogPart bounds a part of a log, in bytes, unpacked. An op has a place in it, see MaxOp.
@@ -39,7 +37,7 @@ func NewEntry(op Op, version uint64, published time.Time) Entry {
 		}})
 	}
 	op.Changes, op.Sets = changes, nil
-	e := Entry{Op: op, At: opTimeOf(op.Tag), Version: version, Published: published}
+	e := Entry{Op: op, At: op.At(), Version: version, Published: published}
 	if len(op.SignedBy) > 0 {
 		e.Key = op.SignedBy[0]
 	}
@@ -81,16 +79,7 @@ func (l Log) Join(later Log) (joined Log, ok bool) {
 func (l Log) Encode() ([]byte, error) { return pack(l) }
 
 // UnpackLog unpacks a part of a log that a manifest refers to.
-func UnpackLog(data []byte, ref BlobRef) (Log, error) {
-	if d := digest.FromBytes(data); d != ref.Digest || int64(len(data)) != ref.Size {
-		return nil, newError(KindPage, "log: has digest %s, want %s", d, ref.Digest)
-	}
-	text, err := unpack(data, maxLogPart)
-	if err != nil {
-		return nil, wrap(KindFormat, err, "log")
-	}
-	return text, nil
-}
+func UnpackLog(data []byte, ref BlobRef) (Log, error) { return ref.unpack(data, maxLogPart, "log") }
 
 // Entries decodes a part and checks all of it.
 func (l Log) Entries() ([]Entry, error) {

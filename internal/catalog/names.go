@@ -101,12 +101,6 @@ func IsOpTag(tag string) bool {
 	return ok
 }
 
-// opTimeOf returns when the op of a tag was asked for, in seconds.
-func opTimeOf(tag string) time.Time {
-	_, at, _ := splitOpTag(tag)
-	return at
-}
-
 // splitOpTag returns the channel of an op's tag, and when the op was asked for.
 func splitOpTag(tag string) (channel string, at time.Time, ok bool) {
 	const tail = len("-") + len(opTime) + len("-000000000000")

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -86,7 +85,10 @@ func (m Mark) Compare(other Mark) int {
 }
 
 // At returns when the op was asked for, by the clock of its publisher.
-func (o Op) At() time.Time { return opTimeOf(o.Tag) }
+func (o Op) At() time.Time {
+	_, at, _ := splitOpTag(o.Tag)
+	return at
+}
 
 // Change is what an op asks for one release.
 type Change struct {
@@ -178,12 +180,9 @@ func EncodeOps(ops []string) ([]byte, error) {
 
 // DecodeOps decodes a list of ops.
 func DecodeOps(data []byte, ref BlobRef) ([]string, error) {
-	if d := digest.FromBytes(data); d != ref.Digest || int64(len(data)) != ref.Size {
-		return nil, newError(KindPage, "list of ops: has digest %s, want %s", d, ref.Digest)
-	}
-	text, err := unpack(data, maxOps)
+	text, err := ref.unpack(data, maxOps, "list of ops")
 	if err != nil {
-		return nil, wrap(KindFormat, err, "list of ops")
+		return nil, err
 	}
 	var ops []string
 	for line := range strings.Lines(string(text)) {

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -99,13 +101,19 @@ func unpacked(data []byte, limit int64, do func(text []byte) error) error {
 	return do(u.text.Bytes())
 }
 
-// unpack returns what pack has compressed, at most limit bytes.
-func unpack(data []byte, limit int64) (text []byte, err error) {
+// unpack returns what pack has compressed in the blob that is named so, at most limit bytes.
+func (r BlobRef) unpack(data []byte, limit int64, name string) (text []byte, err error) {
+	if d := digest.FromBytes(data); d != r.Digest || int64(len(data)) != r.Size {
+		return nil, newError(KindPage, "%s: has digest %s, want %s", name, d, r.Digest)
+	}
 	err = unpacked(data, limit, func(own []byte) error {
 		text = bytes.Clone(own)
 		return nil
 	})
-	return text, err
+	if err != nil {
+		return nil, wrap(KindFormat, err, "%s", name)
+	}
+	return text, nil
 }
 
 // WithoutUnknown returns the page without the fields that this package does not know. Use it for a page that is not

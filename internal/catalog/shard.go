@@ -81,13 +81,11 @@ func (m Manifest) Shard(image string) (ShardRef, bool) {
 
 // DecodeShard decodes a shard and checks all of it.
 func DecodeShard(data []byte, ref ShardRef) ([]PageRef, error) {
-	if d := digest.FromBytes(data); d != ref.Digest || int64(len(data)) != ref.Size {
-		return nil, newError(KindPage, "shard of %s: has digest %s, want %s", ref.First, d, ref.Digest)
+	text, err := ref.unpack(data, maxPacked, "shard of "+ref.First)
+	if err != nil {
+		return nil, err
 	}
-	text, err := unpack(data, maxPacked)
-	if err == nil {
-		_, err = (&ocimanifest.Bounds{Entries: maxShard, Members: maxShard * maxUnknown}).Write(text)
-	}
+	_, err = (&ocimanifest.Bounds{Entries: maxShard, Members: maxShard * maxUnknown}).Write(text)
 	var s shard
 	if err == nil {
 		err = unmarshal(text, &s)

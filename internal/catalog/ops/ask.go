@@ -245,12 +245,7 @@ func IsShared(a, b []string) bool {
 func (a *asking) members() map[string][]string {
 	out := map[string][]string{}
 	for set, members := range a.sets {
-		list := make([]string, 0, len(members))
-		for member := range members {
-			list = append(list, member)
-		}
-		slices.Sort(list)
-		out[set] = list
+		out[set] = slices.Sorted(maps.Keys(members))
 	}
 	return out
 }

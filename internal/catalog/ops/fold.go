@@ -19,9 +19,8 @@ type State struct {
 
 // Outcome is the result of a change that an op asks for.
 type Outcome struct {
-	Op, Image, Tag string
-	Changed        bool           // false: there was nothing to do
-	Err            *catalog.Error // why it was refused
+	Changed bool           // false: there was nothing to do
+	Err     *catalog.Error // why it was refused
 }
 
 // IsMerged reports whether the state counts an op as folded.
@@ -89,8 +88,7 @@ func newPage(from catalog.Page) *page {
 }
 
 // fold folds one change in.
-func (p *page) fold(op catalog.Op, c catalog.Change) Outcome {
-	out := Outcome{Op: op.Tag, Image: c.Image, Tag: c.Release.Tag}
+func (p *page) fold(op catalog.Op, c catalog.Change) (out Outcome) {
 	want := c.Release
 	want.Members, want.Op, want.Turn, want.Again = op.Sets[want.Set], "", 0, nil
 	at, listed := p.at[want.Tag]

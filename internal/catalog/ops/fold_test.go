@@ -28,20 +28,6 @@ func TestFoldNeverReplacesADigest(t *testing.T) {
 	}
 }
 
-func TestOnlyAPromotionThatSaysSoOffersAgain(t *testing.T) {
-	t.Parallel()
-	gone := build(1)
-	gone.Withdrawn = &catalog.Withdrawal{At: noon, Reason: "bsc#1"}
-	withdraw := catalog.Op{Tag: opTag(2), Do: catalog.ActionWithdraw, Changes: []catalog.Change{{Image: velum, Release: gone}}}
-	add := catalog.Op{Tag: opTag(3), Do: catalog.ActionAdd, Changes: []catalog.Change{{Image: velum, Release: build(1)}}}
-	promote := catalog.Op{Tag: opTag(4), Do: catalog.ActionPromote, Changes: []catalog.Change{{Image: velum, Release: build(1)}}}
-	s, _ := ops.Fold(ops.State{}, withdraw, add, promote)
-	assert.NotNil(t, s.Pages[velum].Releases[0].Withdrawn, "neither an add nor a promotion takes a withdrawal back")
-	promote.Tag, promote.Again = opTag(5), true
-	s, _ = ops.Fold(s, promote)
-	assert.Nil(t, s.Pages[velum].Releases[0].Withdrawn)
-}
-
 // A release that was listed without a set gets the one that a later add has, and its members.
 func TestAddRecordsTheSetOfWhatIsListed(t *testing.T) {
 	t.Parallel()
@@ -87,24 +73,6 @@ func TestPageKeepsTheNewestAndAllWithdrawnReleases(t *testing.T) {
 	require.Len(t, releases, catalog.Kept+1)
 	assert.Equal(t, build(99).Tag, releases[0].Tag)
 	assert.Equal(t, build(3).Tag, releases[catalog.Kept].Tag)
-}
-
-// An op that was asked for by a clock that is behind, or that took its time to be stored, is
-// not lost, however many later ones were folded before.
-func TestOldOpIsFoldedAfterManyLaterOnes(t *testing.T) {
-	t.Parallel()
-	var s ops.State
-	for n := range 500 {
-		s, _ = ops.Fold(s, catalog.Op{Tag: fmt.Sprintf("op-prod-20261122T120000Z-%012x", n), Do: catalog.ActionRefresh})
-	}
-	late := catalog.Op{
-		Tag: "op-prod-20261121T120000Z-000000000000", Do: catalog.ActionAdd,
-		Changes: []catalog.Change{{Image: velum, Release: build(1)}},
-	}
-	assert.False(t, s.IsMerged(late.Tag))
-	s, _ = ops.Fold(s, late)
-	assert.True(t, s.IsMerged(late.Tag))
-	assert.Len(t, s.Pages[velum].Releases, 1)
 }
 
 // Nodes that follow 2.6.2 find its newest build, however many of 4.0.0 there are.

@@ -263,3 +263,30 @@ func TestOpsThatDoNotCount(t *testing.T) {
 		assert.Contains(t, ops.Refusal(frozen, op, noon), "its turn is")
 	}
 }
+
+// Ops, and the pages that come of them, are read as they were written.
+func TestOpsAndPagesAreDecodedAsEncoded(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		all := drawOps(t)
+		for _, op := range all {
+			data, err := op.Encode()
+			require.NoError(t, err)
+			got, err := catalog.DecodeOp(op.Tag, data)
+			require.NoError(t, err)
+			require.Equal(t, op, got)
+		}
+		s, _ := ops.Fold(listing(t, all), all...)
+		for image, page := range s.Pages {
+			data, err := page.Encode()
+			require.NoError(t, err)
+			again, err := page.Encode()
+			require.NoError(t, err)
+			require.Equal(t, data, again)
+			ref := catalog.PageRef{Image: image, Digest: digest.FromBytes(data), Size: int64(len(data))}
+			got, err := catalog.DecodePage(data, ref)
+			require.NoError(t, err)
+			require.Equal(t, page, got)
+		}
+	})
+}

@@ -179,31 +179,26 @@ func isSameWithdrawal(a, b *catalog.Withdrawal) bool {
 	return a.At.Equal(b.At) && a.Reason == b.Reason && a.To == b.To
 }
 
-// Find returns the release of a tag; nil if the page does not list it.
-func Find(p catalog.Page, tag string) *catalog.Release {
-	at := slices.IndexFunc(p.Releases, func(r catalog.Release) bool { return r.Tag == tag })
+// First returns the first release of a page that fits; nil: none does.
+func First(p catalog.Page, fits func(r catalog.Release) bool) *catalog.Release {
+	at := slices.IndexFunc(p.Releases, fits)
 	if at < 0 {
 		return nil
 	}
 	return &p.Releases[at]
+}
+
+// Find returns the release of a tag; nil if the page does not list it.
+func Find(p catalog.Page, tag string) *catalog.Release {
+	return First(p, func(r catalog.Release) bool { return r.Tag == tag })
 }
 
 // Newest returns the newest release of a page that is offered; nil if there is none.
 func Newest(p catalog.Page) *catalog.Release {
-	at := slices.IndexFunc(p.Releases, func(r catalog.Release) bool { return r.Withdrawn == nil })
-	if at < 0 {
-		return nil
-	}
-	return &p.Releases[at]
+	return First(p, func(r catalog.Release) bool { return r.Withdrawn == nil })
 }
 
 // WithdrawnAs returns the withdrawn release of a page that has a tag or a digest; nil: there is none.
 func WithdrawnAs(p catalog.Page, tag string, d digest.Digest) *catalog.Release {
-	at := slices.IndexFunc(p.Releases, func(r catalog.Release) bool {
-		return r.Withdrawn != nil && (r.Tag == tag || r.Digest == d)
-	})
-	if at < 0 {
-		return nil
-	}
-	return &p.Releases[at]
+	return First(p, func(r catalog.Release) bool { return r.Withdrawn != nil && (r.Tag == tag || r.Digest == d) })
 }

@@ -235,7 +235,18 @@ func (p *Publisher) describe(
 
 // imageTags returns the tags of a repository of images. It asks once for all builds of an image.
 func (p *Publisher) imageTags(ctx context.Context, repository string) ([]string, error) {
-	return p.cache.tagsOf(repository, func() ([]string, error) { return p.registry.Tags(ctx, repository) })
+	list, err, _ := p.cache.listing.Do(repository, func() (any, error) {
+		if known, ok := p.cache.tags.get(repository); ok {
+			return known, nil
+		}
+		tags, err := p.registry.Tags(ctx, repository)
+		if err == nil {
+			p.cache.tags.put(repository, tags, 1, maxTagLists)
+		}
+		return tags, err
+	})
+	tags, _ := list.([]string)
+	return tags, err
 }
 
 // floating are names of tags that name the newest build.

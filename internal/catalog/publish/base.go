@@ -3,6 +3,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -161,12 +162,7 @@ func laterTags(version uint64, channel string, tags []string) []string {
 			later = append(later, tag)
 		}
 	}
-	slices.SortFunc(later, func(a, b string) int {
-		if len(a) != len(b) {
-			return len(a) - len(b)
-		}
-		return strings.Compare(a, b)
-	})
+	slices.SortFunc(later, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 	return later
 }
 

@@ -4,7 +4,6 @@ package publish_test
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -22,7 +22,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 )
 
-// remove deletes tags of the catalog whose names begin so.
+// hide deletes tags of the catalog whose names begin so.
 func (r *rig) hide(beginning string) {
 	r.t.Helper()
 	for _, tag := range r.tags() {
@@ -55,12 +55,7 @@ func (r *rig) withdrawn(p *publish.Publisher, channel string) {
 	r.push("velum", "one", "4.0.0-rev1-build1.1")
 	_, err := r.add(p, channel, "velum:4.0.0-rev1-build1.1")
 	require.NoError(r.t, err)
-	v, err := p.Read(r.t.Context(), channel)
-	require.NoError(r.t, err)
-	gone, err := withdrawn(r.t.Context(), p, v, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1"})
-	require.NoError(r.t, err)
-	_, err = change(r.t.Context(), p, request{Channel: channel, Do: catalog.ActionWithdraw, Changes: gone})
-	require.NoError(r.t, err)
+	r.gone(p, channel, "velum:4.0.0-rev1-build1.1")
 }
 
 // A registry that serves an older version and hides the op of a withdrawal gets nothing signed in
@@ -122,7 +117,7 @@ func TestPublisherRefusesAChannelThatWentBack(t *testing.T) {
 			require.ErrorContains(t, err, test.want)
 			assert.Equal(t, before, r.tags(), "nothing is stored")
 			if name == "the channel hidden" {
-				_, err = change(t.Context(), p, request{Channel: channel, Do: catalog.ActionRefresh, New: true})
+				_, err = p.Change(t.Context(), channel, publish.Refresh(time.Time{}), publish.How{New: true})
 				require.ErrorContains(t, err, "the channel went back from 3 to 0")
 				return
 			}
@@ -131,7 +126,7 @@ func TestPublisherRefusesAChannelThatWentBack(t *testing.T) {
 				_, err = who.View(t.Context(), channel)
 				assert.Equal(t, publish.KindOlder, kindOf(err), "who promotes or mirrors: %v", err)
 			}
-			_, err = change(t.Context(), p, request{Channel: channel, Out: t.TempDir()})
+			_, err = p.Change(t.Context(), channel, publish.Settle, publish.How{Out: t.TempDir()})
 			assert.Equal(t, publish.KindOlder, kindOf(err), "%v", err)
 			findings, err := p.Verify(t.Context(), channel, false)
 			require.NoError(t, err)
@@ -156,7 +151,7 @@ func TestPublisherRemembersTheHighestVersion(t *testing.T) {
 	before := r.tags()
 	for _, options := range []func(o *publish.Options){with, func(o *publish.Options) { o.All, o.State = [][]byte{public}, file }} {
 		p := r.publisher(options)
-		_, err := change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionRefresh})
+		_, err := p.Change(t.Context(), "prod", publish.Refresh(time.Time{}), publish.How{})
 		assert.Equal(t, publish.KindOlder, kindOf(err), "%v", err)
 		require.ErrorContains(t, err, "the channel went back from 3 to 2")
 		_, err = p.Read(t.Context(), "prod")
@@ -214,10 +209,7 @@ func TestImmutableTagsLeaveOneVersionBehind(t *testing.T) {
 				}
 				o.Store.Transport = transportFunc(func(req *http.Request) (*http.Response, error) {
 					if immutable && req.Method == http.MethodPut && strings.HasSuffix(req.URL.Path, "/manifests/stage") {
-						return &http.Response{
-							StatusCode: http.StatusPreconditionFailed, Header: http.Header{}, Request: req, ProtoMajor: 1, ProtoMinor: 1,
-							Body: io.NopCloser(strings.NewReader(`{"errors":[{"code":"PRECONDITION","message":"configured as immutable"}]}`)),
-						}, nil
+						return answered(req, http.StatusPreconditionFailed, `{"errors":[{"code":"PRECONDITION","message":"configured as immutable"}]}`)
 					}
 					return http.DefaultTransport.RoundTrip(req)
 				})
@@ -236,8 +228,7 @@ func TestImmutableTagsLeaveOneVersionBehind(t *testing.T) {
 			assert.ElementsMatch(t, tags, r.tags())
 		}
 		immutable = false
-		got, err := change(t.Context(), p(), request{Channel: "stage"})
-		require.NoError(t, err)
+		got := r.does(p(), "stage", publish.Settle, publish.How{})
 		assert.EqualValues(t, 2, got.Version)
 		assert.Len(t, r.listed(p(), "stage", "velum"), 1)
 	}

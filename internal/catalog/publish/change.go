@@ -73,9 +73,6 @@ type change struct {
 }
 
 func (c *change) run(ctx context.Context) (got Result, err error) {
-	if err := CheckChannel(c.channel); err != nil {
-		return Result{}, err
-	}
 	if c.keys, err = c.p.keysOf(c.channel); err != nil {
 		return Result{}, err
 	}
@@ -185,12 +182,11 @@ func (c *change) plan(ctx context.Context, v *View, own []catalog.Op) (Result, e
 		return got.at(v.Version), nil
 	}
 	got.Changed = true
-	got.Version = d.manifest.Version
-	got.setTimes(d.manifest)
+	got = got.at(Version{Manifest: d.manifest})
 	if c.how.Out != "" && !c.how.DryRun {
 		got.Digest, err = c.p.writeOut(d, c.how.Out)
 	}
-	return got.whole(), err
+	return got, err
 }
 
 // store stores ops, and publishes until the channel has them and all that waited before. It returns the channel as it

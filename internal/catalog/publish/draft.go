@@ -210,12 +210,12 @@ func (p *Publisher) checkBase(ctx context.Context, d draft, tag string, sum dige
 func (p *Publisher) putBlobs(ctx context.Context, blobs map[digest.Digest][]byte) error {
 	p.step("storing %d blobs", len(blobs))
 	return each(ctx, p.jobs, slices.Sorted(maps.Keys(blobs)), func(ctx context.Context, _ int, d digest.Digest) error {
-		if _, ok := p.cache.blob(d); ok {
+		if _, ok := p.cache.blobs.get(d); ok {
 			return nil // the registry has it
 		}
 		_, err := p.registry.PutBlob(ctx, p.repository, blobs[d])
 		if err == nil {
-			p.cache.addBlob(d, blobs[d]) // read again to see whether the channel has the change
+			p.cache.blobs.put(d, blobs[d], len(blobs[d]), maxCache) // read again to see whether the channel has the change
 		}
 		return err
 	})
@@ -243,7 +243,7 @@ func (p *Publisher) putOp(ctx context.Context, op catalog.Op, k keys) error {
 	if err := p.registry.PutManifest(ctx, p.repository, op.Tag, body); err != nil {
 		return err
 	}
-	p.cache.ops.put(op.Channel+" "+op.Tag, cachedOp{op: op}, 0)
+	p.cache.ops.put(op.Channel+" "+op.Tag, cachedOp{op: op}, 0, 0)
 	return nil
 }
 

@@ -57,9 +57,9 @@ func (s *set) isRecorded() bool {
 // sets are some sets of a channel, which are gathered at once: one pass over its pages, and one over its past.
 type sets struct {
 	named  map[string]*set
-	newest map[string]map[string]*catalog.Release // the releases of the channel's pages, by image and tag
-	images map[string]bool                        // whose pages can have the sets; nil: any page can
-	last   map[string]catalog.Page                // the pages of the version that was read last
+	newest map[string]catalog.Page // the channel's pages
+	images map[string]bool         // whose pages can have the sets; nil: any page can
+	last   map[string]catalog.Page // the pages of the version that was read last
 }
 
 // setsOf returns sets of a channel with all members that they have or had: those of its pages, those that their
@@ -74,20 +74,12 @@ func (v *View) setsOf(ctx context.Context, names ...string) (map[string]*set, er
 	if err != nil {
 		return nil, err
 	}
-	s := &sets{
-		named: map[string]*set{}, newest: map[string]map[string]*catalog.Release{}, last: map[string]catalog.Page{},
-	}
+	s := &sets{named: map[string]*set{}, newest: pages, last: map[string]catalog.Page{}}
 	if images != nil {
 		s.images = setOf(images)
 	}
 	for _, name := range names {
 		s.named[name] = &set{name: name, members: map[string]*catalog.Release{}, records: map[string]bool{}}
-	}
-	for image, page := range pages {
-		s.newest[image] = map[string]*catalog.Release{}
-		for n, r := range page.Releases {
-			s.newest[image][r.Tag] = &page.Releases[n]
-		}
 	}
 	for image, page := range pages {
 		s.take(image, page)
@@ -225,7 +217,7 @@ func (s *sets) takeMembers(of *set, members []string) {
 // now returns a member as the channel lists it; nil: it does not.
 func (s *sets) now(member string) *catalog.Release {
 	image, tag := catalog.SplitMember(member)
-	return s.newest[image][tag]
+	return ops.Find(s.newest[image], tag)
 }
 
 // noSet returns the error for a set that a channel does not have.

@@ -57,7 +57,7 @@ func TestHistoriesOfPublishers(t *testing.T) {
 			o.Store.Transport = direct{r.handler}
 		})
 		for _, channel := range []string{"stage", "prod"} {
-			_, err := change(t.Context(), h.p, request{Channel: channel, Do: catalog.ActionRefresh, New: true})
+			_, err := h.p.Change(t.Context(), channel, publish.Refresh(time.Time{}), publish.How{New: true})
 			require.NoError(rt, err)
 		}
 		for range rapid.IntRange(2, 7).Draw(rt, "steps") {
@@ -98,14 +98,14 @@ func (h *history) set(label string) string {
 }
 
 func (h *history) add() {
-	set, r := h.set("set"), request{Channel: "stage", Do: catalog.ActionAdd}
+	set, changes := h.set("set"), []catalog.Change(nil)
 	members := h.some("add")
 	for _, member := range members {
 		c := h.builds[member]
 		c.Release.Set = set
-		r.Changes = append(r.Changes, c)
+		changes = append(changes, c)
 	}
-	if _, err := change(h.t.Context(), h.p, r); err != nil {
+	if _, err := h.p.Change(h.t.Context(), "stage", added(changes...), publish.How{}); err != nil {
 		require.Equal(h.t, publish.KindWithdrawn, kindOf(err), "%v", err)
 		require.Equal(h.t, h.before["stage"], h.listed("stage"), "all of it, or nothing")
 		return
@@ -178,11 +178,9 @@ func (h *history) withdraw() {
 	if w.Set = h.set("withdrawn set"); w.Set == "" {
 		w.Images = h.some("withdraw")
 	}
-	v, err := h.p.Read(h.t.Context(), channel)
-	require.NoError(h.t, err)
-	changes, err := withdrawn(h.t.Context(), h.p, v, w)
+	chosen, err := drafted(h.t.Context(), h.p, channel, publish.Withdraw(w))
 	if err == nil {
-		_, err = change(h.t.Context(), h.p, request{Channel: channel, Do: catalog.ActionWithdraw, Changes: changes})
+		_, err = h.p.Change(h.t.Context(), channel, publish.Withdraw(w), publish.How{})
 	}
 	after := h.listed(channel)
 	if err != nil {
@@ -190,7 +188,7 @@ func (h *history) withdraw() {
 		require.Equal(h.t, h.before[channel], after, "all of it, or nothing")
 		return
 	}
-	for _, c := range changes {
+	for _, c := range chosen.Changes {
 		require.NotNil(h.t, after[c.Member()].Withdrawn)
 		if channel == "prod" {
 			h.revoked[string(c.Release.Digest)] = true

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 )
 
@@ -121,12 +120,10 @@ func TestMovedLongTagIsAConflict(t *testing.T) {
 	r := newRig(t)
 	p := r.publisher(nil)
 	r.begin(p, "stage")
-	r.push("velum", "one", "4.0.0-rev1-build1.1")
-	_, err := r.add(p, "stage", "velum:4.0.0-rev1-build1.1")
-	require.NoError(t, err)
+	r.lists(p, "stage", "", "velum:4.0.0-rev1-build1.1")
 	r.push("velum", "two", "4.0.0-rev1-build1.1")
 	before := r.tags()
-	_, err = r.add(p, "stage", "velum:4.0.0-rev1-build1.1")
+	_, err := r.add(p, "stage", "velum:4.0.0-rev1-build1.1")
 	assert.Equal(t, publish.KindDigest, kindOf(err), "%v", err)
 	require.ErrorContains(t, err, "is listed with digest")
 	assert.Equal(t, before, r.tags(), "nothing is asked for")
@@ -150,8 +147,7 @@ func TestBatch(t *testing.T) {
 	assert.Equal(t, 3, wanted[0].Line)
 	changes, err := p.Added(t.Context(), wanted, amd64)
 	require.NoError(t, err)
-	got, err := change(t.Context(), p, request{Channel: "stage", Do: catalog.ActionAdd, Changes: changes})
-	require.NoError(t, err)
+	got := r.does(p, "stage", added(changes...), publish.How{})
 	assert.EqualValues(t, 2, got.Version, "one version for all")
 	assert.Len(t, r.listed(p, "stage", "velum"), 20)
 
@@ -243,26 +239,11 @@ func TestSelectionsHaveTheNearestRightThing(t *testing.T) {
 	r := newRig(t)
 	p := r.publisher(nil)
 	r.begin(p, "stage", "prod")
-	var batch strings.Builder
-	for _, repository := range []string{"caasp/v4/velum", "caasp/v4/etcd", "other/etcd"} {
-		for n := range 3 {
-			tag := fmt.Sprintf("4.0.0-rev1-build1.%d", n)
-			r.push(repository, repository+tag, tag)
-			fmt.Fprintf(&batch, "%s/%s:%s caasp-%d\n", r.host, repository, tag, n)
-		}
+	for n := range 3 {
+		r.lists(p, "stage", fmt.Sprintf("caasp-%d", n), "caasp/v4/velum:"+build(n), "caasp/v4/etcd:"+build(n), "other/etcd:"+build(n))
 	}
-	wanted, err := publish.ParseBatch(strings.NewReader(batch.String()))
-	require.NoError(t, err)
-	changes, err := p.Added(t.Context(), wanted, amd64)
-	require.NoError(t, err)
-	_, err = change(t.Context(), p, request{Channel: "stage", Do: catalog.ActionAdd, Changes: changes})
-	require.NoError(t, err)
-	stage, err := p.Read(t.Context(), "stage")
-	require.NoError(t, err)
-	prod, err := p.Read(t.Context(), "prod")
-	require.NoError(t, err)
 	count := func(s publish.Selection) int {
-		got, err := selected(t.Context(), p, stage, prod, s)
+		got, err := selected(t.Context(), p, "stage", "prod", s)
 		require.NoError(t, err)
 		return len(got.Changes)
 	}
@@ -274,7 +255,7 @@ func TestSelectionsHaveTheNearestRightThing(t *testing.T) {
 		"etcd":                      "lists 2 such images, did you mean " + r.host + "/caasp/v4/etcd or " + r.host + "/other/etcd?",
 		"velum:4.0.0-rev1-build1.7": "channel stage does not list it, did you mean 4.0.0-rev1-build1.0 or 4.0.0-rev1-build1.2?",
 	} {
-		_, err := selected(t.Context(), p, stage, prod, publish.Selection{Images: []string{word}})
+		_, err := selected(t.Context(), p, "stage", "prod", publish.Selection{Images: []string{word}})
 		assert.Equal(t, publish.KindImage, kindOf(err), "%v", err)
 		if !strings.Contains(word, ":") {
 			assert.ErrorContains(t, err, want)
@@ -282,27 +263,25 @@ func TestSelectionsHaveTheNearestRightThing(t *testing.T) {
 			assert.ErrorContains(t, err, "did you mean 4.0.0-rev1-build1.")
 		}
 	}
-	_, err = selected(t.Context(), p, stage, prod, publish.Selection{Set: "caasp-9"})
+	_, err := selected(t.Context(), p, "stage", "prod", publish.Selection{Set: "caasp-9"})
 	require.ErrorContains(t, err, "has no such set, did you mean caasp-")
 	_, err = p.Read(t.Context(), "stages")
 	require.ErrorContains(t, err, "has no such channel, did you mean stage?")
 
 	// A set of which a part was withdrawn is promoted no more.
-	gone, err := withdrawn(t.Context(), p, stage, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1", Instead: []string{"4.0.0-rev1-build1.2"}})
-	require.NoError(t, err)
-	_, err = change(t.Context(), p, request{Channel: "stage", Do: catalog.ActionWithdraw, Changes: gone})
-	require.NoError(t, err)
-	stage, err = p.Read(t.Context(), "stage")
-	require.NoError(t, err)
-	_, err = selected(t.Context(), p, stage, prod, publish.Selection{Set: "caasp-1"})
+	gone := publish.Withdraw(publish.Withdrawal{
+		Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1", Instead: []string{"4.0.0-rev1-build1.2"},
+	})
+	r.does(p, "stage", gone, publish.How{})
+	_, err = selected(t.Context(), p, "stage", "prod", publish.Selection{Set: "caasp-1"})
 	assert.Equal(t, publish.KindWithdrawn, kindOf(err), "%v", err)
-	_, err = selected(t.Context(), p, stage, prod, publish.Selection{Images: []string{"velum:4.0.0-rev1-build1.1"}})
+	_, err = selected(t.Context(), p, "stage", "prod", publish.Selection{Images: []string{"velum:4.0.0-rev1-build1.1"}})
 	assert.Equal(t, publish.KindWithdrawn, kindOf(err), "%v", err)
-	_, err = withdrawn(t.Context(), p, stage, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.2"}, Reason: "x", Instead: []string{"4.0.0-rev1-build1.1"}})
+	err = r.withdraw(p, "stage", publish.Withdrawal{
+		Images: []string{"velum:4.0.0-rev1-build1.2"}, Instead: []string{"4.0.0-rev1-build1.1"},
+	})
 	assert.Equal(t, publish.KindWithdrawn, kindOf(err), "%v", err)
-	again, err := withdrawn(t.Context(), p, stage, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1", Instead: []string{"4.0.0-rev1-build1.2"}})
-	require.NoError(t, err)
-	assert.Empty(t, again)
+	assert.False(t, r.does(p, "stage", gone, publish.How{}).Changed)
 }
 
 func TestCopies(t *testing.T) {
@@ -315,8 +294,7 @@ func TestCopies(t *testing.T) {
 	last := r.push("velum", "three", "4.0.0-rev1-build1.2")
 	_, err := r.add(p, "prod", "velum:2.6.2-rev1-build1.1", "velum:4.0.0-rev1-build1.1", "velum:4.0.0-rev1-build1.2")
 	require.NoError(t, err)
-	v, err := p.Read(t.Context(), "prod")
-	require.NoError(t, err)
+	v := r.read(p, "prod")
 	lines := func(m publish.Mirrored) []string {
 		copies, err := p.Copies(t.Context(), v, m)
 		require.NoError(t, err)
@@ -339,8 +317,7 @@ func TestCopies(t *testing.T) {
 	newest := r.push("kube", "five", "v1.34.2")
 	_, err = r.add(p, "prod", "kube:v1.34.1", "kube:v1.34.2")
 	require.NoError(t, err)
-	v, err = p.Read(t.Context(), "prod")
-	require.NoError(t, err)
+	v = r.read(p, "prod")
 	assert.Equal(t, "image v1.34.2 "+newest, lines(publish.Mirrored{Newest: 1, Floating: true})[0])
 	assert.Len(t, lines(publish.Mirrored{Floating: true}), 3+4+2+2, "a release that a short tag names is its own one")
 	for mirror, want := range map[string]string{

@@ -163,8 +163,8 @@ type Result struct {
 	Channel  string        `json:"channel"`
 	Version  uint64        `json:"version"`
 	Digest   digest.Digest `json:"digest"` // empty for a dry run
-	Expires  *time.Time    `json:"expires,omitempty"`
-	Frozen   *time.Time    `json:"frozen,omitempty"` // until then
+	Expires  time.Time     `json:"expires,omitzero"`
+	Frozen   time.Time     `json:"frozen,omitzero"` // until then
 	Changed  bool          `json:"changed"`
 	Outcomes []Outcome     `json:"releases"`
 	// Others are changes by others that came into the channel with this request or while it was made.
@@ -172,15 +172,9 @@ type Result struct {
 	Waiting []Waiting `json:"waiting"`
 }
 
-// at returns the result for a version of the channel.
+// at returns the result for a version of the channel, with lists for programs.
 func (r Result) at(v Version) Result {
-	r.Version, r.Digest = v.Version, v.Digest
-	r.setTimes(v.Manifest)
-	return r.whole()
-}
-
-// whole returns the result with lists for programs.
-func (r Result) whole() Result {
+	r.Version, r.Digest, r.Expires, r.Frozen = v.Version, v.Digest, v.Expires, v.Frozen
 	if r.Waiting == nil {
 		r.Waiting = []Waiting{}
 	}
@@ -191,13 +185,4 @@ func (r Result) whole() Result {
 		r.Others = []Other{}
 	}
 	return r
-}
-
-func (r *Result) setTimes(m catalog.Manifest) {
-	if !m.Expires.IsZero() {
-		r.Expires = &m.Expires
-	}
-	if !m.Frozen.IsZero() {
-		r.Frozen = &m.Frozen
-	}
 }

@@ -91,7 +91,7 @@ func diffPages(image, from string, a catalog.Page, to string, b catalog.Page) []
 	if (d.From != d.To || first != second) && !isSkipped {
 		d.Change = changeOf(d.To, d.From)
 		if top != nil {
-			d.Brought = catalog.Between(builds(a), second, first, tags.Scheme{})
+			d.Brought = catalog.Between(a.Releases, second, first, tags.Scheme{})
 		}
 		out = append(out, d)
 	}
@@ -108,15 +108,6 @@ func diffPages(image, from string, a catalog.Page, to string, b catalog.Page) []
 				Image: image, From: r.Tag, To: is.Tag, Change: "withdrawn", WithdrawnFrom: to, Note: is.Withdrawn.Reason,
 			})
 		}
-	}
-	return out
-}
-
-// builds returns the releases of a page as catalog.Between takes them.
-func builds(page catalog.Page) []catalog.Build {
-	out := make([]catalog.Build, 0, len(page.Releases))
-	for _, r := range page.Releases {
-		out = append(out, catalog.Build{Tag: r.Tag, Digest: r.Digest, Created: r.Created, Advisory: r.Advisory})
 	}
 	return out
 }

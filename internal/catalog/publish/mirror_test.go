@@ -84,8 +84,7 @@ func TestCopiesAskForFewSignatures(t *testing.T) {
 			for n := range c.releases {
 				images = append(images, "velum:"+build(n))
 			}
-			_, err := r.addSet(p, "prod", "", images...)
-			require.NoError(t, err)
+			r.lists(p, "prod", "", images...)
 			var want []string
 			for _, n := range c.signed {
 				tag := catalog.SignatureTag(r.release(p, "prod", "velum:"+build(n)).Digest)
@@ -93,8 +92,7 @@ func TestCopiesAskForFewSignatures(t *testing.T) {
 			}
 			counted := &asked{repository: "velum", lists: c.lists}
 			p = r.publisher(func(o *publish.Options) { o.Store.Transport = counted })
-			v, err := p.Read(t.Context(), "prod")
-			require.NoError(t, err)
+			v := r.read(p, "prod")
 			copies, err := p.Copies(t.Context(), v, publish.Mirrored{})
 			require.NoError(t, err)
 			var got []string

@@ -126,13 +126,13 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sigs [][]byte, d
 			return Result{}, err
 		}
 	}
-	got := Result{Channel: d.Channel, Version: d.Version}
+	got, next := Result{Channel: d.Channel}, Version{Manifest: d.Manifest, Digest: d.digest}
 	is, err := p.head(ctx, d.Channel)
 	switch {
 	case err != nil:
 		return Result{}, err
 	case is == d.digest:
-		return got.at(Version{Manifest: d.Manifest, Digest: d.digest}), nil
+		return got.at(next), nil
 	case is != d.head:
 		return Result{}, refuse(KindRaced, dir, "made for version %d of %s, which has changed since: %s",
 			d.Version-1, d.Channel, is)
@@ -148,11 +148,10 @@ func (p *Publisher) PublishDir(ctx context.Context, dir string, sigs [][]byte, d
 		return Result{}, err
 	}
 	got.Changed = true
-	got.setTimes(d.Manifest)
 	if dryRun {
-		return got.whole(), nil
+		return got.at(Version{Manifest: d.Manifest}), nil
 	}
-	return got.at(Version{Manifest: d.Manifest, Digest: d.digest}), p.publishSigned(ctx, d, before, encoded...)
+	return got.at(next), p.publishSigned(ctx, d, before, encoded...)
 }
 
 // before returns the channel without the version of a directory.
@@ -384,14 +383,7 @@ func (p *Publisher) publishSigned(ctx context.Context, d signedDir, before *View
 			return err
 		}
 	}
-	err := each(ctx, p.jobs, slices.Sorted(maps.Keys(d.blobs)), func(ctx context.Context, _ int, sum digest.Digest) error {
-		_, err := p.registry.PutBlob(ctx, p.repository, d.blobs[sum])
-		return err
-	})
-	if err == nil {
-		err = p.publish(ctx, draft{view: before, manifest: d.Manifest}, sigs...)
-	}
-	if err != nil {
+	if err := p.publish(ctx, draft{view: before, manifest: d.Manifest, blobs: d.blobs}, sigs...); err != nil {
 		return err
 	}
 	is, err := p.registry.Head(ctx, p.repository, d.Channel)
@@ -429,7 +421,7 @@ func (p *Publisher) readDir(ctx context.Context, dir string) (d signedDir, err e
 			return d, refuse(KindInput, filepath.Join(dir, name), "has digest %s", sum)
 		}
 		d.blobs[sum] = data
-		p.cache.addOwn(sum, data)
+		p.cache.own.put(sum, data, 0, 0)
 	}
 	if d.ops, err = readDirOps(dir); err != nil {
 		return d, err

@@ -139,22 +139,18 @@ func newPairs(t *testing.T) *pairs {
 		_, err := p.Change(t.Context(), channel, publish.Refresh(time.Time{}), publish.How{New: true})
 		require.NoError(t, err)
 	}
-	ask := func(channel string, again bool, do2 catalog.Action, all ...catalog.Change) {
-		t.Helper()
-		do(channel, publish.Ask(ops.Want{Do: do2, Changes: all, Again: again}))
-	}
 	old := []catalog.Change{releaseOf("velum", 1, "old"), releaseOf("etcd", 1, "old")}
-	ask("stage", false, catalog.ActionAdd, old...)
-	ask("prod", false, catalog.ActionAdd, append(old, releaseOf("salt", 1, ""))...)
-	ask("stage", false, catalog.ActionAdd, releaseOf("velum", 2, ""), releaseOf("salt", 1, ""), releaseOf("etcd", 2, ""))
+	do("stage", added(old...))
+	do("prod", added(append(old, releaseOf("salt", 1, ""))...))
+	do("stage", added(releaseOf("velum", 2, ""), releaseOf("salt", 1, ""), releaseOf("etcd", 2, "")))
 	under, paused := releaseOf("velum", 2, ""), releaseOf("etcd", 2, "")
 	under.Release.Rollout = &catalog.Rollout{From: noon.Add(-time.Hour), Hours: 48}
 	is := catalog.Rollout{From: noon.Add(-2 * time.Hour), Hours: 48}.Pause(noon.Add(-time.Hour))
 	paused.Release.Rollout = &is
-	ask("prod", false, catalog.ActionPromote, under, paused)
+	do("prod", promoted(under, paused))
 	do("stage", publish.Note([]string{"velum:" + build(2)}, publish.Noted{Severity: new(catalog.SeverityLow)}))
 	do("prod", publish.Withdraw(publish.Withdrawal{Images: []string{"salt:" + build(1)}, Reason: "bsc#0"}))
-	ask("stage", false, catalog.ActionAdd, releaseOf("velum", 3, "s"), releaseOf("etcd", 3, "s"), noted(releaseOf("salt", 2, "")))
+	do("stage", added(releaseOf("velum", 3, "s"), releaseOf("etcd", 3, "s"), noted(releaseOf("salt", 2, ""))))
 	v, log := x.read(t, x.base)
 	x.first, x.log = v.Version, len(log)
 	return x

@@ -72,7 +72,7 @@ func (s *selecting) advisory(c catalog.Change) *catalog.Advisory {
 	}
 	for _, r := range s.target[c.Image].Releases { // the newest first
 		if below, err := tags.Parse(r.Tag); err == nil && tags.InLine(below, is) && tags.Compare(below, is) < 0 {
-			brought := catalog.Between(builds(s.pages[c.Image]), r.Digest, c.Release.Digest, tags.Scheme{})
+			brought := catalog.Between(s.pages[c.Image].Releases, r.Digest, c.Release.Digest, tags.Scheme{})
 			return c.Release.Advisory.Skipping(brought)
 		}
 	}
@@ -448,10 +448,7 @@ func (s soak) lacks(channel string, c catalog.Change) string {
 
 // newest returns the newest release of a page that is offered long enough; nil if there is none.
 func (s soak) newest(page catalog.Page) *catalog.Release {
-	for n, r := range page.Releases {
-		if r.Withdrawn == nil && s.lacks("", catalog.Change{Image: page.Image, Release: r}) == "" {
-			return &page.Releases[n]
-		}
-	}
-	return nil
+	return ops.First(page, func(r catalog.Release) bool {
+		return r.Withdrawn == nil && s.lacks("", catalog.Change{Image: page.Image, Release: r}) == ""
+	})
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 )
 
@@ -22,8 +21,8 @@ func at(now time.Time) func(*publish.Options) {
 	return func(o *publish.Options) { o.Now = func() time.Time { return now } }
 }
 
-// Fourteen publishers add builds while three prune: every add is in the channel, none of the publishers is told
-// otherwise, and what is old is deleted.
+// Fourteen publishers add builds while three prune, and the registry fails many requests: every add is in the channel and
+// once in its log, none of the publishers is told otherwise, and what is old is deleted.
 func TestNoAddIsLostBesidePruners(t *testing.T) {
 	t.Parallel()
 	const publishers, pruners, adds, old = 14, 3, 4, 8
@@ -32,12 +31,9 @@ func TestNoAddIsLostBesidePruners(t *testing.T) {
 	r.begin(early, "stage")
 	for n := range old {
 		tag := fmt.Sprintf("1.0-rev1-build1.%d", n)
-		r.push("old", tag, tag)
-		_, err := r.add(early, "stage", "old:"+tag)
-		require.NoError(t, err)
+		r.lists(early, "stage", "", "old:"+tag)
 	}
-	_, err := change(t.Context(), r.publisher(at(noon.Add(-25*time.Hour))), request{Channel: "stage"})
-	require.NoError(t, err)
+	r.does(r.publisher(at(noon.Add(-25*time.Hour))), "stage", publish.Settle, publish.How{})
 	for n := range publishers {
 		for m := range adds {
 			tag := fmt.Sprintf("4.0.0-rev1-build1.%d", m)
@@ -48,8 +44,9 @@ func TestNoAddIsLostBesidePruners(t *testing.T) {
 	var isDone atomic.Bool
 	for n := range publishers {
 		adding.Go(func() {
+			p := r.publisher(func(o *publish.Options) { o.Store.Transport = &flaky{} })
 			for m := range adds {
-				_, err := r.add(r.publisher(nil), "stage", fmt.Sprintf("image%d:4.0.0-rev1-build1.%d", n, m))
+				_, err := r.add(p, "stage", fmt.Sprintf("image%d:4.0.0-rev1-build1.%d", n, m))
 				assert.NoError(t, err)
 			}
 		})
@@ -86,9 +83,10 @@ func TestNoAddIsLostBesidePruners(t *testing.T) {
 	})
 	assert.Equal(t, old+1, ops, "those of the day before yesterday")
 	assert.Equal(t, old, versions, "the newest of them was the channel's yesterday")
-	findings, err := p.Verify(t.Context(), "stage", false)
+	r.isWell(p, "stage")
+	log, err := p.Log(t.Context(), r.read(p, "stage"))
 	require.NoError(t, err)
-	assert.Empty(t, findings)
+	assert.Len(t, log, publishers*adds+old+1)
 }
 
 func TestPrune(t *testing.T) {
@@ -99,9 +97,7 @@ func TestPrune(t *testing.T) {
 	r.begin(p, "stage", "prod")
 	for n := range 5 {
 		tag := fmt.Sprintf("4.0.0-rev1-build1.%d", n)
-		r.push("velum", tag, tag)
-		_, err := r.add(p, "stage", "velum:"+tag)
-		require.NoError(t, err)
+		r.lists(p, "stage", "", "velum:"+tag)
 	}
 	none, err := p.Prune(t.Context(), "stage", publish.Pruning{Keep: 2})
 	require.NoError(t, err)
@@ -116,16 +112,13 @@ func TestPrune(t *testing.T) {
 	gone, err := p.Prune(t.Context(), "stage", publish.Pruning{Keep: 2})
 	require.NoError(t, err)
 	assert.Equal(t, would, gone)
-	findings, err := p.Verify(t.Context(), "stage", true)
-	require.NoError(t, err)
-	assert.Empty(t, findings)
+	r.isWell(p, "stage")
 	r.push("velum", "last", "4.0.0-rev1-build1.9")
 	got, err := r.add(p, "stage", "velum:4.0.0-rev1-build1.9")
 	require.NoError(t, err)
 	assert.EqualValues(t, 7, got.Version)
 	assert.Len(t, r.listed(p, "stage", "velum"), 6)
-	v, err := p.Read(t.Context(), "stage")
-	require.NoError(t, err)
+	v := r.read(p, "stage")
 	assert.Less(t, v.Ops.Size, int64(150), "pruned ops are not in the list")
 }
 
@@ -142,8 +135,7 @@ func TestOpThatWasJustFoldedStays(t *testing.T) {
 	}), "stage", "velum:4.0.0-rev1-build1.1")
 	require.ErrorIs(t, err, errKilled)
 	p := r.publisher(nil)
-	_, err = change(t.Context(), p, request{Channel: "stage"})
-	require.NoError(t, err)
+	r.does(p, "stage", publish.Settle, publish.How{})
 	require.Len(t, r.listed(p, "stage", "velum"), 1)
 	gone, err := p.Prune(t.Context(), "stage", publish.Pruning{Keep: 1})
 	require.NoError(t, err)
@@ -163,12 +155,10 @@ func TestNothingIsPrunedWhereThePastIsMissing(t *testing.T) {
 		if n == 0 {
 			r.begin(p, "stage")
 		} else {
-			_, err := change(t.Context(), p, request{Channel: "stage", Do: catalog.ActionRefresh})
-			require.NoError(t, err)
+			r.does(p, "stage", publish.Refresh(time.Time{}), publish.How{})
 		}
 	}
-	_, err := change(t.Context(), r.publisher(nil), request{Channel: "stage", Do: catalog.ActionRefresh})
-	require.NoError(t, err)
+	r.does(r.publisher(nil), "stage", publish.Refresh(time.Time{}), publish.How{})
 	would, err := r.publisher(nil).Prune(t.Context(), "stage", publish.Pruning{Keep: 1, DryRun: true})
 	require.NoError(t, err)
 	assert.Len(t, would.Deleted, 5, "%s", would)
@@ -188,10 +178,9 @@ func TestOpThatWasFoldedAndDeletedIsDone(t *testing.T) {
 	got, err := r.add(r.publisher(func(o *publish.Options) {
 		o.Store.Transport = around{op: sync.OnceFunc(func() {
 			other := r.publisher(nil)
-			_, err := change(t.Context(), other, request{Channel: "stage"})
-			require.NoError(t, err)
+			r.does(other, "stage", publish.Settle, publish.How{})
 			r.removeOps("stage")
-			_, err = r.add(other, "stage", "velum:4.0.0-rev1-build1.2")
+			_, err := r.add(other, "stage", "velum:4.0.0-rev1-build1.2")
 			require.NoError(t, err)
 		})}
 	}), "stage", "velum:4.0.0-rev1-build1.1")
@@ -242,8 +231,7 @@ func TestPruneByAge(t *testing.T) {
 	}
 	r.begin(on(0), "stage")
 	for day := 1; day < days; day++ {
-		_, err := change(t.Context(), on(day), request{Channel: "stage", Do: catalog.ActionRefresh})
-		require.NoError(t, err)
+		r.does(on(day), "stage", publish.Refresh(time.Time{}), publish.How{})
 	}
 	r.remove("stage-v00000002")
 	tags := func(o publish.Pruning) publish.Pruned {

@@ -4,8 +4,8 @@ package publish_test
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 )
 
@@ -28,131 +27,19 @@ func kindOf(err error) publish.Kind {
 	return e.Kind
 }
 
-func TestStageFollowsBuildsAndProdPromotions(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	p := r.publisher(nil)
-	r.begin(p, "stage", "prod")
-	r.push("velum", "one", "4.0.0-rev1-build1.1", "4.0.0-rev1")
-	r.push("velum", "two", "4.0.0-rev1-build1.2", "4.0.0-rev1")
-
-	got, err := r.add(p, "stage", "velum:4.0.0-rev1-build1.1", "velum:4.0.0-rev1-build1.2")
-	require.NoError(t, err)
-	assert.EqualValues(t, 2, got.Version)
-	assert.True(t, got.Changed)
-	again, err := r.add(p, "stage", "velum:4.0.0-rev1-build1.2")
-	require.NoError(t, err)
-	assert.False(t, again.Changed)
-	assert.EqualValues(t, 2, again.Version)
-	assert.Equal(t, "listed already", again.Outcomes[0].Note)
-	assert.Equal(t, []string{"4.0.0-rev1-build1.2", "4.0.0-rev1-build1.1"}, r.listed(p, "stage", "velum"))
-	assert.Empty(t, r.listed(p, "prod", "velum"))
-
-	stage, err := p.Read(t.Context(), "stage")
-	require.NoError(t, err)
-	prod, err := p.Read(t.Context(), "prod")
-	require.NoError(t, err)
-	chosen, err := selected(t.Context(), p, stage, prod, publish.Selection{Images: []string{"velum:4.0.0-rev1-build1.1"}})
-	require.NoError(t, err)
-	changes := chosen.Changes
-	changes[0].Release.Rollout = &catalog.Rollout{From: noon, Hours: 48}
-	promote := request{Channel: "prod", Do: catalog.ActionPromote, Changes: changes}
-	dry := promote
-	dry.DryRun = true
-	got, err = change(t.Context(), p, dry)
-	require.NoError(t, err)
-	assert.True(t, got.Changed)
-	assert.Empty(t, r.listed(p, "prod", "velum"))
-	_, err = change(t.Context(), p, promote)
-	require.NoError(t, err)
-	assert.Equal(t, []string{"4.0.0-rev1-build1.1"}, r.listed(p, "prod", "velum"))
-	got, err = change(t.Context(), p, promote)
-	require.NoError(t, err)
-	assert.False(t, got.Changed, "the same promotion again")
-
-	prod, err = p.Read(t.Context(), "prod")
-	require.NoError(t, err)
-	diff, err := p.Diff(t.Context(), stage, prod)
-	require.NoError(t, err)
-	assert.Equal(t, []publish.Difference{{
-		Image: r.host + "/velum", From: "4.0.0-rev1-build1.2", To: "4.0.0-rev1-build1.1", Change: "rebuild",
-	}}, diff)
-
-	gone, err := withdrawn(t.Context(), p, prod, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1"})
-	require.NoError(t, err)
-	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionWithdraw, Changes: gone})
-	require.NoError(t, err)
-	assert.Equal(t, []string{"-4.0.0-rev1-build1.1"}, r.listed(p, "prod", "velum"))
-	// The clock stands still, and what was asked for later counts nevertheless.
-	changes[0].Release.Rollout = nil
-	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionPromote, Changes: changes})
-	require.Equal(t, publish.KindAgain, kindOf(err), "%v", err)
-	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionPromote, Changes: changes, Withdrawn: true})
-	require.NoError(t, err)
-	assert.Equal(t, []string{"4.0.0-rev1-build1.1"}, r.listed(p, "prod", "velum"))
-
-	prod, err = p.Read(t.Context(), "prod")
-	require.NoError(t, err)
-	log, err := p.Log(t.Context(), prod)
-	require.NoError(t, err)
-	require.Len(t, log, 4)
-	assert.Empty(t, log[0].Changes)
-	assert.EqualValues(t, 4, log[3].Version)
-	assert.Equal(t, r.host+"/velum", log[3].Changes[0].Image)
-	for _, channel := range []string{"stage", "prod"} {
-		findings, err := p.Verify(t.Context(), channel, true)
-		require.NoError(t, err)
-		assert.Empty(t, findings)
-	}
-}
-
 func TestRefreshSetsWhenAChannelExpires(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	p := r.publisher(nil)
 	r.begin(p, "prod")
-	_, err := change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionRefresh, Expires: noon.Add(24 * time.Hour)})
-	require.NoError(t, err)
+	r.does(p, "prod", publish.Refresh(noon.Add(24*time.Hour)), publish.How{})
 	r.push("velum", "one", "4.0.0-rev1-build1.1")
 	got, err := r.add(p, "prod", "velum:4.0.0-rev1-build1.1")
 	require.NoError(t, err)
-	assert.Equal(t, noon.Add(24*time.Hour), *got.Expires, "an add leaves it")
+	assert.Equal(t, noon.Add(24*time.Hour), got.Expires, "an add leaves it")
 	findings, err := p.Verify(t.Context(), "prod", false)
 	require.NoError(t, err)
 	assert.Equal(t, []publish.Finding{{Channel: "prod", Object: "prod", Problem: "expires at 2026-11-23T12:00:00Z"}}, findings)
-}
-
-// Every publisher's add is in the channel when it has ended, whoever published last.
-func TestNoAddIsLostAmongPublishers(t *testing.T) {
-	t.Parallel()
-	const publishers, adds = 8, 4
-	r := newRig(t)
-	r.begin(r.publisher(nil), "stage")
-	for n := range publishers * adds {
-		r.push("velum", fmt.Sprint(n), fmt.Sprintf("4.0.0-rev1-build1.%d", n))
-	}
-	var wg sync.WaitGroup
-	for n := range publishers {
-		wg.Go(func() {
-			p := r.publisher(func(o *publish.Options) { o.Now = nil; o.Store.Transport = &flaky{} })
-			for m := range adds {
-				tag := fmt.Sprintf("4.0.0-rev1-build1.%d", n*adds+m)
-				_, err := r.add(p, "stage", "velum:"+tag)
-				assert.NoError(t, err)
-			}
-		})
-	}
-	wg.Wait()
-	p := r.publisher(func(o *publish.Options) { o.Now = nil })
-	assert.Len(t, r.listed(p, "stage", "velum"), publishers*adds)
-	findings, err := p.Verify(t.Context(), "stage", false)
-	require.NoError(t, err)
-	assert.Empty(t, findings)
-	v, err := p.Read(t.Context(), "stage")
-	require.NoError(t, err)
-	log, err := p.Log(t.Context(), v)
-	require.NoError(t, err)
-	assert.Len(t, log, publishers*adds+1, "each op once")
 }
 
 // A publisher that dies at any request leaves a channel that reads well, and an op that the next
@@ -179,18 +66,15 @@ func TestKilledAtEveryRequest(t *testing.T) {
 					require.ErrorIs(t, err, errKilled)
 				}
 				before := r.listed(next, "stage", "velum") // it can be read at any time
-				got, err := change(t.Context(), next, request{Channel: "stage"})
-				require.NoError(t, err)
+				got := r.does(next, "stage", publish.Settle, publish.How{})
 				assert.Empty(t, got.Waiting)
 				wasAsked := at > 1 || after // the first request stores the op
 				if isDone || wasAsked {
-					assert.Equal(t, []string{"4.0.0-rev1-build1.1"}, r.listed(next, "stage", "velum"), kill.log)
+					assert.Equal(t, []string{"4.0.0-rev1-build1.1"}, r.listed(next, "stage", "velum"), at)
 				} else {
 					assert.Empty(t, before)
 				}
-				findings, err := next.Verify(t.Context(), "stage", true)
-				require.NoError(t, err)
-				assert.Empty(t, findings, kill.log)
+				r.isWell(next, "stage", at)
 				if isDone {
 					assert.Greater(t, at, int64(4))
 					break
@@ -213,12 +97,106 @@ func TestRegistriesThatAreNotWhatTheyShouldBe(t *testing.T) {
 			r := newRig(t)
 			p := r.publisher(func(o *publish.Options) { o.Store.Transport, o.Keys = transport, []*publish.Key{parsedKey(t, private)} })
 			r.begin(p, "stage")
-			r.push("velum", "one", "4.0.0-rev1-build1.1")
-			_, err := r.add(p, "stage", "velum:4.0.0-rev1-build1.1")
-			require.NoError(t, err)
-			findings, err := p.Verify(t.Context(), "stage", true)
-			require.NoError(t, err)
-			assert.Empty(t, findings)
+			r.lists(p, "stage", "", "velum:4.0.0-rev1-build1.1")
+			r.isWell(p, "stage")
 		})
 	}
+}
+
+// around calls functions before and after each PUT of a manifest's tag; op after that of an op.
+type around struct {
+	before, after map[string]func()
+	op            func()
+}
+
+func (a around) RoundTrip(r *http.Request) (*http.Response, error) {
+	tag := ""
+	if _, name, is := strings.Cut(r.URL.Path, "/manifests/"); is && r.Method == http.MethodPut {
+		tag = name
+	}
+	if do := a.before[tag]; do != nil {
+		do()
+	}
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if do := a.after[tag]; do != nil {
+		do()
+	} else if tag != "" && a.before[tag] == nil {
+		a.op()
+	}
+	return resp, err
+}
+
+// Two publishers publish the same ops as the same version, and their writes cross. The one that has written last
+// notices, and publishes another version.
+func TestWritesOfTwoPublishersCross(t *testing.T) {
+	t.Parallel()
+	const version, channel = "stage-v00000002", "stage"
+	for name, order := range map[string]func(checked, first, second, ended *sync.WaitGroup) [2]around{
+		"the first names the channel last": func(checked, first, second, _ *sync.WaitGroup) [2]around {
+			return [2]around{
+				{
+					before: map[string]func(){version: checked.Wait, channel: second.Wait},
+					after:  map[string]func(){version: done(first)},
+				},
+				{
+					before: map[string]func(){version: inTurn(checked, first)},
+					after:  map[string]func(){channel: done(second)},
+				},
+			}
+		},
+		"the second names the channel after the first has published another version": func(
+			checked, first, second, ended *sync.WaitGroup,
+		) [2]around {
+			return [2]around{
+				{
+					before: map[string]func(){version: checked.Wait, channel: second.Wait},
+					after:  map[string]func(){version: done(first)},
+				},
+				{
+					before: map[string]func(){version: inTurn(checked, first), channel: ended.Wait},
+					after:  map[string]func(){version: done(second)},
+				},
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.begin(r.publisher(nil), channel)
+			var checked, first, second, ended, stored sync.WaitGroup
+			for _, group := range []*sync.WaitGroup{&checked, &first, &second, &ended} {
+				group.Add(1)
+			}
+			stored.Add(2) // the ops of both
+			transports := order(&checked, &first, &second, &ended)
+			var publishers sync.WaitGroup
+			for n, transport := range transports {
+				put := done(&stored)
+				transport.op = func() { put(); stored.Wait() }
+				tag := []string{"4.0.0-rev1-build1.1", "4.0.0-rev1-build1.2"}[n]
+				r.push("velum", tag, tag)
+				publishers.Go(func() {
+					_, err := r.add(r.publisher(func(o *publish.Options) {
+						o.Now, o.Store.Transport = func() time.Time { return noon.Add(time.Duration(n) * time.Minute) }, transport
+					}), channel, "velum:"+tag)
+					assert.NoError(t, err)
+					if n == 0 {
+						ended.Done()
+					}
+				})
+			}
+			publishers.Wait()
+			p := r.publisher(nil)
+			assert.Len(t, r.listed(p, channel, "velum"), 2)
+			r.isWell(p, channel)
+		})
+	}
+}
+
+func done(g *sync.WaitGroup) func() { return sync.OnceFunc(g.Done) }
+
+// inTurn ends one wait, and waits for another.
+func inTurn(one, other *sync.WaitGroup) func() {
+	end := done(one)
+	return func() { end(); other.Wait() }
 }

@@ -138,8 +138,11 @@ func countKeys(pems [][]byte) int {
 	return len(different)
 }
 
-// keysOf returns the keys of a channel.
+// keysOf returns the keys of a channel, whose name it checks.
 func (p *Publisher) keysOf(channel string) (keys, error) {
+	if err := CheckChannel(channel); err != nil {
+		return keys{}, err
+	}
 	k, err := newKeys(p.trust.Require, p.trust.Accept, append(slices.Clone(p.trust.own(channel)), p.signing()...)...)
 	if err != nil {
 		return k, &Error{Kind: KindInput, Object: channel, Text: "its keys", Err: err}

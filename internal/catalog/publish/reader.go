@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
@@ -88,7 +89,7 @@ func (r *reader) blob(ctx context.Context, d digest.Digest, size int64) ([]byte,
 	}
 	data, err := r.registry.Blob(ctx, r.repository, ocispec.Descriptor{Digest: d, Size: size})
 	if err == nil {
-		r.cache.addBlob(d, data)
+		r.cache.blobs.put(d, data, len(data), maxCache)
 	}
 	return data, err
 }
@@ -127,7 +128,7 @@ func (r *reader) past(ctx context.Context, d digest.Digest) (Version, error) {
 		return Version{}, fmt.Errorf("%s: has digest %s", d, v.Digest)
 	}
 	if v.Manifest, err = r.decode(ctx, body); err == nil {
-		r.cache.versions.put(d, v, maxVersions)
+		r.cache.versions.put(d, v, 1, maxVersions)
 	}
 	return v, err
 }
@@ -209,14 +210,11 @@ func (r *reader) head(ctx context.Context, tag string) (digest.Digest, error) {
 // Read returns the newest version of a channel. Its error has KindChannel if there is no such channel; with keys,
 // KindUnsigned if it has no valid signature.
 func (p *Publisher) Read(ctx context.Context, channel string) (Version, error) {
-	if err := CheckChannel(channel); err != nil {
-		return Version{}, err
-	}
-	p.step("reading %s", channel)
 	k, err := p.keysOf(channel)
 	if err != nil {
 		return Version{}, err
 	}
+	p.step("reading %s", channel)
 	return p.newest(ctx, channel, k)
 }
 
@@ -284,7 +282,7 @@ func (p *Publisher) read(ctx context.Context, tagOrDigest, channel string, k key
 		case err != nil:
 			return Version{}, fmt.Errorf("%s: %w", tagOrDigest, err)
 		default:
-			p.cache.signers.put(channel+" "+d.String(), signedBy, 0)
+			p.cache.signers.put(channel+" "+d.String(), signedBy, 0, 0)
 		}
 	}
 	v, isKnown := p.cache.versions.get(d)
@@ -293,7 +291,7 @@ func (p *Publisher) read(ctx context.Context, tagOrDigest, channel string, k key
 		if v.Manifest, err = p.decode(ctx, body); err != nil {
 			return Version{}, fmt.Errorf("%s: %w", tagOrDigest, err)
 		}
-		p.cache.versions.put(d, v, maxVersions)
+		p.cache.versions.put(d, v, 1, maxVersions)
 	}
 	v.SignedBy = signedBy
 	return v, nil
@@ -340,16 +338,16 @@ func (p *Publisher) ExistingChannels(ctx context.Context) ([]string, error) {
 const (
 	maxCache    = 64 << 20 // bytes of blobs
 	maxTagLists = 64       // of repositories of images: a batch has the builds of an image together
+	maxVersions = 100      // one may have megabytes of references
 )
 
 // cache has what one publisher has read and verified, by what never changes: digests, and the
 // tags of ops. The zero value is empty.
 type cache struct {
-	mu       sync.Mutex
-	blobs    map[digest.Digest][]byte
-	size     int
-	own      map[digest.Digest][]byte            // of a directory: the registry does not have them yet, so they stay
-	tags     map[string]func() ([]string, error) // by repository of images
+	blobs    kept[digest.Digest, []byte]
+	own      kept[digest.Digest, []byte] // of a directory: the registry does not have them yet, so they stay
+	tags     kept[string, []string]      // by repository of images
+	listing  singleflight.Group          // of tags
 	versions kept[digest.Digest, Version]
 	signers  kept[string, string]   // the keys of versions, as they were verified, by channel and digest
 	ops      kept[string, cachedOp] // by channel and tag
@@ -361,13 +359,11 @@ type cachedOp struct {
 	why string
 }
 
-// maxVersions is how many versions are kept: one may have megabytes of references.
-const maxVersions = 100
-
 // kept are values by their keys.
 type kept[K comparable, V any] struct {
-	mu sync.Mutex
-	of map[K]V
+	mu   sync.Mutex
+	of   map[K]V
+	size int
 }
 
 func (k *kept[K, V]) get(key K) (V, bool) {
@@ -377,61 +373,19 @@ func (k *kept[K, V]) get(key K) (V, bool) {
 	return value, ok
 }
 
-// put keeps a value. There are at most so many at once; 0: any number.
-func (k *kept[K, V]) put(key K, value V, most int) {
+// put keeps a value. All values together have at most so much size; without a size, they stay.
+func (k *kept[K, V]) put(key K, value V, size, most int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.of == nil || most > 0 && len(k.of) >= most {
-		k.of = map[K]V{}
+	if k.size += size; k.of == nil || k.size > most {
+		k.of, k.size = map[K]V{}, size
 	}
 	k.of[key] = value
 }
 
-// tagsOf returns what a function returns for a repository. It is called once, also by several callers at once.
-func (c *cache) tagsOf(repository string, list func() ([]string, error)) ([]string, error) {
-	c.mu.Lock()
-	once, ok := c.tags[repository]
-	if !ok {
-		if c.tags == nil || len(c.tags) > maxTagLists {
-			c.tags = map[string]func() ([]string, error){}
-		}
-		once = sync.OnceValues(list)
-		c.tags[repository] = once
-	}
-	c.mu.Unlock()
-	tags, err := once()
-	if err != nil { // the next caller asks again
-		c.mu.Lock()
-		delete(c.tags, repository)
-		c.mu.Unlock()
-	}
-	return tags, err
-}
-
 func (c *cache) blob(d digest.Digest) ([]byte, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if data, ok := c.own[d]; ok {
+	if data, ok := c.own.get(d); ok {
 		return data, true
 	}
-	data, ok := c.blobs[d]
-	return data, ok
-}
-
-func (c *cache) addOwn(d digest.Digest, data []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.own == nil {
-		c.own = map[digest.Digest][]byte{}
-	}
-	c.own[d] = data
-}
-
-func (c *cache) addBlob(d digest.Digest, data []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.size += len(data); c.blobs == nil || c.size > maxCache {
-		c.blobs, c.size = map[digest.Digest][]byte{}, len(data)
-	}
-	c.blobs[d] = data
+	return c.blobs.get(d)
 }

@@ -3,7 +3,6 @@
 package publish_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -14,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -32,11 +32,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
-	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 	"github.com/kubic-project/image-update-agent/internal/catalog/store"
 )
@@ -158,23 +160,62 @@ func (r *rig) image(text string) publish.Wanted {
 // add adds images to a channel.
 func (r *rig) add(p *publish.Publisher, channel string, images ...string) (publish.Result, error) {
 	r.t.Helper()
+	return r.addTo(p, channel, "", images...)
+}
+
+// addTo adds images to a set of a channel.
+func (r *rig) addTo(p *publish.Publisher, channel, set string, images ...string) (publish.Result, error) {
+	r.t.Helper()
 	var wanted []publish.Wanted
 	for _, i := range images {
-		wanted = append(wanted, r.image(i))
+		w := r.image(i)
+		w.Set = set
+		wanted = append(wanted, w)
 	}
 	changes, err := p.Added(r.t.Context(), wanted, amd64)
 	if err != nil {
 		return publish.Result{}, err
 	}
-	return change(r.t.Context(), p, request{Channel: channel, Do: catalog.ActionAdd, Changes: changes})
+	return p.Change(r.t.Context(), channel, added(changes...), publish.How{})
 }
 
 func (r *rig) begin(p *publish.Publisher, channels ...string) {
 	r.t.Helper()
 	for _, channel := range channels {
-		_, err := change(r.t.Context(), p, request{Channel: channel, Do: catalog.ActionRefresh, New: true})
-		require.NoError(r.t, err)
+		r.does(p, channel, publish.Refresh(time.Time{}), publish.How{New: true})
 	}
+}
+
+// does changes a channel.
+func (r *rig) does(p *publish.Publisher, channel string, do publish.Verb, how publish.How) publish.Result {
+	r.t.Helper()
+	got, err := p.Change(r.t.Context(), channel, do, how)
+	require.NoError(r.t, err)
+	return got
+}
+
+// lists pushes images, and has a channel list them in a set.
+func (r *rig) lists(p *publish.Publisher, channel, set string, images ...string) publish.Result {
+	r.t.Helper()
+	got, err := r.addSet(p, channel, set, images...)
+	require.NoError(r.t, err)
+	return got
+}
+
+// read returns the newest version of a channel.
+func (r *rig) read(p *publish.Publisher, channel string) publish.Version {
+	r.t.Helper()
+	v, err := p.Read(r.t.Context(), channel)
+	require.NoError(r.t, err)
+	return v
+}
+
+// isWell checks that there is nothing wrong with a channel.
+func (r *rig) isWell(p *publish.Publisher, channel string, when ...any) {
+	r.t.Helper()
+	findings, err := p.Verify(r.t.Context(), channel, true)
+	require.NoError(r.t, err)
+	assert.Empty(r.t, findings, when...)
 }
 
 // listed returns the tags that a channel lists of an image; those that are withdrawn with a "-".
@@ -195,11 +236,18 @@ func (r *rig) listed(p *publish.Publisher, channel, repository string) []string 
 	return out
 }
 
-// remove deletes what tags of the catalog name.
-func (r *rig) remove(tags ...string) {
+// client reads and writes past the publishers.
+func (r *rig) client() *store.Client {
 	r.t.Helper()
 	c, err := store.New(store.Options{Keychain: authn.NewMultiKeychain()})
 	require.NoError(r.t, err)
+	return c
+}
+
+// remove deletes what tags of the catalog name.
+func (r *rig) remove(tags ...string) {
+	r.t.Helper()
+	c := r.client()
 	for _, tag := range tags {
 		d, err := c.Head(r.t.Context(), r.repository(), tag)
 		require.NoError(r.t, err)
@@ -210,11 +258,7 @@ func (r *rig) remove(tags ...string) {
 // removeOps deletes all ops of a channel.
 func (r *rig) removeOps(channel string) {
 	r.t.Helper()
-	c, err := store.New(store.Options{Keychain: authn.NewMultiKeychain()})
-	require.NoError(r.t, err)
-	tags, err := c.Tags(r.t.Context(), r.repository())
-	require.NoError(r.t, err)
-	r.remove(slices.DeleteFunc(tags, func(tag string) bool {
+	r.remove(slices.DeleteFunc(r.tags(), func(tag string) bool {
 		of, ok := catalog.OpChannel(tag)
 		return !ok || of != channel
 	})...)
@@ -246,8 +290,6 @@ type killed struct {
 	at     int64
 	writes atomic.Int64
 	after  bool // the request itself still reaches the registry
-	mu     sync.Mutex
-	log    []string
 }
 
 var errKilled = errors.New("killed")
@@ -256,9 +298,6 @@ func (k *killed) RoundTrip(r *http.Request) (*http.Response, error) {
 	n := k.writes.Load()
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		n = k.writes.Add(1)
-		k.mu.Lock()
-		k.log = append(k.log, fmt.Sprintf("%s %s", r.Method, r.URL.Path))
-		k.mu.Unlock()
 		if n == k.at && k.after {
 			if resp, err := http.DefaultTransport.RoundTrip(r); err == nil {
 				_ = resp.Body.Close()
@@ -271,25 +310,27 @@ func (k *killed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
+// answered is an answer that no registry has given.
+func answered(r *http.Request, status int, body string) (*http.Response, error) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+	return &http.Response{
+		StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r,
+		ProtoMajor: 1, ProtoMinor: 1,
+	}, nil
+}
+
 // flaky fails a share of the requests with what distribution 2.8 says.
 type flaky struct{ count atomic.Int64 }
 
 func (f *flaky) RoundTrip(r *http.Request) (*http.Response, error) {
 	n := f.count.Add(1)
-	answer := func(status int, body string) (*http.Response, error) {
-		if r.Body != nil {
-			_ = r.Body.Close()
-		}
-		return &http.Response{
-			StatusCode: status, Header: http.Header{}, Body: io.NopCloser(bytes.NewBufferString(body)), Request: r,
-			ProtoMajor: 1, ProtoMinor: 1,
-		}, nil
-	}
 	switch {
 	case n%7 == 3:
-		return answer(http.StatusInternalServerError, `{"errors":[{"code":"UNKNOWN"}]}`)
+		return answered(r, http.StatusInternalServerError, `{"errors":[{"code":"UNKNOWN"}]}`)
 	case n%11 == 5 && r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/blobs/"):
-		return answer(http.StatusBadRequest, `{"errors":[{"code":"DIGEST_INVALID"}]}`)
+		return answered(r, http.StatusBadRequest, `{"errors":[{"code":"DIGEST_INVALID"}]}`)
 	}
 	return http.DefaultTransport.RoundTrip(r)
 }
@@ -302,9 +343,7 @@ type every struct {
 
 func (e *every) RoundTrip(r *http.Request) (*http.Response, error) {
 	if e.count.Add(1)%e.n == 0 {
-		return &http.Response{
-			StatusCode: http.StatusServiceUnavailable, Header: http.Header{}, Body: http.NoBody, Request: r, ProtoMajor: 1, ProtoMinor: 1,
-		}, nil
+		return answered(r, http.StatusServiceUnavailable, "")
 	}
 	return http.DefaultTransport.RoundTrip(r)
 }
@@ -318,30 +357,6 @@ func (bare) RoundTrip(r *http.Request) (*http.Response, error) {
 		resp.Header.Del("Docker-Content-Digest")
 	}
 	return resp, err
-}
-
-// request is a change of a channel.
-type request struct {
-	Channel        string
-	Do             catalog.Action // empty: only publish what waits
-	Changes        []catalog.Change
-	Expires, Until time.Time
-	Reason, Out    string
-	New, DryRun    bool
-	Withdrawn      bool // promote offers what was withdrawn
-}
-
-func change(ctx context.Context, p *publish.Publisher, r request) (publish.Result, error) {
-	do := publish.Settle
-	switch r.Do {
-	case catalog.ActionRefresh:
-		do = publish.Refresh(r.Expires)
-	case catalog.ActionFreeze:
-		do = publish.Freeze(r.Until)
-	case catalog.ActionAdd, catalog.ActionPromote, catalog.ActionWithdraw:
-		do = publish.Ask(ops.Want{Do: r.Do, Changes: r.Changes, Again: r.Withdrawn})
-	}
-	return p.Change(ctx, r.Channel, do, publish.How{New: r.New, DryRun: r.DryRun, Out: r.Out, Reason: r.Reason})
 }
 
 // selection is what a verb has drafted.
@@ -367,15 +382,188 @@ func drafted(ctx context.Context, p *publish.Publisher, channel string, do publi
 	return out, err
 }
 
-func withdrawn(ctx context.Context, p *publish.Publisher, v publish.Version, w publish.Withdrawal) ([]catalog.Change, error) {
-	got, err := drafted(ctx, p, v.Channel, publish.Withdraw(w))
-	return got.Changes, err
-}
-
-func selected(ctx context.Context, p *publish.Publisher, from, to publish.Version, s publish.Selection) (selection, error) {
-	offer, err := p.Offer(ctx, from.Channel)
+func selected(ctx context.Context, p *publish.Publisher, from, to string, s publish.Selection) (selection, error) {
+	offer, err := p.Offer(ctx, from)
 	if err != nil {
 		return selection{}, err
 	}
-	return drafted(ctx, p, to.Channel, publish.Promote(offer, publish.Promotion{Selection: s}))
+	return drafted(ctx, p, to, publish.Promote(offer, publish.Promotion{Selection: s}))
+}
+
+// memory is a registry of one catalog without a network. It has every image. It can be copied.
+type memory struct {
+	mu        sync.Mutex
+	tags      map[string]digest.Digest
+	manifests map[digest.Digest][]byte
+	blobs     map[digest.Digest][]byte
+}
+
+const memoryRepository = "registry.example.com/catalog"
+
+func newMemory() *memory {
+	return &memory{tags: map[string]digest.Digest{}, manifests: map[digest.Digest][]byte{}, blobs: map[digest.Digest][]byte{}}
+}
+
+func (m *memory) clone() *memory {
+	return &memory{tags: maps.Clone(m.tags), manifests: maps.Clone(m.manifests), blobs: maps.Clone(m.blobs)}
+}
+
+func (m *memory) find(name string) (digest.Digest, []byte, error) {
+	d := digest.Digest(name)
+	if d.Validate() != nil {
+		d = m.tags[name]
+	}
+	body, ok := m.manifests[d]
+	if !ok {
+		return "", nil, fmt.Errorf("%s: %w", name, release.ErrNotFound)
+	}
+	return d, body, nil
+}
+
+func (m *memory) Head(_ context.Context, repository, name string) (digest.Digest, error) {
+	if repository != memoryRepository {
+		return digest.Digest(name), nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d, _, err := m.find(name)
+	return d, err
+}
+
+func (m *memory) Manifest(_ context.Context, _, name string) (string, []byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, body, err := m.find(name)
+	return ocispec.MediaTypeImageManifest, body, err
+}
+
+func (m *memory) Blob(_ context.Context, _ string, desc ocispec.Descriptor) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	data, ok := m.blobs[desc.Digest]
+	if !ok {
+		return nil, fmt.Errorf("%s: %w", desc.Digest, release.ErrNotFound)
+	}
+	return data, nil
+}
+
+func (m *memory) Tags(context.Context, string) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []string
+	for tag := range m.tags {
+		out = append(out, tag)
+	}
+	return out, nil
+}
+
+func (m *memory) PutBlob(_ context.Context, _ string, data []byte) (catalog.BlobRef, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := digest.FromBytes(data)
+	m.blobs[d] = data
+	return catalog.BlobRef{Digest: d, Size: int64(len(data))}, nil
+}
+
+func (m *memory) PutManifest(_ context.Context, _, tag string, body []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := digest.FromBytes(body)
+	m.manifests[d], m.tags[tag] = body, d
+	return nil
+}
+
+func (m *memory) Remove(_ context.Context, _ string, d digest.Digest) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.manifests, d)
+	maps.DeleteFunc(m.tags, func(_ string, is digest.Digest) bool { return is == d })
+	return nil
+}
+
+func (m *memory) Referrers(context.Context, string, digest.Digest) ([]ocispec.Descriptor, error) {
+	return nil, release.ErrNotFound
+}
+
+// stopped is a registry that does something before the n-th request of its publisher, and, where it kills, answers none
+// from then on.
+type stopped struct {
+	*memory
+
+	at    int
+	do    func()
+	kills bool
+
+	n    int
+	what string // that request; empty: it did not come
+}
+
+// before counts a request. Publishers of these tests send one at a time.
+func (s *stopped) before(ctx context.Context, what string) error {
+	if s.n++; s.n == s.at {
+		s.what = what
+		if s.do != nil {
+			s.do()
+		}
+	}
+	if s.kills && s.n >= s.at {
+		return errKilled
+	}
+	return ctx.Err()
+}
+
+func (s *stopped) Head(ctx context.Context, repository, name string) (digest.Digest, error) {
+	if repository != memoryRepository {
+		return s.memory.Head(ctx, repository, name)
+	}
+	if err := s.before(ctx, "HEAD "+name); err != nil {
+		return "", err
+	}
+	return s.memory.Head(ctx, repository, name)
+}
+
+func (s *stopped) Manifest(ctx context.Context, repository, name string) (string, []byte, error) {
+	if err := s.before(ctx, "GET "+name); err != nil {
+		return "", nil, err
+	}
+	return s.memory.Manifest(ctx, repository, name)
+}
+
+func (s *stopped) Blob(ctx context.Context, repository string, desc ocispec.Descriptor) ([]byte, error) {
+	if err := s.before(ctx, "GET blob"); err != nil {
+		return nil, err
+	}
+	return s.memory.Blob(ctx, repository, desc)
+}
+
+func (s *stopped) Tags(ctx context.Context, repository string) ([]string, error) {
+	if err := s.before(ctx, "GET tags"); err != nil {
+		return nil, err
+	}
+	return s.memory.Tags(ctx, repository)
+}
+
+func (s *stopped) PutBlob(ctx context.Context, repository string, data []byte) (catalog.BlobRef, error) {
+	if err := s.before(ctx, "PUT blob"); err != nil {
+		return catalog.BlobRef{}, err
+	}
+	return s.memory.PutBlob(ctx, repository, data)
+}
+
+func (s *stopped) PutManifest(ctx context.Context, repository, tag string, body []byte) error {
+	what := "PUT " + tag
+	if strings.HasPrefix(tag, "op-") {
+		what = "PUT op"
+	}
+	if err := s.before(ctx, what); err != nil {
+		return err
+	}
+	return s.memory.PutManifest(ctx, repository, tag, body)
+}
+
+func (s *stopped) Remove(ctx context.Context, repository string, d digest.Digest) error {
+	if err := s.before(ctx, "DELETE"); err != nil {
+		return err
+	}
+	return s.memory.Remove(ctx, repository, d)
 }

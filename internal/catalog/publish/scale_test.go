@@ -33,15 +33,8 @@ func BenchmarkScale(b *testing.B) {
 func TestAManifestOfManyImagesIsReadByItsShards(t *testing.T) {
 	t.Parallel()
 	const images = 300
-	m := newMemory()
-	private, _ := newKey(t)
-	publisher := func() *publish.Publisher {
-		p, err := publish.New(publish.Options{
-			Repository: memoryRepository, Registry: m, Keys: []*publish.Key{parsedKey(t, private)}, Now: func() time.Time { return noon },
-		})
-		require.NoError(t, err)
-		return p
-	}
+	h := newHouse(t, "ci")
+	publisher := func() *publish.Publisher { return h.as(publish.Trust{}, "ci") }
 	var all []catalog.Change
 	for n := range images {
 		all = append(all, catalog.Change{
@@ -49,18 +42,15 @@ func TestAManifestOfManyImagesIsReadByItsShards(t *testing.T) {
 			Release: catalog.Release{Tag: build(1), Digest: digest.FromString(fmt.Sprint(n)), Created: noon},
 		})
 	}
-	_, err := change(t.Context(), publisher(), request{Channel: "stage", Do: catalog.ActionRefresh, New: true})
-	require.NoError(t, err)
-	_, err = change(t.Context(), publisher(), request{Channel: "stage", Do: catalog.ActionAdd, Changes: all})
-	require.NoError(t, err)
+	h.does(publisher(), "stage", publish.Refresh(time.Time{}), publish.How{New: true})
+	h.does(publisher(), "stage", added(all...), publish.How{})
 	one := all[7]
 	one.Release.Tag = build(2)
-	_, err = change(t.Context(), publisher(), request{Channel: "stage", Do: catalog.ActionAdd, Changes: []catalog.Change{one}})
-	require.NoError(t, err)
+	h.does(publisher(), "stage", added(one), publish.How{})
 	p := publisher()
 	v, err := p.Read(t.Context(), "stage")
 	require.NoError(t, err)
-	_, body, err := m.Manifest(t.Context(), memoryRepository, "stage")
+	_, body, err := h.m.Manifest(t.Context(), memoryRepository, "stage")
 	require.NoError(t, err)
 	stored, err := catalog.DecodeManifest(body)
 	require.NoError(t, err)
@@ -97,9 +87,9 @@ func scale(b *testing.B, releases, inSet int) {
 		b.Logf("%-12s %6.2f s of CPU, %4d MB of heap, %5d blobs read", what,
 			(cpuTime() - cpu).Seconds(), stop()>>20, asked.blobs.Load())
 	}
-	change := func(r request) func(context.Context, *publish.Publisher) error {
+	change := func(channel string, do publish.Verb, how publish.How) func(context.Context, *publish.Publisher) error {
 		return func(ctx context.Context, p *publish.Publisher) error {
-			_, err := change(ctx, p, r)
+			_, err := p.Change(ctx, channel, do, how)
 			return err
 		}
 	}
@@ -113,16 +103,16 @@ func scale(b *testing.B, releases, inSet int) {
 		}
 	}
 	for _, channel := range []string{"stage", "prod"} {
-		do("refresh", change(request{Channel: channel, Do: catalog.ActionRefresh, New: true}))
+		do("refresh", change(channel, publish.Refresh(time.Time{}), publish.How{New: true}))
 	}
-	do("add", change(request{Channel: "stage", Do: catalog.ActionAdd, Changes: all}))
+	do("add", change("stage", added(all...), publish.How{}))
 	do("promote all", promote(publish.Selection{All: true}))
 	do("promote set", promote(publish.Selection{Set: all[0].Release.Set, All: inSet == 0}))
-	do("add to a set", change(request{Channel: "stage", Do: catalog.ActionAdd, Changes: []catalog.Change{{
+	do("add to a set", change("stage", added(catalog.Change{
 		Image: "registry.example.com/made/another", Release: catalog.Release{
 			Tag: build(1), Digest: digest.FromString("another"), Created: noon, Set: all[0].Release.Set,
 		},
-	}}}))
+	}), publish.How{}))
 	do("promote one", promote(publish.Selection{Images: []string{one}}))
 	do("verify", func(ctx context.Context, p *publish.Publisher) error {
 		_, err := p.Verify(ctx, "stage", false)

@@ -14,23 +14,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 )
 
 // addSet pushes images and adds them to a set; content stands for the digest.
 func (r *rig) addSet(p *publish.Publisher, channel, set string, images ...string) (publish.Result, error) {
 	r.t.Helper()
-	var wanted []publish.Wanted
 	for _, i := range images {
 		repository, tag, _ := strings.Cut(i, ":")
 		r.push(repository, i, tag)
-		w := r.image(i)
-		w.Set = set
-		wanted = append(wanted, w)
 	}
-	changes, err := p.Added(r.t.Context(), wanted, amd64)
-	require.NoError(r.t, err)
-	return change(r.t.Context(), p, request{Channel: channel, Do: catalog.ActionAdd, Changes: changes})
+	return r.addTo(p, channel, set, images...)
 }
 
 // promote promotes from stage to prod.
@@ -96,11 +91,9 @@ func TestWithdrawnReleasesAreNotOfferedAgain(t *testing.T) {
 			r := newRig(t)
 			p := r.publisher(nil)
 			r.begin(p, "stage", "prod")
-			_, err := r.addSet(p, "stage", "caasp-1", "velum:"+build(1), "etcd:"+build(1))
-			require.NoError(t, err)
-			_, err = r.addSet(p, "stage", "", "other:"+build(1))
-			require.NoError(t, err)
-			_, err = r.promote(p, publish.Selection{Set: "caasp-1"}, nil)
+			r.lists(p, "stage", "caasp-1", "velum:"+build(1), "etcd:"+build(1))
+			r.lists(p, "stage", "", "other:"+build(1))
+			_, err := r.promote(p, publish.Selection{Set: "caasp-1"}, nil)
 			require.NoError(t, err)
 			require.NoError(t, r.withdraw(p, "prod", publish.Withdrawal{Images: []string{"velum:" + build(1)}, Reason: "bsc#1: bad"}))
 
@@ -167,10 +160,9 @@ func TestAWithdrawnDigestIsNotPromotedUnderAnotherTag(t *testing.T) {
 	require.NoError(t, err)
 	gone := *r.release(p, "stage", "velum:"+build(1))
 	gone.Withdrawn = &catalog.Withdrawal{At: noon, Reason: "bsc#1"}
-	_, err = change(t.Context(), p, request{
-		Channel: "stage", Do: catalog.ActionWithdraw, Changes: []catalog.Change{{Image: r.host + "/velum", Release: gone}},
-	})
-	require.NoError(t, err)
+	r.does(p, "stage", publish.Ask(ops.Want{
+		Do: catalog.ActionWithdraw, Changes: []catalog.Change{{Image: r.host + "/velum", Release: gone}},
+	}), publish.How{})
 	got, err := r.promote(p, publish.Selection{All: true}, nil)
 	require.NoError(t, err)
 	assert.Equal(t, "skipped: withdrawn from stage as "+build(1)+": bsc#1", got.Outcomes[0].Note)
@@ -185,14 +177,14 @@ func TestASetThatIsTooLargeIsRefusedAsAWhole(t *testing.T) {
 	r := newRig(t)
 	p := r.publisher(nil)
 	r.begin(p, "stage")
-	many := request{Channel: "stage", Do: catalog.ActionAdd}
+	var many []catalog.Change
 	for n := range 600 {
-		many.Changes = append(many.Changes, catalog.Change{Image: r.host + "/velum", Release: catalog.Release{
+		many = append(many, catalog.Change{Image: r.host + "/velum", Release: catalog.Release{
 			Tag: build(n), Digest: digest.FromString(build(n)), Set: "caasp-1",
 		}})
 	}
 	before := r.tags()
-	_, err := change(t.Context(), p, many)
+	_, err := p.Change(t.Context(), "stage", added(many...), publish.How{})
 	assert.Equal(t, publish.KindInput, kindOf(err), "%v", err)
 	require.ErrorContains(t, err, "set caasp-1: members: more than 512 of them")
 	assert.Equal(t, before, r.tags())
@@ -205,19 +197,17 @@ func TestAWithdrawalThatWaitsCounts(t *testing.T) {
 	p := r.publisher(nil)
 	r.begin(p, "stage", "prod")
 	for _, channel := range []string{"stage", "prod"} {
-		_, err := r.addSet(p, channel, "", "velum:"+build(1))
-		require.NoError(t, err)
+		r.lists(p, channel, "", "velum:"+build(1))
 	}
 	killed := r.publisher(func(o *publish.Options) { o.Store.Transport = &killed{at: 2} })
 	require.ErrorIs(t, r.withdraw(killed, "prod", publish.Withdrawal{Images: []string{"velum:" + build(1)}}), errKilled)
 	_, err := r.promote(p, publish.Selection{Images: []string{"velum:" + build(1)}}, nil)
 	assert.Equal(t, publish.KindAgain, kindOf(err), "%v", err)
-	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionPromote, Changes: []catalog.Change{
+	_, err = p.Change(t.Context(), "prod", publish.Ask(ops.Want{Do: catalog.ActionPromote, Changes: []catalog.Change{
 		{Image: r.host + "/velum", Release: *r.release(p, "stage", "velum:"+build(1))},
-	}})
+	}}), publish.How{})
 	assert.Equal(t, publish.KindAgain, kindOf(err), "however it was selected: %v", err)
-	_, err = r.addSet(p, "stage", "", "etcd:"+build(1))
-	require.NoError(t, err)
+	r.lists(p, "stage", "", "etcd:"+build(1))
 	got, err := r.promote(p, publish.Selection{All: true}, &catalog.Rollout{From: noon, Hours: 1})
 	require.NoError(t, err, "it is skipped, and completed")
 	assert.Equal(t, catalog.ActionWithdraw, got.Others[0].Do)
@@ -278,12 +268,11 @@ func TestASetIsPromotedAsAWhole(t *testing.T) {
 			for n := range newer {
 				images = append(images, "velum:"+build(n+2))
 			}
-			_, err := r.addSet(p, "stage", "", images...)
-			require.NoError(t, err)
+			r.lists(p, "stage", "", images...)
 			if c.then != nil && c.text != want[1] {
 				c.then(r, p)
 			}
-			_, err = r.promote(r.publisher(nil), c.s, &catalog.Rollout{From: noon, Hours: 48})
+			_, err := r.promote(r.publisher(nil), c.s, &catalog.Rollout{From: noon, Hours: 48})
 			prod := map[string]*catalog.Release{}
 			for _, image := range want {
 				prod[image] = r.release(p, "prod", image)
@@ -321,11 +310,9 @@ func TestAReleaseOfTwoSetsIsPromotedOnce(t *testing.T) {
 			r := newRig(t)
 			p := r.publisher(nil)
 			r.begin(p, "stage", "prod")
-			_, err := r.addSet(p, "stage", sets[0], "etcd:"+build(1), "velum:"+build(1))
-			require.NoError(t, err)
-			_, err = r.addSet(p, "stage", sets[1], "velum:"+build(1))
-			require.NoError(t, err)
-			_, err = r.promote(r.publisher(nil), publish.Selection{All: true}, nil)
+			r.lists(p, "stage", sets[0], "etcd:"+build(1), "velum:"+build(1))
+			r.lists(p, "stage", sets[1], "velum:"+build(1))
+			_, err := r.promote(r.publisher(nil), publish.Selection{All: true}, nil)
 			require.NoError(t, err)
 			for image, set := range map[string]string{"etcd:" + build(1): sets[0], "velum:" + build(1): sets[1]} {
 				assert.Equal(t, set, r.release(p, "prod", image).Set, image)
@@ -379,8 +366,7 @@ func TestAnEarlierSetKeepsWhatIsInALaterOne(t *testing.T) {
 			r := newRig(t)
 			r.begin(r.publisher(nil), "stage", "prod")
 			for _, a := range c.adds {
-				_, err := r.addSet(r.publisher(nil), "stage", a.set, a.images...)
-				require.NoError(t, err)
+				r.lists(r.publisher(nil), "stage", a.set, a.images...)
 				if c.after != nil {
 					c.after(r)
 				}
@@ -415,23 +401,19 @@ func TestAddRecordsTheSet(t *testing.T) {
 	r := newRig(t)
 	p := r.publisher(nil)
 	r.begin(p, "stage", "prod")
-	_, err := r.addSet(p, "stage", "", "velum:"+build(1))
-	require.NoError(t, err)
-	got, err := r.addSet(p, "stage", "caasp-1", "velum:"+build(1), "etcd:"+build(1))
-	require.NoError(t, err)
+	r.lists(p, "stage", "", "velum:"+build(1))
+	got := r.lists(p, "stage", "caasp-1", "velum:"+build(1), "etcd:"+build(1))
 	assert.True(t, got.Outcomes[0].Changed)
 	assert.Equal(t, `listed already, in no set, and now in set "caasp-1"`, got.Outcomes[0].Note)
 	for range 2 {
-		got, err = r.addSet(p, "stage", "caasp-1", "velum:"+build(1), "etcd:"+build(1))
-		require.NoError(t, err)
+		got = r.lists(p, "stage", "caasp-1", "velum:"+build(1), "etcd:"+build(1))
 		assert.False(t, got.Changed)
 	}
-	_, err = r.promote(p, publish.Selection{Set: "caasp-1"}, &catalog.Rollout{From: noon, Hours: 48})
+	_, err := r.promote(p, publish.Selection{Set: "caasp-1"}, &catalog.Rollout{From: noon, Hours: 48})
 	require.NoError(t, err)
 	// The next set has one release that did not change. Its rollout goes on.
 	for _, channel := range []string{"stage", "prod"} {
-		got, err = r.addSet(p, channel, "caasp-2", "velum:"+build(1), "etcd:"+build(2))
-		require.NoError(t, err)
+		got = r.lists(p, channel, "caasp-2", "velum:"+build(1), "etcd:"+build(2))
 		assert.True(t, got.Outcomes[0].Changed)
 		is := r.release(p, channel, "velum:"+build(1))
 		assert.Equal(t, "caasp-2", is.Set)
@@ -450,8 +432,7 @@ func TestAddRecordsTheSet(t *testing.T) {
 	_, err = r.addSet(p, "stage", "caasp-3", "velum:"+build(1), "etcd:"+build(3))
 	assert.Equal(t, publish.KindWithdrawn, kindOf(err), "%v", err)
 	assert.Nil(t, r.release(p, "stage", "etcd:"+build(3)), "none of it")
-	got, err = r.addSet(p, "stage", "", "velum:"+build(1))
-	require.NoError(t, err)
+	got = r.lists(p, "stage", "", "velum:"+build(1))
 	assert.Equal(t, "withdrawn: bsc#1", got.Outcomes[0].Note)
 }
 
@@ -465,17 +446,14 @@ func TestWhatFellOffItsPageIsWithdrawnAndPromoted(t *testing.T) {
 	for n := range 40 {
 		images = append(images, "velum:"+build(n))
 	}
-	_, err := r.addSet(p, "stage", "", images[:20]...)
-	require.NoError(t, err)
-	_, err = r.addSet(p, "prod", "", images[3:23]...)
-	require.NoError(t, err)
+	r.lists(p, "stage", "", images[:20]...)
+	r.lists(p, "prod", "", images[3:23]...)
 	for _, channel := range []string{"stage", "prod"} {
-		_, err = r.addSet(p, channel, "", images[20:]...)
-		require.NoError(t, err)
+		r.lists(p, channel, "", images[20:]...)
 		require.Nil(t, r.release(p, channel, images[3]))
 	}
 	later := r.publisher(nil)
-	_, err = r.promote(later, publish.Selection{Images: []string{images[1]}}, nil)
+	_, err := r.promote(later, publish.Selection{Images: []string{images[1]}}, nil)
 	require.NoError(t, err, "older than what the page keeps")
 	require.NoError(t, r.withdraw(later, "prod", publish.Withdrawal{Images: []string{images[3]}, Instead: []string{build(39)}}))
 	is := r.release(later, "prod", images[3])
@@ -495,17 +473,12 @@ func TestWhatFellOffItsPageIsWithdrawnAndPromoted(t *testing.T) {
 
 	// A prod that lists few is offered what stage lists no more.
 	r.begin(later, "test")
-	test, err := later.Read(t.Context(), "test")
-	require.NoError(t, err)
-	stage, err := later.Read(t.Context(), "stage")
-	require.NoError(t, err)
-	chosen, err := selected(t.Context(), later, stage, test, publish.Selection{Images: []string{images[1]}})
+	chosen, err := selected(t.Context(), later, "stage", "test", publish.Selection{Images: []string{images[1]}})
 	require.NoError(t, err)
 	require.Len(t, chosen.Changes, 1)
-	_, err = change(t.Context(), later, request{Channel: "test", Do: catalog.ActionPromote, Changes: chosen.Changes})
-	require.NoError(t, err)
+	r.does(later, "test", promoted(chosen.Changes...), publish.How{})
 	assert.NotNil(t, r.release(later, "test", images[1]))
-	_, err = selected(t.Context(), later, stage, test, publish.Selection{Images: []string{"velum:" + build(77) + "@" + d}})
+	_, err = selected(t.Context(), later, "stage", "test", publish.Selection{Images: []string{"velum:" + build(77) + "@" + d}})
 	assert.Equal(t, publish.KindImage, kindOf(err), "stage never listed it: %v", err)
 }
 
@@ -514,14 +487,12 @@ func TestASetIsWithdrawnAsAWhole(t *testing.T) {
 	r := newRig(t)
 	p := r.publisher(nil)
 	r.begin(p, "prod")
-	_, err := r.addSet(p, "prod", "caasp-1", "velum:"+build(1), "etcd:"+build(1))
-	require.NoError(t, err)
+	r.lists(p, "prod", "caasp-1", "velum:"+build(1), "etcd:"+build(1))
 	var newer []string
 	for n := range 40 {
 		newer = append(newer, "velum:"+build(n+2))
 	}
-	_, err = r.addSet(p, "prod", "", append(newer, "etcd:"+build(2))...)
-	require.NoError(t, err)
+	r.lists(p, "prod", "", append(newer, "etcd:"+build(2))...)
 	for text, w := range map[string]publish.Withdrawal{
 		"has no such set, did you mean caasp-1?":   {Set: "caasp-2"},
 		"for several images, want REPOSITORY:TAG":  {Set: "caasp-1", Instead: []string{build(2)}},
@@ -540,29 +511,6 @@ func TestASetIsWithdrawnAsAWhole(t *testing.T) {
 		assert.Equal(t, to, is.Withdrawn.To)
 		assert.Equal(t, "caasp-1", is.Set)
 	}
-}
-
-func TestDiffShowsWithdrawals(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	p := r.publisher(nil)
-	r.begin(p, "stage", "prod")
-	for _, channel := range []string{"stage", "prod"} {
-		_, err := r.addSet(p, channel, "", "velum:"+build(1), "etcd:"+build(1), "etcd:"+build(2))
-		require.NoError(t, err)
-	}
-	r.gone(p, "prod", "velum:"+build(1))
-	r.gone(p, "stage", "etcd:"+build(1))
-	stage, err := p.Read(t.Context(), "stage")
-	require.NoError(t, err)
-	prod, err := p.Read(t.Context(), "prod")
-	require.NoError(t, err)
-	got, err := p.Diff(t.Context(), stage, prod)
-	require.NoError(t, err)
-	assert.Equal(t, []publish.Difference{
-		{Image: r.host + "/etcd", From: build(1), To: build(1), Change: "withdrawn", WithdrawnFrom: "stage", Note: "bsc#1"},
-		{Image: r.host + "/velum", From: build(1), To: build(1), Change: "withdrawn", WithdrawnFrom: "prod", Note: "bsc#1"},
-	}, got)
 }
 
 // beforeOp calls a function before the first op is stored.
@@ -589,7 +537,6 @@ func TestTwoSetsForOneReleaseAtOnce(t *testing.T) {
 	_, err := r.addSet(slow, "stage", "caasp-2", "velum:"+build(1))
 	assert.Equal(t, publish.KindRaced, kindOf(err), "%v", err)
 	assert.Equal(t, "caasp-1", r.release(r.publisher(nil), "stage", "velum:"+build(1)).Set)
-	_, err = r.addSet(r.publisher(nil), "stage", "caasp-2", "velum:"+build(1))
-	require.NoError(t, err)
+	r.lists(r.publisher(nil), "stage", "caasp-2", "velum:"+build(1))
 	assert.Equal(t, "caasp-2", r.release(r.publisher(nil), "stage", "velum:"+build(1)).Set)
 }

@@ -13,10 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/assert"
@@ -26,36 +24,24 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 )
 
-// foreign is a manifest as somebody stores it who may push.
-type foreign []byte
-
-func (f foreign) RawManifest() ([]byte, error) { return f, nil }
-
-func (f foreign) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
-
+// put stores a manifest as somebody does who may push.
 func (r *rig) put(tag string, body []byte) {
 	r.t.Helper()
-	ref, err := name.NewTag(r.repository() + ":" + tag)
-	require.NoError(r.t, err)
-	require.NoError(r.t, remote.Put(ref, foreign(body)))
+	require.NoError(r.t, r.client().PutManifest(r.t.Context(), r.repository(), tag, body))
 }
 
 func (r *rig) manifest(tag string) []byte { return r.manifestOf("catalog", tag) }
 
 func (r *rig) manifestOf(repository, tag string) []byte {
 	r.t.Helper()
-	ref, err := name.NewTag(r.host + "/" + repository + ":" + tag)
+	_, body, err := r.client().Manifest(r.t.Context(), r.host+"/"+repository, tag)
 	require.NoError(r.t, err)
-	d, err := remote.Get(ref)
-	require.NoError(r.t, err)
-	return d.Manifest
+	return body
 }
 
 func (r *rig) tags() []string {
 	r.t.Helper()
-	repository, err := name.NewRepository(r.repository())
-	require.NoError(r.t, err)
-	list, err := remote.List(repository)
+	list, err := r.client().Tags(r.t.Context(), r.repository())
 	require.NoError(r.t, err)
 	return list
 }
@@ -68,14 +54,11 @@ func TestSignedChannelsTakeSignedOpsOnly(t *testing.T) {
 	other, _ := newKey(t)
 	p := r.publisher(func(o *publish.Options) { o.Keys = []*publish.Key{parsedKey(t, private)} })
 	r.begin(p, "prod")
-	r.push("velum", "one", "4.0.0-rev1-build1.1")
-	_, err := r.add(p, "prod", "velum:4.0.0-rev1-build1.1")
-	require.NoError(t, err)
-	v, err := p.Read(t.Context(), "prod")
-	require.NoError(t, err)
+	r.lists(p, "prod", "", "velum:4.0.0-rev1-build1.1")
+	v := r.read(p, "prod")
 	assert.NotEmpty(t, v.SignedBy)
 
-	_, err = r.add(r.publisher(nil), "prod", "velum:4.0.0-rev1-build1.1")
+	_, err := r.add(r.publisher(nil), "prod", "velum:4.0.0-rev1-build1.1")
 	assert.Equal(t, publish.KindSigned, kindOf(err), "%v", err)
 	_, err = r.add(r.publisher(func(o *publish.Options) { o.Keys = []*publish.Key{parsedKey(t, other)} }), "prod", "velum:4.0.0-rev1-build1.1")
 	assert.Equal(t, publish.KindUnsigned, kindOf(err), "%v", err)
@@ -105,8 +88,7 @@ func TestSignedChannelsTakeSignedOpsOnly(t *testing.T) {
 	require.NoError(t, err)
 	r.put(op("05").Tag, body)
 
-	got, err := change(t.Context(), p, request{Channel: "prod"})
-	require.NoError(t, err)
+	got := r.does(p, "prod", publish.Settle, publish.How{})
 	assert.False(t, got.Changed)
 	assert.Len(t, got.Waiting, 5)
 	assert.Equal(t, []string{"4.0.0-rev1-build1.1"}, r.listed(p, "prod", "velum"))
@@ -135,8 +117,7 @@ func TestSignedChannelsTakeSignedOpsOnly(t *testing.T) {
 	adopt := r.publisher(func(o *publish.Options) {
 		o.Repository, o.Keys, o.AcceptUnsigned = r.host+"/bare", []*publish.Key{parsedKey(t, private)}, true
 	})
-	_, err = change(t.Context(), adopt, request{Channel: "prod", Do: catalog.ActionRefresh})
-	require.NoError(t, err)
+	r.does(adopt, "prod", publish.Refresh(time.Time{}), publish.How{})
 	_, err = reader.Read(t.Context(), "prod")
 	require.NoError(t, err)
 }
@@ -154,16 +135,12 @@ func TestOpOfAnotherCatalogIsNotFolded(t *testing.T) {
 	tests, catalog := of("tests"), of("catalog")
 	r.begin(tests, "prod")
 	r.begin(catalog, "prod")
-	r.push("velum", "one", "4.0.0-rev1-build1.1")
-	_, err := r.add(tests, "prod", "velum:4.0.0-rev1-build1.1")
-	require.NoError(t, err)
-	v, err := tests.Read(t.Context(), "prod")
-	require.NoError(t, err)
+	r.lists(tests, "prod", "", "velum:4.0.0-rev1-build1.1")
+	v := r.read(tests, "prod")
 	op := v.Merged[0]
 	r.put(op, r.manifestOf("tests", op))
 	for range 2 {
-		got, err := change(t.Context(), catalog, request{Channel: "prod"})
-		require.NoError(t, err)
+		got := r.does(catalog, "prod", publish.Settle, publish.How{})
 		assert.Equal(t, []publish.Waiting{{Op: op, Why: "it is for " + r.host + "/tests"}}, got.Waiting)
 		assert.Empty(t, r.listed(catalog, "prod", "velum"))
 	}
@@ -193,12 +170,11 @@ func TestSignedElsewhere(t *testing.T) {
 	first, mine := filepath.Join(beside, "out"), filepath.Join(beside, "out.new", "mine")
 	require.NoError(t, os.Mkdir(filepath.Dir(mine), 0o700))
 	require.NoError(t, os.WriteFile(mine, nil, 0o600))
-	got, err := change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionRefresh, New: true, Out: first})
-	require.NoError(t, err)
+	got := r.does(p, "prod", publish.Refresh(time.Time{}), publish.How{New: true, Out: first})
 	assert.FileExists(t, mine)
 	file := filepath.Join(beside, "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionRefresh, New: true, Out: file})
+	_, err := p.Change(t.Context(), "prod", publish.Refresh(time.Time{}), publish.How{New: true, Out: file})
 	require.ErrorContains(t, err, "not a directory")
 	entries, err := os.ReadDir(beside)
 	require.NoError(t, err)
@@ -212,8 +188,7 @@ func TestSignedElsewhere(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, published.Changed)
 	assert.Equal(t, got.Digest, published.Digest)
-	v, err := p.Read(t.Context(), "prod")
-	require.NoError(t, err)
+	v := r.read(p, "prod")
 	assert.NotEmpty(t, v.SignedBy)
 	encoded := base64.StdEncoding.EncodeToString(sign(first))
 	wrapped := encoded[:64] + "\r\n" + encoded[64:] + "\r\n" // as openssl writes it on Windows
@@ -224,27 +199,21 @@ func TestSignedElsewhere(t *testing.T) {
 	d := r.push("velum", "one", "4.0.0-rev1-build1.1")
 	changes, err := p.Added(t.Context(), []publish.Wanted{r.image("velum:4.0.0-rev1-build1.1@" + d)}, amd64)
 	require.NoError(t, err)
-	add := request{Channel: "prod", Do: catalog.ActionAdd, Changes: changes, Out: filepath.Join(t.TempDir(), "out")}
-	_, err = change(t.Context(), p, add)
-	require.NoError(t, err)
-	_, err = change(t.Context(), p, add)
+	add, other := filepath.Join(t.TempDir(), "out"), filepath.Join(t.TempDir(), "other")
+	r.does(p, "prod", added(changes...), publish.How{Out: add})
+	_, err = p.Change(t.Context(), "prod", added(changes...), publish.How{Out: add})
 	assert.Equal(t, publish.KindInput, kindOf(err), "not over what is there")
-	other := add
-	other.Out = filepath.Join(t.TempDir(), "other")
-	_, err = change(t.Context(), p, other)
-	require.NoError(t, err)
-	_, err = p.PublishDir(t.Context(), add.Out, [][]byte{sign(add.Out)}, false)
+	r.does(p, "prod", added(changes...), publish.How{Out: other})
+	_, err = p.PublishDir(t.Context(), add, [][]byte{sign(add)}, false)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"4.0.0-rev1-build1.1"}, r.listed(p, "prod", "velum"))
-	if _, err = p.PublishDir(t.Context(), other.Out, [][]byte{sign(other.Out)}, false); err != nil { // equal where made in one second
+	if _, err = p.PublishDir(t.Context(), other, [][]byte{sign(other)}, false); err != nil { // equal where made in one second
 		assert.Equal(t, publish.KindRaced, kindOf(err), "%v", err)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(first, publish.PayloadFile), []byte("{}"), 0o600))
 	_, err = p.PublishDir(t.Context(), first, [][]byte{sign(first)}, false)
 	assert.Equal(t, publish.KindInput, kindOf(err), "%v", err)
-	findings, err := p.Verify(t.Context(), "prod", true)
-	require.NoError(t, err)
-	assert.Empty(t, findings)
+	r.isWell(p, "prod")
 }
 
 // A catalog that a mirror serves is still the one that was published.
@@ -351,4 +320,74 @@ func editOps(t *testing.T, dir string, edit func(op *catalog.Op)) {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(file, data, 0o600))
 	}
+}
+
+// While two keys sign, whoever trusts one of them reads the channel; afterwards only the new key counts.
+func TestRotationOfAKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	old, oldPublic := newKey(t)
+	next, nextPublic := newKey(t)
+	publisher := func(keys [][]byte, trusted ...[]byte) *publish.Publisher {
+		return r.publisher(func(o *publish.Options) {
+			for _, key := range keys {
+				o.Keys = append(o.Keys, parsedKey(t, key))
+			}
+			o.All = trusted
+		})
+	}
+	refresh := func(p *publish.Publisher) {
+		t.Helper()
+		r.does(p, "prod", publish.Refresh(time.Time{}), publish.How{})
+	}
+	reads := func(trusted []byte) error {
+		_, err := publisher(nil, trusted).Read(t.Context(), "prod")
+		return err
+	}
+	r.begin(publisher([][]byte{old}), "prod")
+	refresh(publisher([][]byte{old, next}))
+	require.NoError(t, reads(oldPublic))
+	require.NoError(t, reads(nextPublic))
+	refresh(publisher([][]byte{next}, oldPublic))
+	require.NoError(t, reads(nextPublic))
+	assert.Equal(t, publish.KindUnsigned, kindOf(reads(oldPublic)))
+}
+
+// Two of three keys must have signed: one alone does not count, nor one that is named twice.
+func TestSeveralSignatures(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var private, public [3][]byte
+	for n := range private {
+		private[n], public[n] = newKey(t)
+	}
+	with := func(require int, keys ...int) *publish.Publisher {
+		return r.publisher(func(o *publish.Options) {
+			o.All, o.Require = public[:], require
+			for _, n := range keys {
+				o.Keys = append(o.Keys, parsedKey(t, private[n]))
+			}
+		})
+	}
+	r.begin(with(1, 0), "stage")
+	r.begin(with(1, 0, 0), "test")
+	r.begin(with(2, 0, 2), "prod")
+	for channel, want := range map[string]publish.Kind{"stage": publish.KindUnsigned, "test": publish.KindUnsigned, "prod": ""} {
+		_, err := with(2).Read(t.Context(), channel)
+		assert.Equal(t, want, kindOf(err), "%s: %v", channel, err)
+	}
+	_, err := with(3).Read(t.Context(), "prod")
+	require.ErrorContains(t, err, "not signed by enough keys: 2, want 3")
+	_, err = with(2, 1, 2).Change(t.Context(), "stage", publish.Refresh(time.Time{}), publish.How{})
+	assert.Equal(t, publish.KindUnsigned, kindOf(err), "nothing is built upon it: %v", err)
+
+	out := filepath.Join(t.TempDir(), "out")
+	r.does(with(2), "prod", publish.Refresh(time.Time{}), publish.How{Out: out})
+	sign := func(n int) []byte { return signed(t, private[n], filepath.Join(out, publish.PayloadFile)) }
+	_, err = with(2).PublishDir(t.Context(), out, [][]byte{sign(0), sign(0)}, false)
+	require.ErrorContains(t, err, "too few keys signed it: 1, want 2")
+	_, err = with(2).PublishDir(t.Context(), out, [][]byte{sign(0), sign(1)}, false)
+	require.NoError(t, err)
+	v := r.read(with(2), "prod")
+	assert.EqualValues(t, 2, v.Version)
 }

@@ -72,6 +72,10 @@ func added(all ...catalog.Change) publish.Verb {
 	return publish.Ask(ops.Want{Do: catalog.ActionAdd, Changes: all})
 }
 
+func promoted(all ...catalog.Change) publish.Verb {
+	return publish.Ask(ops.Want{Do: catalog.ActionPromote, Changes: all})
+}
+
 // begin makes stage, signed by ci, and prod, signed by these keys, with one release in each.
 func (h *house) begin(require int, prod ...string) {
 	h.t.Helper()
@@ -126,8 +130,7 @@ func TestAChangeCountsAfterAnOlderPublisher(t *testing.T) {
 	c := releaseOf("velum", 1, "")
 	for hours := range 5 {
 		c.Release.Rollout = &catalog.Rollout{From: noon, Hours: 48 + hours}
-		do := publish.Ask(ops.Want{Do: catalog.ActionPromote, Changes: []catalog.Change{c}})
-		h.does(h.as(publish.Trust{}, "prod"), "prod", do, publish.How{})
+		h.does(h.as(publish.Trust{}, "prod"), "prod", promoted(c), publish.How{})
 	}
 	maps.DeleteFunc(h.m.tags, func(tag string, _ digest.Digest) bool { return strings.HasPrefix(tag, "op-prod-") }) // pruned
 	h.publishAs(t, "prod", func(m *catalog.Manifest) { m.Turn = 0 })
@@ -480,9 +483,9 @@ func TestOpsOfTheYear9999(t *testing.T) {
 		h.does(p, "prod", gone, publish.How{})
 		assert.Empty(t, h.offers("prod", "prod"))
 		got := h.does(p, "prod", publish.Refresh(noon.Add(time.Hour)), publish.How{})
-		assert.Equal(t, noon.Add(time.Hour), *got.Expires)
+		assert.Equal(t, noon.Add(time.Hour), got.Expires)
 		got = h.does(p, "prod", publish.Freeze(noon.Add(time.Hour)), publish.How{})
-		assert.Equal(t, noon.Add(time.Hour), *got.Frozen)
+		assert.Equal(t, noon.Add(time.Hour), got.Frozen)
 	}
 	begin := func(t *testing.T) *house {
 		t.Helper()

@@ -296,7 +296,10 @@ type Withdrawal struct {
 // off its page is found in earlier versions; a release that was never listed needs its digest.
 func Withdraw(w Withdrawal) Verb {
 	return func(ctx context.Context, v *View) (Draft, error) {
-		selected, err := v.withdrawn(ctx, w)
+		selected, err := v.tagged(ctx, w.Images, true)
+		if w.Set != "" {
+			selected, err = v.withdrawnSet(ctx, w.Set)
+		}
 		if err != nil {
 			return Draft{}, err
 		}
@@ -320,14 +323,6 @@ func Withdraw(w Withdrawal) Verb {
 		}
 		return v.ask(ctx, ops.Want{Do: catalog.ActionWithdraw, Changes: changes})
 	}
-}
-
-// withdrawn returns the releases that are meant.
-func (v *View) withdrawn(ctx context.Context, w Withdrawal) (out []catalog.Change, err error) {
-	if w.Set != "" {
-		return v.withdrawnSet(ctx, w.Set)
-	}
-	return v.tagged(ctx, w.Images, true)
 }
 
 // tagged returns the releases that words with tags name.

@@ -53,9 +53,6 @@ type View struct {
 
 // View returns a channel to be changed. It refuses a channel that went back to an older version.
 func (p *Publisher) View(ctx context.Context, channel string) (*View, error) {
-	if err := CheckChannel(channel); err != nil {
-		return nil, err
-	}
 	k, err := p.keysOf(channel)
 	if err != nil {
 		return nil, err
@@ -124,7 +121,7 @@ func (v *View) readOps(ctx context.Context) error {
 		known, ok := p.cache.ops.get(v.Channel + " " + tag)
 		if !ok {
 			if known, ok, err = v.readOp(ctx, tag); ok {
-				p.cache.ops.put(v.Channel+" "+tag, known, 0)
+				p.cache.ops.put(v.Channel+" "+tag, known, 0, 0)
 			}
 		}
 		read[n] = known
@@ -214,7 +211,10 @@ func (v *View) countTurns(pages map[string]catalog.Page) {
 	last := v.Turn
 	for _, page := range pages {
 		for _, r := range page.Releases {
-			turn := max(r.Turn, turnOf(r.Again))
+			turn := r.Turn
+			if r.Again != nil {
+				turn = max(turn, r.Again.Turn)
+			}
 			if r.Withdrawn != nil {
 				turn = max(turn, r.Withdrawn.Turn)
 			}
@@ -226,19 +226,10 @@ func (v *View) countTurns(pages map[string]catalog.Page) {
 	v.Turn = last
 }
 
-func turnOf(m *catalog.Mark) uint64 {
-	if m == nil {
-		return 0
-	}
-	return m.Turn
-}
-
 // with returns the channel as it is with more ops, which come after those that are pending.
 func (v *View) with(more []catalog.Op) *View {
-	next := &View{
-		Version: v.Version, Pending: slices.Clone(v.Pending), p: v.p, keys: v.keys, head: v.head, tags: v.tags,
-		merged: v.merged, isNext: v.isNext, pages: map[string]catalog.Page{},
-	}
+	next := v.p.Past(v.Version)
+	next.Pending = slices.Clone(v.Pending)
 	for _, op := range more {
 		op.Turn = ops.Next(v.Times, next.Pending...)
 		next.Pending = append(next.Pending, op)
@@ -248,16 +239,12 @@ func (v *View) with(more []catalog.Op) *View {
 
 // images are those of the version and of the pending ops, sorted.
 func (v *View) images() []string {
-	all := map[string]bool{}
+	all := imagesOf(v.Pending...)
 	for _, ref := range v.Manifest.Pages {
-		all[ref.Image] = true
+		all = append(all, ref.Image)
 	}
-	for _, op := range v.Pending {
-		for _, c := range op.Changes {
-			all[c.Image] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(all))
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // onlyOf returns ops with the changes of these images only.

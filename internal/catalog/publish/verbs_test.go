@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/internal/catalog"
+	"github.com/kubic-project/image-update-agent/internal/catalog/ops"
 	"github.com/kubic-project/image-update-agent/internal/catalog/publish"
 )
 
@@ -34,19 +35,13 @@ func TestLogSurvivesPrune(t *testing.T) {
 	_, err := r.add(p, "prod", "velum:4.0.0-rev1-build1.1")
 	require.NoError(t, err)
 	p = as("bert", noon.Add(-48*time.Hour))
-	v, err := p.Read(t.Context(), "prod")
-	require.NoError(t, err)
-	gone, err := withdrawn(t.Context(), p, v, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1"})
-	require.NoError(t, err)
-	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionWithdraw, Changes: gone, Reason: "bsc#1"})
-	require.NoError(t, err)
+	r.gone(p, "prod", "velum:4.0.0-rev1-build1.1")
 	p = as("cron", noon)
 	deleted, err := p.Prune(t.Context(), "prod", publish.Pruning{Keep: 1})
 	require.NoError(t, err)
 	require.Len(t, deleted.Deleted, 3+2+2, "ops, versions, signatures")
 
-	v, err = p.Read(t.Context(), "prod")
-	require.NoError(t, err)
+	v := r.read(p, "prod")
 	log, err := p.Log(t.Context(), v)
 	require.NoError(t, err)
 	require.Len(t, log, 3)
@@ -78,11 +73,8 @@ func TestVerifyReadsTheLog(t *testing.T) {
 	r := newRig(t)
 	p := r.publisher(nil)
 	r.begin(p, "prod")
-	r.push("velum", "one", "4.0.0-rev1-build1.1")
-	_, err := r.add(p, "prod", "velum:4.0.0-rev1-build1.1")
-	require.NoError(t, err)
-	v, err := p.Read(t.Context(), "prod")
-	require.NoError(t, err)
+	r.lists(p, "prod", "", "velum:4.0.0-rev1-build1.1")
+	v := r.read(p, "prod")
 	require.NotEmpty(t, v.Log)
 	lost := withoutBlob{v.Log[0].Digest.String()}
 	findings, err := r.publisher(func(o *publish.Options) { o.Store.Transport = lost }).Verify(t.Context(), "prod", false)
@@ -99,13 +91,9 @@ func TestLogHasFewParts(t *testing.T) {
 	r.begin(p, "prod")
 	const ops = 120
 	for n := range ops {
-		_, err := change(t.Context(), p, request{
-			Channel: "prod", Do: catalog.ActionRefresh, Reason: fmt.Sprintf("number %d of many %x", n, n*n*n*7919),
-		})
-		require.NoError(t, err)
+		r.does(p, "prod", publish.Refresh(time.Time{}), publish.How{Reason: fmt.Sprintf("number %d of many %x", n, n*n*n*7919)})
 	}
-	v, err := p.Read(t.Context(), "prod")
-	require.NoError(t, err)
+	v := r.read(p, "prod")
 	assert.LessOrEqual(t, len(v.Log), 6)
 	log, err := p.Log(t.Context(), v)
 	require.NoError(t, err)
@@ -116,78 +104,19 @@ func TestLogHasFewParts(t *testing.T) {
 	}
 }
 
-// A frozen channel takes no release, but withdrawals, and thaws by itself.
-func TestFreeze(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	p := r.publisher(nil)
-	r.begin(p, "prod")
-	r.push("velum", "one", "4.0.0-rev1-build1.1")
-	r.push("velum", "two", "4.0.0-rev1-build1.2")
-	_, err := r.add(p, "prod", "velum:4.0.0-rev1-build1.1")
-	require.NoError(t, err)
-	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionFreeze, Until: noon.Add(time.Hour), Reason: "holidays"})
-	require.NoError(t, err)
-	_, err = r.add(p, "prod", "velum:4.0.0-rev1-build1.2")
-	assert.Equal(t, publish.KindFrozen, kindOf(err), "%v", err)
-	require.ErrorContains(t, err, "frozen until 2026-11-22T13:00:00Z")
-	v, err := p.Read(t.Context(), "prod")
-	require.NoError(t, err)
-	gone, err := withdrawn(t.Context(), p, v, publish.Withdrawal{Images: []string{"velum:4.0.0-rev1-build1.1"}, Reason: "bsc#1"})
-	require.NoError(t, err)
-	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionWithdraw, Changes: gone})
-	require.NoError(t, err, "a withdrawal does not wait for the end of the holidays")
-	_, err = r.add(r.publisher(at(noon.Add(2*time.Hour))), "prod", "velum:4.0.0-rev1-build1.2")
-	require.NoError(t, err)
-	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionFreeze})
-	require.NoError(t, err)
-	v, err = p.Read(t.Context(), "prod")
-	require.NoError(t, err)
-	assert.Zero(t, v.Frozen)
-	was := v.Version
-	got, err := change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionFreeze})
-	require.NoError(t, err)
-	assert.False(t, got.Changed, "it is not frozen")
-	assert.Equal(t, was, got.Version)
-}
-
 // promote --soaked takes the newest release that stage has offered long enough, and a set only as a whole.
 func TestSoaked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	day := func(n int) *publish.Publisher { return r.publisher(at(noon.Add(time.Duration(n) * 24 * time.Hour))) }
 	r.begin(day(0), "stage", "prod")
-	add := func(n int, set string, images ...string) {
-		t.Helper()
-		var wanted []publish.Wanted
-		for _, i := range images {
-			w := r.image(i)
-			w.Set = set
-			wanted = append(wanted, w)
-		}
-		changes, err := day(n).Added(t.Context(), wanted, amd64)
-		require.NoError(t, err)
-		_, err = change(t.Context(), day(n), request{Channel: "stage", Do: catalog.ActionAdd, Changes: changes})
-		require.NoError(t, err)
-	}
-	for image, tags := range map[string]int{"velum": 3, "etcd": 1, "salt": 1, "pause": 1} {
-		for n := range tags {
-			r.push(image, fmt.Sprint(image, n), build(n))
-		}
-	}
-	add(1, "", "velum:"+build(0), "velum:"+build(1))
-	add(1, "a", "etcd:"+build(0))
-	add(3, "", "velum:"+build(2), "pause:"+build(0))
-	add(3, "a", "salt:"+build(0))
+	r.lists(day(1), "stage", "", "velum:"+build(0), "velum:"+build(1))
+	r.lists(day(1), "stage", "a", "etcd:"+build(0))
+	r.lists(day(3), "stage", "", "velum:"+build(2), "pause:"+build(0))
+	r.lists(day(3), "stage", "a", "salt:"+build(0))
 	soaked := func(n int, s publish.Selection) (selection, error) {
-		t.Helper()
-		p := day(n)
-		stage, err := p.Read(t.Context(), "stage")
-		require.NoError(t, err)
-		prod, err := p.Read(t.Context(), "prod")
-		require.NoError(t, err)
 		s.Soaked = 48 * time.Hour
-		return selected(t.Context(), p, stage, prod, s)
+		return selected(t.Context(), day(n), "stage", "prod", s)
 	}
 	got, err := soaked(4, publish.Selection{All: true})
 	require.NoError(t, err)
@@ -207,18 +136,9 @@ func TestSoaked(t *testing.T) {
 
 	// A withdrawal ends it: what is offered again begins anew.
 	p := day(6)
-	v, err := p.Read(t.Context(), "stage")
-	require.NoError(t, err)
-	gone, err := withdrawn(t.Context(), p, v, publish.Withdrawal{Images: []string{"velum:" + build(2)}, Reason: "bsc#1"})
-	require.NoError(t, err)
-	_, err = change(t.Context(), p, request{Channel: "stage", Do: catalog.ActionWithdraw, Changes: gone})
-	require.NoError(t, err)
-	again := gone[0]
-	again.Release.Withdrawn = nil
-	_, err = change(t.Context(), p, request{
-		Channel: "stage", Do: catalog.ActionPromote, Changes: []catalog.Change{again}, Withdrawn: true,
-	})
-	require.NoError(t, err)
+	again := catalog.Change{Image: r.host + "/velum", Release: *r.release(p, "stage", "velum:"+build(2))}
+	r.gone(p, "stage", "velum:"+build(2))
+	r.does(p, "stage", publish.Ask(ops.Want{Do: catalog.ActionPromote, Changes: []catalog.Change{again}, Again: true}), publish.How{})
 	got, err = soaked(7, publish.Selection{Images: []string{"velum"}})
 	require.NoError(t, err)
 	assert.Equal(t, build(1), got.Changes[0].Release.Tag)
@@ -237,15 +157,12 @@ func TestSteeredRollout(t *testing.T) {
 	for n := range changes {
 		changes[n].Release.Set, changes[n].Release.Rollout = "a", &catalog.Rollout{From: noon, Hours: 40}
 	}
-	_, err = change(t.Context(), p, request{Channel: "prod", Do: catalog.ActionPromote, Changes: changes})
-	require.NoError(t, err)
+	r.does(p, "prod", promoted(changes...), publish.How{})
 	steer := func(hours int, s publish.Steer) catalog.Rollout {
 		t.Helper()
 		p := r.publisher(at(noon.Add(time.Duration(hours) * time.Hour)))
-		_, err := p.Change(t.Context(), "prod", publish.Roll(publish.Selection{Images: []string{"velum"}}, s), publish.How{})
-		require.NoError(t, err)
-		v, err := p.Read(t.Context(), "prod")
-		require.NoError(t, err)
+		r.does(p, "prod", publish.Roll(publish.Selection{Images: []string{"velum"}}, s), publish.How{})
+		v := r.read(p, "prod")
 		pages, err := p.Pages(t.Context(), v)
 		require.NoError(t, err)
 		assert.Equal(t, pages[r.host+"/velum"].Releases[0].Rollout, pages[r.host+"/etcd"].Releases[0].Rollout)
@@ -266,4 +183,112 @@ func TestSteeredRollout(t *testing.T) {
 	assert.Equal(t, catalog.Rollout{}, steer(60, publish.Steer{Now: true}))
 	_, err = p.Change(t.Context(), "prod", publish.Roll(publish.Selection{Images: []string{"velum"}}, publish.Steer{Pause: true}), publish.How{})
 	assert.Equal(t, publish.KindImage, kindOf(err), "%v", err)
+}
+
+// reverts has prod reverted, and returns what it says of releases that it does not bring back.
+func (r *rig) reverts(p *publish.Publisher, version uint64) (got publish.Result, stays []string) {
+	r.t.Helper()
+	got, err := p.Change(r.t.Context(), "prod", publish.Revert(version, ""), publish.How{})
+	require.NoError(r.t, err)
+	for _, o := range got.Outcomes {
+		if o.Skipped {
+			stays = append(stays, o.Tag+" "+o.Note)
+		}
+	}
+	return got, stays
+}
+
+// What came since is withdrawn, with what to run instead. What was withdrawn stays so, and is named. Repeated, it does
+// nothing, and goes back no further.
+func TestRevert(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.publisher(nil)
+	r.begin(p, "prod")
+	r.lists(p, "prod", "", "velum:"+build(1), "etcd:"+build(1))
+	r.gone(p, "prod", "etcd:"+build(1))
+	r.lists(p, "prod", "", "velum:"+build(2))
+	r.does(p, "prod", publish.Refresh(time.Time{}), publish.How{})
+
+	got, stays := r.reverts(p, 2)
+	assert.EqualValues(t, 6, got.Version, "one version")
+	assert.Equal(t, []string{build(1) + " not brought back: withdrawn: bsc#1"}, stays)
+	assert.Equal(t, []string{"-" + build(2), build(1)}, r.listed(p, "prod", "velum"))
+	assert.Equal(t, []string{"-" + build(1)}, r.listed(p, "prod", "etcd"))
+	gone := r.release(p, "prod", "velum:"+build(2)).Withdrawn
+	assert.Equal(t, build(1), gone.To)
+	assert.Equal(t, "reverted to version 2", gone.Reason)
+	for _, version := range []uint64{2, 0, 0} {
+		got, _ = r.reverts(p, version)
+		assert.False(t, got.Changed, "once more")
+	}
+	assert.Equal(t, []string{"-" + build(2), build(1)}, r.listed(p, "prod", "velum"))
+	_, err := p.Change(t.Context(), "prod", publish.Revert(99, ""), publish.How{})
+	assert.Equal(t, publish.KindImage, kindOf(err), "%v", err)
+}
+
+// The two steps of the page "When something is wrong" come before a revert: it undoes the release, and not that step.
+func TestRevertAfterThePagesSteps(t *testing.T) {
+	t.Parallel()
+	for title, step := range map[string]func(r *rig, p *publish.Publisher) error{
+		"paused": func(r *rig, p *publish.Publisher) error {
+			_, err := p.Change(r.t.Context(), "prod", publish.Roll(publish.Selection{}, publish.Steer{Pause: true}), publish.How{})
+			return err
+		},
+		"withdrawn": func(r *rig, p *publish.Publisher) error {
+			return r.withdraw(p, "prod", publish.Withdrawal{Images: []string{"velum:" + build(2)}})
+		},
+		"frozen": func(r *rig, p *publish.Publisher) error {
+			_, err := p.Change(r.t.Context(), "prod", publish.Freeze(noon.Add(time.Hour)), publish.How{})
+			return err
+		},
+		"none of them": func(*rig, *publish.Publisher) error { return nil },
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			p := r.publisher(nil)
+			r.begin(p, "stage", "prod")
+			r.lists(p, "stage", "", "velum:"+build(1))
+			_, err := r.promote(p, publish.Selection{All: true}, nil)
+			require.NoError(t, err)
+			r.lists(p, "stage", "", "velum:"+build(2))
+			_, err = r.promote(p, publish.Selection{All: true}, &catalog.Rollout{From: noon, Hours: 48})
+			require.NoError(t, err)
+			require.NoError(t, step(r, p))
+			for range 3 {
+				_, _ = r.reverts(p, 0)
+				assert.Equal(t, []string{"-" + build(2), build(1)}, r.listed(p, "prod", "velum"))
+			}
+			v := r.read(p, "prod")
+			assert.Equal(t, title == "frozen", !v.Frozen.IsZero())
+		})
+	}
+}
+
+// What newer releases have pushed off its page comes back, and a release whose set changed has the earlier one again; a
+// rollout that is paused stays so.
+func TestRevertBringsBackWhatFellOffAndEarlierSets(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.publisher(nil)
+	r.begin(p, "prod")
+	r.lists(p, "prod", "a", "velum:"+build(1), "etcd:"+build(1))
+	var newer []string
+	for n := range catalog.Kept {
+		newer = append(newer, "velum:"+build(n+2))
+	}
+	r.lists(p, "prod", "", newer...)
+	r.lists(p, "prod", "b", "etcd:"+build(1), "velum:"+build(2))
+	require.Nil(t, r.release(p, "prod", "velum:"+build(1)))
+	_, _ = r.reverts(p, 2)
+	is := r.release(p, "prod", "velum:"+build(1))
+	require.NotNil(t, is)
+	assert.Nil(t, is.Withdrawn)
+	assert.Equal(t, "a", is.Set)
+	is = r.release(p, "prod", "etcd:"+build(1))
+	assert.Equal(t, "a", is.Set)
+	assert.Equal(t, r.members("etcd:"+build(1), "velum:"+build(1)), is.Members)
+	got, _ := r.reverts(p, 2)
+	assert.False(t, got.Changed)
 }
