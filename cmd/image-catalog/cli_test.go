@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net/http/httptest"
@@ -13,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,7 +27,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -82,6 +84,14 @@ func (s *shop) run(args ...string) (out, errs string, code int) {
 	return strings.ReplaceAll(out, s.host, "HOST"), strings.ReplaceAll(errs, s.host, "HOST"), code
 }
 
+// ends runs a verb that ends with a code, and says something.
+func (s *shop) ends(code int, says string, args ...string) {
+	s.t.Helper()
+	out, errs, is := s.run(args...)
+	assert.Equal(s.t, code, is, "%s: %s", args, errs)
+	assert.Contains(s.t, out+errs, says, args)
+}
+
 func (s *shop) does(args ...string) string {
 	s.t.Helper()
 	out, errs, code := s.run(args...)
@@ -104,9 +114,7 @@ func TestFromBuildToWithdrawal(t *testing.T) {
 	assert.Contains(t, out, "Would publish stage, version 2.")
 	out = s.does("add", "stage", "--batch", batch, "--set", "caasp-4.5")
 	assert.Contains(t, out, "Published stage, version 2, sha256:")
-	out, _, code := s.run("add", "stage", "--batch", batch, "--set", "caasp-4.5")
-	assert.Equal(t, exitNothing, code)
-	assert.Contains(t, out, "Nothing to do: stage stays at version 2.")
+	s.ends(exitNothing, "Nothing to do: stage stays at version 2.", "add", "stage", "--batch", batch, "--set", "caasp-4.5")
 	s.does("add", "stage", "HOST/caasp/velum:4.0.0-rev1-build1.1")
 
 	out = s.does("diff", "stage", "prod")
@@ -115,16 +123,14 @@ HOST/caasp/etcd +3.4-rev1-build1.1 +- +new
 HOST/caasp/velum +4.0.0-rev1-build1.2 +- +new
 $`, out)
 	s.does("promote", "stage", "prod", "--set", "caasp-4.5", "--rollout", "48h", "--start", "2026-11-22T10:00:00Z")
-	_, _, code = s.run("diff", "stage", "prod")
-	assert.Equal(t, exitNothing, code)
+	s.ends(exitNothing, "", "diff", "stage", "prod")
 	out = s.does("inspect", "prod", "velum")
 	assert.Regexp(t, `set caasp-4.5; rollout from 2026-11-22 .* for 48 h`, out)
 
 	out = s.does("withdraw", "prod", "velum:4.0.0-rev1-build1.2", "--reason", "bsc#1: bad", "--by", "ci-bot")
 	assert.Regexp(t, `^- HOST/caasp/velum:4.0.0-rev1-build1.2 +withdrawn: bsc#1: bad
 Published prod, version 3`, out, "a withdrawal adds nothing")
-	_, _, code = s.run("withdraw", "prod", "velum:4.0.0-rev1-build1.2", "--reason", "bsc#1: bad")
-	assert.Equal(t, exitNothing, code)
+	s.ends(exitNothing, "", "withdraw", "prod", "velum:4.0.0-rev1-build1.2", "--reason", "bsc#1: bad")
 	assert.Contains(t, s.does("inspect", "prod", "velum"), "withdrawn: bsc#1: bad")
 	var shown inspected
 	require.NoError(t, json.Unmarshal([]byte(s.does("inspect", "prod", "--history", "--output", "json")), &shown))
@@ -133,9 +139,7 @@ Published prod, version 3`, out, "a withdrawal adds nothing")
 	assert.Len(t, shown.Images, 2)
 	assert.Contains(t, s.does("inspect", "prod", "--history"), ": ci-bot withdrew 1 release\n")
 	assert.Contains(t, s.does("verify", "--images", "--unsigned"), "2 channels checked except for signatures, no problems found.")
-	out, _, code = s.run("prune", "prod", "--keep", "1")
-	assert.Equal(t, exitNothing, code, "all of it is of today")
-	assert.Contains(t, out, "Deleted 0 tags.")
+	s.ends(exitNothing, "Deleted 0 tags.", "prune", "prod", "--keep", "1")
 }
 
 // What prod has withdrawn comes back by its tag and --withdrawn only.
@@ -154,11 +158,9 @@ func TestPromoteSkipsAndNamesWhatWasWithdrawn(t *testing.T) {
 	out := s.does("promote", "stage", "prod", "--all")
 	assert.Regexp(t, `HOST/velum:4.0.0-rev1-build1.1 +skipped: withdrawn from prod: bsc#1: bad\n`, out)
 	assert.Contains(t, out, "Published prod, version 4")
-	out, _, code := s.run("promote", "stage", "prod", "velum")
-	assert.Equal(t, exitNothing, code)
-	assert.Contains(t, out, named)
+	s.ends(exitNothing, named, "promote", "stage", "prod", "velum")
 	var got publish.Result
-	out, _, code = s.run("promote", "stage", "prod", "--all", "--output", "json")
+	out, _, code := s.run("promote", "stage", "prod", "--all", "--output", "json")
 	assert.Equal(t, exitNothing, code)
 	require.NoError(t, json.Unmarshal([]byte(out), &got))
 	require.Len(t, got.Outcomes, 2)
@@ -167,12 +169,9 @@ func TestPromoteSkipsAndNamesWhatWasWithdrawn(t *testing.T) {
 	assert.Equal(t, exitFailed, code)
 	assert.Contains(t, errs, "withdrawn from prod: bsc#1: bad")
 	assert.Contains(t, errs, "hint: `image-catalog promote FROM TO REPOSITORY:TAG --withdrawn` offers it again")
-	_, errs, code = s.run("promote", "stage", "prod", "velum", "--withdrawn")
-	assert.Equal(t, exitUsage, code)
-	assert.Contains(t, errs, "the tag is missing")
+	s.ends(exitUsage, "the tag is missing", "promote", "stage", "prod", "velum", "--withdrawn")
 	s.does("promote", "stage", "prod", "velum:4.0.0-rev1-build1.1", "--withdrawn")
-	_, _, code = s.run("diff", "stage", "prod")
-	assert.Equal(t, exitNothing, code)
+	s.ends(exitNothing, "", "diff", "stage", "prod")
 
 	s.does("add", "prod", "HOST/velum:4.0.0-rev1-build1.1", "HOST/etcd:3.4-rev1-build1.1", "--set", "caasp-1")
 	_, errs, code = s.run("promote", "prod", "stage", "etcd")
@@ -185,15 +184,13 @@ func TestSignedElsewhereByFiles(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	dir := t.TempDir()
-	private, public, err := cryptoutils.GeneratePEMEncodedECDSAKeyPair(curve(), cryptoutils.SkipPassword)
-	require.NoError(t, err)
-	key, pub, out, sig := filepath.Join(dir, "key"), filepath.Join(dir, "pub"), filepath.Join(dir, "out"), filepath.Join(dir, "sig")
-	require.NoError(t, os.WriteFile(key, private, 0o600))
-	require.NoError(t, os.WriteFile(pub, public, 0o600))
+	_, errs, code := run(t, "keygen", filepath.Join(dir, "prod"))
+	require.Zero(t, code, errs)
+	key, pub, out, sig := filepath.Join(dir, "prod.key"), filepath.Join(dir, "prod.pub"), filepath.Join(dir, "out"), filepath.Join(dir, "sig")
 	text := s.does("init", "prod", "--out", out, "--trust", pub)
 	assert.Contains(t, text, "Wrote prod, version 1, to "+out+": sign payload.json, then run image-catalog publish.")
-	require.NoError(t, os.WriteFile(sig, sign(t, private, filepath.Join(out, publish.PayloadFile)), 0o600))
-	text, errs, code := run(t, "publish", out, "--signature", sig, "--trust", pub, "--dry-run")
+	require.NoError(t, os.WriteFile(sig, sign(t, key, filepath.Join(out, publish.PayloadFile)), 0o600))
+	text, errs, code = run(t, "publish", out, "--signature", sig, "--trust", pub, "--dry-run")
 	require.Zero(t, code, errs)
 	assert.Contains(t, text, "Would publish prod, version 1.")
 	text, errs, code = run(t, "publish", out, "--signature", sig, "--trust", pub)
@@ -201,9 +198,7 @@ func TestSignedElsewhereByFiles(t *testing.T) {
 	assert.Contains(t, text, "Published prod, version 1")
 	_, _, code = run(t, "publish", out, "--signature", sig, "--trust", pub)
 	assert.Equal(t, exitNothing, code)
-	_, errs, code = s.run("refresh", "prod", "--expires", "30d")
-	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, errs, "hint: use --key FILE, or write the version with --out DIR and sign it elsewhere")
+	s.ends(exitFailed, "hint: use --key FILE, or write the version with --out DIR and sign it elsewhere", "refresh", "prod", "--expires", "30d")
 	s.does("refresh", "prod", "--expires", "30d", "--key", key)
 	_, errs, code = run(t, "publish", out, "--signature", sig, "--trust", pub)
 	assert.Equal(t, exitFailed, code)
@@ -225,38 +220,15 @@ func TestSignedElsewhereByFiles(t *testing.T) {
 func TestVerifySaysWhatItDidNotVerify(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	_, errs, code := s.run("verify", "--unsigned")
-	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, errs, "HOST/catalog: the catalog has no channel")
+	s.ends(exitFailed, "HOST/catalog: the catalog has no channel", "verify", "--unsigned")
 	text := s.does("init", "stage", "--unsigned")
 	assert.Contains(t, text, "It is not signed: nodes refuse it unless they set catalog.signatures: off.")
-	text, _, code = s.run("verify")
+	text, _, code := s.run("verify")
 	assert.Equal(t, exitFailed, code)
 	assert.Equal(t, "stage: signature not checked: --trust FILE is missing\n", text)
 	assert.NotContains(t, text, "no problems")
-	text, _, code = s.run("verify", "--output", "json")
-	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, text, "signature not checked")
-	_, errs, code = s.run("verify", "prod", "--unsigned")
-	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, errs, "has no such channel")
-}
-
-// A password is asked for on a terminal only.
-func TestEncryptedKeys(t *testing.T) {
-	s := newShop(t)
-	key := filepath.Join(t.TempDir(), "key")
-	private, _, err := cryptoutils.GeneratePEMEncodedECDSAKeyPair(curve(), cryptoutils.StaticPasswordFunc([]byte("secret")))
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(key, private, 0o600))
-	_, errs, code := s.run("init", "stage", "--key", key)
-	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, errs, "no terminal to ask for a password")
-	t.Setenv(passwordVariable, "wrong")
-	_, _, code = s.run("init", "stage", "--key", key)
-	assert.Equal(t, exitFailed, code)
-	t.Setenv(passwordVariable, "secret")
-	s.does("init", "stage", "--key", key)
+	s.ends(exitFailed, "signature not checked", "verify", "--output", "json")
+	s.ends(exitFailed, "has no such channel", "verify", "prod", "--unsigned")
 }
 
 func TestWrongArguments(t *testing.T) {
@@ -346,9 +318,7 @@ func TestWrongArguments(t *testing.T) {
 		"promote stage prod velum:1 b:2":   "nothing was published: 2 images are wrong\n  velum: channel stage lists no such image\n  b: ",
 		"withdraw prod a:1 b:2 --reason x": "nothing was published: 2 images are wrong\n  a: ",
 	} {
-		_, errs, code := s.run(strings.Fields(line)...)
-		assert.Equal(t, exitFailed, code, line)
-		assert.Contains(t, errs, want, line)
+		s.ends(exitFailed, want, strings.Fields(line)...)
 	}
 	_, errs, code := s.run("freeze", "prod", "--until", "8h", "--reason", "two\nlines")
 	assert.Equal(t, exitUsage, code, errs)
@@ -496,14 +466,10 @@ func TestWrongOrderAndWrongKey(t *testing.T) {
 	s.push("velum", "4.0.0-rev1-build1.1")
 	s.does("init", "stage", "prod", "--key", ci+".key")
 	s.does("add", "stage", "HOST/velum:4.0.0-rev1-build1.1", "--key", ci+".key")
-	_, errs, code = s.run("promote", "prod", "stage", "velum", "--key", ci+".key")
-	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, errs, "velum: channel prod lists no such image, but stage does: FROM comes before TO")
+	s.ends(exitFailed, "velum: channel prod lists no such image, but stage does: FROM comes before TO", "promote", "prod", "stage", "velum", "--key", ci+".key")
 	_, errs, _ = s.run("refresh", "stage", "--key", ci+".pub")
 	assert.Contains(t, errs, "ci.pub: a public key: want the private one")
-	_, errs, code = s.run("inspect", "stage", "--trust", ci+".key")
-	assert.Equal(t, exitUsage, code)
-	assert.Contains(t, errs, "ci.key: a private key: want the public one")
+	s.ends(exitUsage, "ci.key: a private key: want the public one", "inspect", "stage", "--trust", ci+".key")
 	assert.Regexp(t, `(?m)^HOST/velum +4.0.0-rev1-build1.1 `, s.does("inspect", "stage", "velum:4.0.0-rev1-build1.1"))
 	prod := filepath.Join(t.TempDir(), "prod")
 	_, errs, code = run(t, "keygen", prod)
@@ -512,15 +478,57 @@ func TestWrongOrderAndWrongKey(t *testing.T) {
 	assert.Contains(t, errs, "hint: use --trust FILE for other keys, or --accept-unsigned for a version without a signature\n")
 	_, errs, _ = s.run("inspect", "stage", "--trust", prod+".pub")
 	assert.Contains(t, errs, "hint: use --trust FILE for other keys\n", "a flag that the verb does not have helps nobody")
-	_, errs, code = s.run("list", "--trust", ci+".pub", "--trust", prod+".pub")
-	assert.Equal(t, exitUsage, code)
-	assert.Contains(t, errs, "counts for each of 2 channels: use --trust CHANNEL=FILE")
-	_, errs, code = s.run("verify", "--trust", ci+".pub", "--trust", prod+".pub")
-	assert.Equal(t, exitUsage, code)
-	assert.Contains(t, errs, "counts for each of 2 channels: use --trust CHANNEL=FILE")
+	s.ends(exitUsage, "counts for each of 2 channels: use --trust CHANNEL=FILE", "list", "--trust", ci+".pub", "--trust", prod+".pub")
+	s.ends(exitUsage, "counts for each of 2 channels: use --trust CHANNEL=FILE", "verify", "--trust", ci+".pub", "--trust", prod+".pub")
 	s.does("verify", "prod", "--trust", ci+".pub", "--trust", prod+".pub")
 	out := s.does("list", "--trust", ci+".pub")
 	assert.Regexp(t, `(?m)^CHANNEL +VERSION +CREATED +IMAGES +EXPIRES +FROZEN +SIGNED BY$`, out)
 	assert.Regexp(t, `(?m)^stage +2 +.* 1 +never +no +sha256:[0-9a-f]{64}$`, out)
 	assert.Regexp(t, `(?m)^stage +2 +.* 1 +never +no +not checked$`, s.does("list"))
+}
+
+// stuck is a standard input that nobody writes to. It cancels the verb that reads it.
+type stuck struct {
+	cancel  func()
+	release <-chan struct{}
+}
+
+func (s stuck) Read([]byte) (int, error) {
+	s.cancel()
+	<-s.release
+	return 0, errors.New("released")
+}
+
+// An interrupt ends a verb at once, also while it waits for its input.
+func TestInterruptEndsReading(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	a := newApp(streams{in: stuck{cancel, release}, out: &strings.Builder{}, err: &strings.Builder{}})
+	_, err := a.wanted(ctx, nil, "-")
+	require.ErrorIs(t, err, context.Canceled)
+
+	fifo := filepath.Join(t.TempDir(), "key")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	_, err = readKey(ctx, fifo)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = readSignatures(ctx, []string{fifo})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// A registry that redirects has tokens in its addresses, and Go's errors quote them.
+func TestErrorsHaveNoSecret(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	a := newApp(streams{in: nil, out: &out, err: &out})
+	for _, cause := range []string{
+		`Get "https://cdn.example.com/blob?X-Amz-Signature=0f3a9hunter2&n=3": EOF`,
+		`Put "https://u:hunter2@registry.example.com/v2/": 401 Unauthorized`,
+		"unexpected status: 307 Location: https://cdn.example.com/?token=hunter2",
+	} {
+		a.explain(a.command(), fmt.Errorf("registry.example.com/catalog: %s", cause))
+	}
+	assert.Contains(t, out.String(), "https://cdn.example.com/blob")
+	assert.NotContains(t, out.String(), "hunter2")
 }

@@ -30,7 +30,7 @@ var lines = map[string]string{
 	"crane":       "crane copy %s %s\n",
 	"oras":        "oras copy %s %s\n",
 	"regctl":      "regctl image copy %s %s\n",
-	"skopeo":      "skopeo copy --all --preserve-digests docker://%s docker://%s\n",
+	"skopeo":      "skopeo copy --all --preserve-digests docker://%s docker://%s\n", //nolint:dupword // two images
 }
 
 // allFormats names the formats.

@@ -40,15 +40,9 @@ func TestNotes(t *testing.T) {
 	out = s.does("note", "prod", "velum:"+builds[1], "--severity", "moderate", "--note", "")
 	assert.Contains(t, out, "~ HOST/velum:"+builds[1]+"  noted: moderate; fixes CVE-2026-1234, bsc#1\n")
 	assert.Contains(t, s.does("log", "prod"), " noted something of 1 release\n")
-	out, _, code := s.run("note", "prod", "velum:"+builds[1], "--severity", "moderate")
-	assert.Equal(t, exitNothing, code)
-	assert.Contains(t, out, "noted already")
-	out, _, code = s.run("promote", "stage", "prod", "velum:"+builds[1])
-	assert.Equal(t, exitNothing, code)
-	assert.Contains(t, out, "listed with the same set and rollout already; the channel already has another note")
-	out, _, code = s.run("add", "stage", "HOST/velum:"+builds[1], "--severity", "low")
-	assert.Equal(t, exitNothing, code)
-	assert.Contains(t, out, "listed already; the channel already has another note")
+	s.ends(exitNothing, "noted already", "note", "prod", "velum:"+builds[1], "--severity", "moderate")
+	s.ends(exitNothing, "listed with the same set and rollout already; the channel already has another note", "promote", "stage", "prod", "velum:"+builds[1])
+	s.ends(exitNothing, "listed already; the channel already has another note", "add", "stage", "HOST/velum:"+builds[1], "--severity", "low")
 	assert.Contains(t, s.does("add", "stage", "HOST/velum:"+builds[0], "--severity", "low"), "listed already; noted: low")
 
 	// Nodes of prod skip a build: its fixes and its severity are those of the promoted one.
@@ -56,7 +50,7 @@ func TestNotes(t *testing.T) {
 	s.does("promote", "stage", "edge", "velum:"+builds[0])
 	s.does("promote", "stage", "edge", "velum")
 	assert.Contains(t, s.does("inspect", "edge", "velum"), "critical; fixes bsc#1, bsc#2, CVE-2026-1234\n")
-	out, _, code = s.run("promote", "stage", "edge", "velum")
+	out, _, code := s.run("promote", "stage", "edge", "velum")
 	assert.Equal(t, exitNothing, code)
 	assert.NotContains(t, out, "another note")
 
@@ -66,10 +60,8 @@ func TestNotes(t *testing.T) {
 	assert.Contains(t, s.does("inspect", "prod", "velum"), "withdrawn: bsc#3\n", "neither more nor less")
 	s.does("freeze", "prod", "--until", "2100-01-01", "--reason", "holidays")
 	s.does("note", "prod", "velum:"+builds[0], "--note", "the first one")
-	_, errs, code := s.run("note", "prod", "velum", "--note", "x")
-	assert.Equal(t, exitUsage, code)
-	assert.Contains(t, errs, "the tag is missing: want IMAGE:TAG")
-	_, errs, _ = s.run("note", "prod", "velum:"+builds[2], "--note", "x")
+	s.ends(exitUsage, "the tag is missing: want IMAGE:TAG", "note", "prod", "velum", "--note", "x")
+	_, errs, _ := s.run("note", "prod", "velum:"+builds[2], "--note", "x")
 	assert.Contains(t, errs, "channel prod does not list it")
 
 	for line, want := range map[string]string{
@@ -81,13 +73,9 @@ func TestNotes(t *testing.T) {
 		"add stage HOST/velum:1 --fixes no":   "--fixes: \"no\": want CVE-2026-1234",
 		"add stage HOST/velum:1 --severity 1": "--severity: ",
 	} {
-		_, errs, code := s.run(strings.Fields(line)...)
-		assert.Equal(t, exitUsage, code, line)
-		assert.Contains(t, errs, want, line)
+		s.ends(exitUsage, want, strings.Fields(line)...)
 	}
 	for _, text := range []string{"two\nlines", "\x1b[31mred", strings.Repeat("x", 513), strings.Repeat("x", 1<<20)} {
-		_, errs, code := s.run("note", "prod", "velum:"+builds[0], "--note", text)
-		assert.Equal(t, exitUsage, code)
-		assert.Contains(t, errs, "--note: want at most 512 printable bytes")
+		s.ends(exitUsage, "--note: want at most 512 printable bytes", "note", "prod", "velum:"+builds[0], "--note", text)
 	}
 }
