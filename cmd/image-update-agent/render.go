@@ -77,7 +77,7 @@ func (a *app) renderAtBoot(ctx context.Context) error {
 	defer w.close()
 	if s.Grains.Enabled {
 		w.agent.Announcer = grains.AtBoot{Announcer: grains.Announcer{
-			Store: grains.New("/", s.Grains.Path, log), Changed: func(context.Context) {},
+			Store: grains.New(s.root, s.Grains.Path, log), Changed: func(context.Context) {},
 		}}
 	}
 	steps, err := w.agent.Boot(ctx)

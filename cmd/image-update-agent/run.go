@@ -172,7 +172,7 @@ func (a *app) daemon(ctx context.Context, s settings) error {
 // sweep removes what a crash left of writes, under the lock. The state's own
 // directories are swept when that is taken.
 func (w *wiring) sweep(ctx context.Context, log *slog.Logger) error {
-	if err := grains.New("/", w.Grains.Path, log).Sweep(ctx); err != nil {
+	if err := grains.New(w.root, w.Grains.Path, log).Sweep(ctx); err != nil {
 		log.WarnContext(ctx, "cannot remove old files from the grains directory", "err", err) // nothing depends on it
 	}
 	return w.files.Sweep(ctx)

@@ -240,7 +240,7 @@ func storageOf(s settings, runtime *pods.Runtime, reg *registry.Registry, log *s
 
 // announcer is the Salt grain, or silent where it is turned off.
 func announcer(s settings, log *slog.Logger) agent.Announcer {
-	store := grains.New("/", s.Grains.Path, log)
+	store := grains.New(s.root, s.Grains.Path, log)
 	if !s.Grains.Enabled {
 		return grains.Silent{Store: store}
 	}

@@ -100,6 +100,27 @@ func TestVelumIsAskedAndNoMore(t *testing.T) {
 	require.Equal(t, "a: [\n", announce(config.Grains{}), "turned off, so its trouble is not ours")
 }
 
+// Under --root, the units of salt-minion are those of the root, not the machine's.
+func TestGrainIsForTheMinionBelowTheRoot(t *testing.T) {
+	t.Parallel()
+	s := settings{root: t.TempDir()}
+	s.Grains = config.Grains{Enabled: true, Path: filepath.Join(s.root, "etc/salt/grains")}
+	unit := filepath.Join(s.root, "usr/lib/systemd/system/salt-minion.service")
+	for _, dir := range []string{filepath.Dir(unit), filepath.Dir(s.Grains.Path)} {
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+	}
+	require.NoError(t, os.WriteFile(unit, nil, 0o644))
+	announce := func() {
+		t.Helper()
+		require.NoError(t, announcer(s, slog.New(slog.DiscardHandler)).Announce(t.Context(), status.Announcement{State: "current"}))
+	}
+	announce()
+	require.NoFileExists(t, s.Grains.Path, "salt-minion is disabled there")
+	require.NoError(t, os.Remove(unit))
+	announce()
+	require.FileExists(t, s.Grains.Path)
+}
+
 // What is on a stick is staged and offered, and applied only when the registry that
 // kubelet asks has answered.
 func TestNothingIsAppliedByItselfFromALayout(t *testing.T) {

@@ -144,7 +144,7 @@ func checkGrains(ctx context.Context, g config.Grains) Finding {
 	if !g.Enabled {
 		return skipped("grains", "grains.enabled is false")
 	}
-	busy, err := grains.New("/", g.Path, slog.New(slog.DiscardHandler)).Busy(ctx)
+	busy, err := grains.New("", g.Path, slog.New(slog.DiscardHandler)).Busy(ctx)
 	switch {
 	case err != nil:
 		return fail("grains", err, grainsRemedy(g.Path, err))

@@ -33,7 +33,7 @@ func TestAnnouncerConforms(t *testing.T) {
 		}
 		return agenttest.AnnouncerUnderTest{
 			Announcer: grains.Announcer{
-				Store: grains.New("/", path, slog.New(slog.DiscardHandler)), Changed: func(context.Context) {},
+				Store: grains.New("", path, slog.New(slog.DiscardHandler)), Changed: func(context.Context) {},
 			},
 			Read: func(t *testing.T) status.Announcement { t.Helper(); return readGrain(t, read(t)) },
 			SetBusy: func(t *testing.T, on bool) {

@@ -66,10 +66,10 @@ type Store struct {
 	seen       atomic.Bool // the file has existed during this process
 }
 
-// New returns the store of the file at path, from which salt-minion reads its static grains (salt/grains/extra.py),
-// relative to root, the directory that stands for "/".
+// New returns the store of the file at path, from which salt-minion reads its static grains (salt/grains/extra.py).
+// salt-minion's units are below root; empty: the host's.
 func New(root, path string, logger *slog.Logger) *Store {
-	return &Store{root: root, path: filepath.Join(root, path), logger: logger}
+	return &Store{root: filepath.Join("/", root), path: path, logger: logger}
 }
 
 // Announce sets the agent's keys to g and reports whether it had to write. Besides ErrHeld, ErrRefused and ErrNoSalt, a

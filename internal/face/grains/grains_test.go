@@ -79,7 +79,7 @@ func emptyNode(t *testing.T) node {
 	t.Helper()
 	root := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "etc/salt"), 0o755))
-	return node{root: root, path: filepath.Join(root, saltsPath), store: New(root, saltsPath, slog.New(slog.DiscardHandler))}
+	return node{root: root, path: filepath.Join(root, saltsPath), store: New(root, filepath.Join(root, saltsPath), slog.New(slog.DiscardHandler))}
 }
 
 func (n node) content(t require.TestingT) string {
@@ -317,7 +317,7 @@ func TestABusyClusterHoldsTheGrain(t *testing.T) {
 func TestNoGrainsWithoutSalt(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	store := New(root, saltsPath, slog.New(slog.DiscardHandler))
+	store := New(root, filepath.Join(root, saltsPath), slog.New(slog.DiscardHandler))
 	changed, err := store.Announce(t.Context(), staged)
 	require.ErrorIs(t, err, ErrNoSalt)
 	require.False(t, changed)
