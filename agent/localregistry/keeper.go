@@ -211,7 +211,8 @@ type Memory interface {
 }
 
 // Lost returns the wanted registries whose hosts.toml no longer has the local registry at its position. position
-// returns the current one. unknown is why the wanted registries are unknown; empty if they are known. A nil m wants none.
+// returns the current one. unknown is why the wanted registries are unknown; empty if they are known. A nil m
+// wants none.
 func Lost(m Memory, position func(registry string) Position) (lost []LostRegistry, unknown string) {
 	if m == nil {
 		return nil, ""
