@@ -74,7 +74,10 @@ func (a *Agent) apply(ctx context.Context, r *Request, req ApplyRequest) ([]stat
 	deny := func(string) {}
 	if req.Retry {
 		var err error
-		if deny, err = a.allow(ctx, req.Which); err != nil {
+		if deny, err = a.allow(ctx, req.Which); err == nil {
+			err = a.records.Commit(ctx)
+		}
+		if err != nil {
 			return nil, cycleResult{}, err
 		}
 	}
@@ -200,7 +203,7 @@ func (a *Agent) allow(ctx context.Context, which plan.Which) (deny func(file str
 	for _, p := range pods {
 		a.records.Record.Allow(p.File, p.Releases())
 	}
-	return func(file string) { a.records.Record.Deny(before, file) }, a.records.Commit(ctx)
+	return func(file string) { a.records.Record.Deny(before, file) }, nil
 }
 
 // podsToApply returns the pods of the selected images if their offers are the expected ones. If the node lost their
@@ -271,16 +274,12 @@ func (a *Agent) outcome(r *Request, o *status.Outcome, all results) {
 // health of the control plane and the digests of the tags.
 func (a *Agent) dryRun(ctx context.Context, req ApplyRequest) ([]status.Outcome, error) {
 	record := &a.records.Record
-	before := record.Denials()
-	defer record.Deny(before, "")
 	if req.Retry {
-		pods, err := a.pick(ctx, ApplyRequest{Which: req.Which})
+		deny, err := a.allow(ctx, req.Which)
 		if err != nil {
 			return nil, err
 		}
-		for _, p := range pods {
-			record.Allow(p.File, p.Releases())
-		}
+		defer deny("")
 	}
 	pods, err := a.pick(ctx, req)
 	if err != nil {

@@ -178,6 +178,15 @@ func Intercept(a *agent.Agent, i Interceptor) {
 	}
 }
 
+// around makes a call with a result.
+func around[T any](i Interceptor, call string, do func() (T, error)) (out T, err error) {
+	err = i.Around(call, func() error {
+		out, err = do()
+		return err
+	})
+	return out, err
+}
+
 // The ports of an agent with an Interceptor. Calls that are not listed here are not intercepted.
 type (
 	killSource struct {
@@ -270,12 +279,8 @@ func (k killPods) SandboxReady(ctx context.Context, sandboxID string) (bool, err
 	return k.Pods.SandboxReady(ctx, sandboxID)
 }
 
-func (k killPods) Pull(ctx context.Context, ref release.Reference) (id digest.Digest, err error) {
-	err = k.points.Around("pull", func() error {
-		id, err = k.Pods.Pull(ctx, ref)
-		return err
-	})
-	return id, err
+func (k killPods) Pull(ctx context.Context, ref release.Reference) (digest.Digest, error) {
+	return around(k.points, "pull", func() (digest.Digest, error) { return k.Pods.Pull(ctx, ref) })
 }
 
 func (k killFiles) Write(ctx context.Context, was node.PodFile, data []byte) error {
@@ -294,12 +299,8 @@ func (k killFiles) SetAside(ctx context.Context, was node.PodFile) error {
 	return k.points.Around("set aside", func() error { return k.PodFiles.SetAside(ctx, was) })
 }
 
-func (k killFiles) PutBack(ctx context.Context) (names []string, err error) {
-	err = k.points.Around("put back", func() error {
-		names, err = k.PodFiles.PutBack(ctx)
-		return err
-	})
-	return names, err
+func (k killFiles) PutBack(ctx context.Context) ([]string, error) {
+	return around(k.points, "put back", func() ([]string, error) { return k.PodFiles.PutBack(ctx) })
 }
 
 func (k killAnnouncer) Announce(ctx context.Context, a status.Announcement) error {
@@ -324,19 +325,11 @@ func (k killReadiness) Unready(ctx context.Context, pod apply.PodReadiness) (app
 }
 
 func (k killInhibitor) Inhibit(ctx context.Context, why string) (release func(), err error) {
-	err = k.points.Around("inhibit", func() error {
-		release, err = k.Inhibitor.Inhibit(ctx, why)
-		return err
-	})
-	return release, err
+	return around(k.points, "inhibit", func() (func(), error) { return k.Inhibitor.Inhibit(ctx, why) })
 }
 
-func (k killFleetLock) Lock(ctx context.Context) (answer fleet.LockAnswer, err error) {
-	err = k.points.Around("lock", func() error {
-		answer, err = k.Locker.Lock(ctx)
-		return err
-	})
-	return answer, err
+func (k killFleetLock) Lock(ctx context.Context) (fleet.LockAnswer, error) {
+	return around(k.points, "lock", func() (fleet.LockAnswer, error) { return k.Locker.Lock(ctx) })
 }
 
 func (k killFleetLock) Unlock(ctx context.Context) error {

@@ -135,7 +135,7 @@ func (n *Node) startContainer(file string, p *pod, img manifests.Image, old *nod
 	}
 	c := &node.Container{
 		ID: n.id("container"), Sandbox: p.sandbox, Pod: p.spec.Name + "-" + NodeName, Namespace: p.spec.Namespace,
-		Name: img.Container, Running: img.Kind == manifests.KindContainer, StartedAt: n.Now(), Image: n.config(d),
+		Name: img.Container, Running: img.Kind == manifests.KindContainer, StartedAt: n.Now(), Image: n.build(d).Config,
 		Digests: []digest.Digest{d},
 	}
 	if old != nil {
@@ -212,7 +212,7 @@ func (n *Node) Containers(context.Context) (out []node.Container, used []digest.
 func (n *Node) digests() map[digest.Digest][]digest.Digest {
 	out := map[digest.Digest][]digest.Digest{}
 	for _, name := range slices.Sorted(maps.Keys(n.records)) {
-		if config := n.config(n.records[name]); config != "" {
+		if config := n.build(n.records[name]).Config; config != "" {
 			out[config] = append(out[config], n.records[name])
 		}
 	}
@@ -231,7 +231,7 @@ func (n *Node) Lists(_ context.Context, name string) (digest.Digest, bool, error
 	if !ok || n.lost[d] {
 		return "", false, nil
 	}
-	return n.config(d), true, nil
+	return n.build(d).Config, true, nil
 }
 
 // Stop implements node.Pods.
@@ -263,7 +263,7 @@ func (n *Node) Pull(_ context.Context, ref release.Reference) (digest.Digest, er
 	if err != nil {
 		return "", err
 	}
-	return n.config(d), nil
+	return n.build(d).Config, nil
 }
 
 // Crash makes every container of a digest end with an error at once.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/localregistry/table"
+	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
 
@@ -92,28 +93,22 @@ func (o *LocalRegistry) Writes() int {
 // Hosts are the hosts.toml files of a node in memory. They implement localregistry.Hosts.
 type Hosts struct {
 	mu        sync.Mutex
-	positions map[string]localregistry.Position
-	private   map[string]bool
+	positions record.Entries[localregistry.Position]
+	private   record.Entries[bool]
 }
 
 // SetPosition puts the local registry into hosts.toml of a registry.
 func (h *Hosts) SetPosition(registry string, p localregistry.Position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.positions == nil {
-		h.positions = map[string]localregistry.Position{}
-	}
-	h.positions[registry] = p
+	h.positions.Set(registry, p)
 }
 
 // SetPrivate makes a repository require a login.
 func (h *Hosts) SetPrivate(repository string, private bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.private == nil {
-		h.private = map[string]bool{}
-	}
-	h.private[repository] = private
+	h.private.Set(repository, private)
 }
 
 // Position implements localregistry.Hosts.

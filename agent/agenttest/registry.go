@@ -30,10 +30,9 @@ type Counts struct{ Heads, Lists, Describes int }
 type Registry struct {
 	mu      sync.Mutex
 	tags    map[release.Reference]digest.Digest
-	builds  map[string]release.Build // by repository@digest
-	configs map[digest.Digest]digest.Digest
-	origins map[digest.Digest]string // labels of origin, by repository@digest
-	foreign map[digest.Digest]bool   // not for this platform
+	builds  map[string]release.Build        // by repository@digest
+	known   map[digest.Digest]release.Build // also after Vanish: a node keeps pulled content
+	foreign map[digest.Digest]bool          // not for this platform
 	counts  Counts
 	down    error
 	noLists error
@@ -48,7 +47,7 @@ var _ source.Source = (*Registry)(nil)
 func NewRegistry() *Registry {
 	return &Registry{
 		tags: map[release.Reference]digest.Digest{}, builds: map[string]release.Build{},
-		configs: map[digest.Digest]digest.Digest{}, origins: map[digest.Digest]string{}, foreign: map[digest.Digest]bool{},
+		known: map[digest.Digest]release.Build{}, foreign: map[digest.Digest]bool{},
 	}
 }
 
@@ -71,8 +70,7 @@ func (r *Registry) PublishBuild(repository string, b release.Build, names ...str
 	r.made++
 	rel := release.Release{Repository: repository, Build: b, Digest: digest.FromString(fmt.Sprintf("manifest %d", r.made))}
 	r.builds[repository+"@"+rel.Digest.String()] = b
-	r.configs[rel.Digest] = b.Config
-	r.origins[rel.Digest] = b.Origin
+	r.known[rel.Digest] = b
 	for _, name := range names {
 		r.tags[release.Reference{Repository: repository, Tag: name}] = rel.Digest
 		switch t, _ := tags.Parse(name); {
@@ -259,6 +257,6 @@ func notFound(repository, what string) error {
 func (r *Registry) Restore(repository string, d digest.Digest, b release.Build) digest.Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.builds[repository+"@"+d.String()], r.configs[d], r.origins[d] = b, b.Config, b.Origin
+	r.builds[repository+"@"+d.String()], r.known[d] = b, b
 	return d
 }

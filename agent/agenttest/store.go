@@ -35,8 +35,10 @@ func (n *Node) Held(context.Context) ([]node.HeldImage, error) {
 	var out []node.HeldImage
 	for _, name := range slices.Sorted(maps.Keys(n.records)) {
 		d := n.records[name]
-		h := node.HeldImage{Name: name, Digest: d, Config: n.config(d), Staged: n.staged[name], NotImage: n.pages[name]}
-		h.Origin = n.origin(d)
+		b := n.build(d)
+		h := node.HeldImage{
+			Name: name, Digest: d, Config: b.Config, Origin: b.Origin, Staged: n.staged[name], NotImage: n.pages[name],
+		}
 		if h.Staged {
 			h.Repository = repositoryOf(name)
 		}
@@ -46,8 +48,8 @@ func (n *Node) Held(context.Context) ([]node.HeldImage, error) {
 		out = append(out, node.HeldImage{
 			Name: "pin/" + pin.Repository + "@" + pin.Digest.String(), Digest: pin.Digest, Pin: true,
 			MediaType: manifestType, Size: manifestSize,
-			Repository: pin.Repository, Complete: !n.lost[pin.Digest], Config: n.config(pin.Digest),
-			Origin: n.origin(pin.Digest),
+			Repository: pin.Repository, Complete: !n.lost[pin.Digest], Config: n.build(pin.Digest).Config,
+			Origin: n.build(pin.Digest).Origin,
 		})
 	}
 	slices.SortFunc(out, func(a, b node.HeldImage) int { return cmp.Compare(a.Name, b.Name) })
@@ -171,33 +173,14 @@ func (n *Node) holds(d digest.Digest) bool {
 	return len(n.names(d)) > 0
 }
 
-// config returns the config digest of a manifest on the node.
-func (n *Node) config(d digest.Digest) digest.Digest {
+// build returns the build of a manifest on the node.
+func (n *Node) build(d digest.Digest) release.Build {
 	if n.lost[d] {
-		return ""
+		return release.Build{}
 	}
-	return n.registry.configOf(d)
-}
-
-// origin returns the label of origin of a manifest on the node.
-func (n *Node) origin(d digest.Digest) string {
-	if n.lost[d] {
-		return ""
-	}
-	return n.registry.originOf(d)
-}
-
-func (r *Registry) originOf(d digest.Digest) string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.origins[d]
-}
-
-// configOf returns the config digest published under a digest, even after Vanish: a node keeps pulled content.
-func (r *Registry) configOf(d digest.Digest) digest.Digest {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.configs[d]
+	n.registry.mu.Lock()
+	defer n.registry.mu.Unlock()
+	return n.registry.known[d]
 }
 
 // Lose deletes the content of a digest from the node, as a garbage collector or a full disk may.
@@ -300,7 +283,7 @@ func (n *Node) PrunedInUse() []string {
 }
 
 func (n *Node) uses(d digest.Digest) bool {
-	if slices.Contains(n.Others, n.config(d)) {
+	if slices.Contains(n.Others, n.build(d).Config) {
 		return true
 	}
 	for _, p := range n.pods {
