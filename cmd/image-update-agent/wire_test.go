@@ -112,7 +112,8 @@ func TestGrainIsForTheMinionBelowTheRoot(t *testing.T) {
 	require.NoError(t, os.WriteFile(unit, nil, 0o644))
 	announce := func() {
 		t.Helper()
-		require.NoError(t, announcer(s, slog.New(slog.DiscardHandler)).Announce(t.Context(), status.Announcement{State: "current"}))
+		a := announcer(s, slog.New(slog.DiscardHandler))
+		require.NoError(t, a.Announce(t.Context(), status.Announcement{State: "current"}))
 	}
 	announce()
 	require.NoFileExists(t, s.Grains.Path, "salt-minion is disabled there")
