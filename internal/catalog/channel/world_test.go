@@ -3,24 +3,21 @@
 package channel_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	memory "github.com/google/go-containerregistry/pkg/registry"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
@@ -43,10 +40,10 @@ const (
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-// world is a docker-registry behind a proxy that a test can make fail.
+// world is a registry in memory that a test can make fail. internal/registry and e2e ask real ones.
 type world struct {
 	t        *testing.T
-	upstream string
+	upstream http.Handler
 	dir      string // of the node's state
 	keys     signer
 	registry *registry.Registry
@@ -82,19 +79,16 @@ func (s signer) Trusts(_ context.Context, keys []string) (bool, error) {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		t: t, now: noon, upstream: startRegistry(t), dir: filepath.Join(t.TempDir(), "catalog"),
+		t: t, now: noon, upstream: memory.New(memory.Logger(log.New(io.Discard, "", 0))), dir: filepath.Join(t.TempDir(), "catalog"),
 		keys: signer{map[digest.Digest]string{}, &[]string{"ours"}},
 	}
-	target, err := url.Parse("http://" + w.upstream)
-	require.NoError(t, err)
-	forward := httputil.NewSingleHostReverseProxy(target)
 	proxy := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.mu.Lock()
 		w.requests++
 		intercept := w.intercept
 		w.mu.Unlock()
 		if intercept == nil || !intercept(rw, r) {
-			forward.ServeHTTP(rw, r)
+			w.upstream.ServeHTTP(rw, r)
 		}
 	}))
 	t.Cleanup(proxy.Close)
@@ -173,67 +167,21 @@ func (w *world) publish(m catalog.Manifest, pages []catalog.Page) digest.Digest 
 func (w *world) put(tag string, data []byte) {
 	w.t.Helper()
 	w.blob([]byte("{}"))
-	w.do(http.MethodPut, "http://"+w.upstream+"/v2/catalog/manifests/"+tag, ocispec.MediaTypeImageManifest, data)
+	w.do(http.MethodPut, "/v2/catalog/manifests/"+tag, ocispec.MediaTypeImageManifest, data)
 }
 
 func (w *world) blob(data []byte) digest.Digest {
 	w.t.Helper()
 	d := digest.FromBytes(data)
-	at := w.do(http.MethodPost, "http://"+w.upstream+"/v2/catalog/blobs/uploads/", "", nil).Get("Location")
-	w.do(http.MethodPut, at+"&digest="+d.String(), "application/octet-stream", data)
+	w.do(http.MethodPost, "/v2/catalog/blobs/uploads/?digest="+d.String(), "application/octet-stream", data)
 	return d
 }
 
-func (w *world) do(method, at, contentType string, body []byte) http.Header {
+func (w *world) do(method, at, contentType string, body []byte) {
 	w.t.Helper()
-	req, err := http.NewRequestWithContext(w.t.Context(), method, at, bytes.NewReader(body))
-	require.NoError(w.t, err)
+	req := httptest.NewRequestWithContext(w.t.Context(), method, at, bytes.NewReader(body))
 	req.Header.Set("Content-Type", contentType)
-	client := http.Client{Timeout: time.Minute}
-	resp, err := client.Do(req)
-	require.NoError(w.t, err)
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(w.t, err)
-	require.Less(w.t, resp.StatusCode, 300, "%s %s: %s", method, at, text)
-	return resp.Header
-}
-
-// startRegistry runs Debian's docker-registry and returns its host:port.
-func startRegistry(t *testing.T) string {
-	t.Helper()
-	binary, err := exec.LookPath("docker-registry")
-	require.NoError(t, err, "install the package docker-registry")
-	dir := t.TempDir()
-	config := "version: 0.1\nstorage: {filesystem: {rootdirectory: " + dir + "/data}}\nhttp:\n  addr: 127.0.0.1:0\n"
-	path := filepath.Join(dir, "config.yml")
-	require.NoError(t, os.WriteFile(path, []byte(config), 0o600))
-	cmd := exec.Command(binary, "serve", path)
-	stderr, err := cmd.StderrPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	done := make(chan struct{})
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-done
-		_ = cmd.Wait()
-	})
-	address := make(chan string, 1)
-	go func() {
-		defer close(done)
-		for lines := bufio.NewScanner(stderr); lines.Scan(); {
-			if _, rest, ok := strings.Cut(lines.Text(), "listening on "); ok {
-				at, _, _ := strings.Cut(rest, `"`)
-				address <- strings.Fields(at)[0]
-			}
-		}
-		_, _ = io.Copy(io.Discard, stderr)
-	}()
-	select {
-	case at := <-address:
-		return at
-	case <-done:
-		require.FailNow(t, "docker-registry ended")
-		return ""
-	}
+	rec := httptest.NewRecorder()
+	w.upstream.ServeHTTP(rec, req)
+	require.Less(w.t, rec.Code, 300, "%s %s: %s", method, at, rec.Body)
 }
