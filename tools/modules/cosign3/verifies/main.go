@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command verifies verifies images with cosign's own code. The tests in e2e/neighbours compare the agent with it. It
-// answers each line of standard input, a JSON request, with a line of JSON.
+// answers each line of standard input, a JSON request, with a line of JSON. The other file has the names of one version
+// of cosign.
 package main
 
 import (
@@ -16,8 +17,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/sigstore/cosign/v3/pkg/cosign"
-	ociremote "github.com/sigstore/cosign/v3/pkg/oci/remote"
 	"github.com/sigstore/sigstore-go/pkg/root"
 	"github.com/sigstore/sigstore-go/pkg/verify"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
@@ -33,7 +32,7 @@ func main() { verifies.Serve(ways) }
 type image struct {
 	ref      name.Reference
 	manifest []byte
-	options  cosign.CheckOpts
+	options  checkOpts
 }
 
 // ways verifies an image in each way of `cosign verify --key --insecure-ignore-tlog`, and of `verify-blob`.
@@ -52,9 +51,9 @@ func ways(ctx context.Context, from *verifies.Registry, where, key string) (map[
 	}
 	tried := map[string]error{}
 	for _, v := range loaded {
-		i := image{ref, from.Manifests[ref.DigestStr()].Body, cosign.CheckOpts{
+		i := image{ref, from.Manifests[ref.DigestStr()].Body, checkOpts{
 			SigVerifier: v, IgnoreTlog: true, IgnoreSCT: true, Offline: true, MaxWorkers: 1,
-			RegistryClientOpts: []ociremote.Option{ociremote.WithRemoteOptions(remote.Reuse(puller))},
+			RegistryClientOpts: []registryOption{withRemoteOptions(remote.Reuse(puller))},
 		}}
 		for way, verify := range map[string]func(context.Context) error{
 			verifies.Simple: i.simple, verifies.Referrers: i.referrers, verifies.Bundle: i.bundle, verifies.Message: i.message,
@@ -93,24 +92,24 @@ func verifiersOf(key string) ([]signature.Verifier, error) {
 
 func (i image) simple(ctx context.Context) error {
 	o := i.options
-	o.ClaimVerifier = cosign.SimpleClaimVerifier
-	_, _, err := cosign.VerifyImageSignatures(ctx, i.ref, &o)
+	o.ClaimVerifier = simpleClaims
+	_, _, err := verifySignatures(ctx, i.ref, &o)
 	return err
 }
 
 // referrers does not try a tag: with NewBundleFormat cosign does not either, and returns an error.
 func (i image) referrers(ctx context.Context) error {
 	o := i.options
-	o.ExperimentalOCI11, o.NewBundleFormat, o.ClaimVerifier = true, true, cosign.SimpleClaimVerifier
-	_, _, err := cosign.VerifyImageSignatures(ctx, i.ref, &o)
+	o.ExperimentalOCI11, o.NewBundleFormat, o.ClaimVerifier = true, true, simpleClaims
+	_, _, err := verifySignatures(ctx, i.ref, &o)
 	return err
 }
 
 func (i image) bundle(ctx context.Context) error {
 	o := i.options
 	o.NewBundleFormat, o.TrustedMaterial = true, &root.BaseTrustedMaterial{}
-	o.ClaimVerifier = cosign.IntotoSubjectClaimVerifier
-	_, _, err := cosign.VerifyImageAttestations(ctx, i.ref, &o)
+	o.ClaimVerifier = subjectClaims
+	_, _, err := verifyAttestations(ctx, i.ref, &o)
 	return err
 }
 
@@ -118,7 +117,7 @@ func (i image) bundle(ctx context.Context) error {
 func (i image) message(ctx context.Context) error {
 	o := i.options
 	o.NewBundleFormat, o.TrustedMaterial = true, &root.BaseTrustedMaterial{}
-	bundles, _, err := cosign.GetBundles(ctx, i.ref, o.RegistryClientOpts)
+	bundles, err := bundlesOf(ctx, i.ref, &o)
 	if err != nil {
 		return err
 	}
@@ -127,7 +126,7 @@ func (i image) message(ctx context.Context) error {
 		if b.GetMessageSignature() == nil {
 			continue
 		}
-		_, err := cosign.VerifyNewBundle(ctx, &o, verify.WithArtifact(bytes.NewReader(i.manifest)), b)
+		_, err := verifyBundle(ctx, &o, verify.WithArtifact(bytes.NewReader(i.manifest)), b)
 		if err == nil {
 			return nil
 		}

@@ -1,0 +1,1 @@
+../../containerd/reads/hosts.go
