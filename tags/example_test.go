@@ -57,19 +57,6 @@ func ExampleCompare() {
 	// Output: [3.2 3.2-rev9 3.2-rev10 3.2.0 3.12]
 }
 
-func ExampleChangeBetween() {
-	running, _ := tags.Parse("2.6.2-rev1-build5.1")
-	for _, text := range []string{"2.6.2-rev1-build5.2", "2.6.2-rev2-build1.1", "2.6.3-rev1-build1.1", "2.6.1-rev9-build9.9"} {
-		offered, _ := tags.Parse(text)
-		fmt.Println(text, tags.ChangeBetween(running, offered))
-	}
-	// Output:
-	// 2.6.2-rev1-build5.2 rebuild
-	// 2.6.2-rev2-build1.1 revision
-	// 2.6.3-rev1-build1.1 patch
-	// 2.6.1-rev9-build9.9 lower
-}
-
 func ExampleNewScheme() {
 	s, err := tags.NewScheme("^(?P<version>.*)-alpine(?P<rev>[0-9.]+)$", tags.AnyVersions, false)
 	if err != nil {
@@ -86,22 +73,6 @@ func ExampleNewScheme() {
 	// tags: "1.27.1-slim": unrecognized: the pattern does not match it
 }
 
-func ExampleTag_Name() {
-	for _, text := range []string{"1.27.0-alpine", "v1.33.5-rke2r1-build20250910", "2.6.2-rev1"} {
-		tag, _ := tags.Parse(text)
-		fmt.Println(tag.Form(), tag.Name())
-	}
-	// Output:
-	// single {version}-alpine
-	// single v{version}-rke2r{rev}-build{build}
-	// intermediate {version}
-}
-
-func ExamplePatternBetween() {
-	fmt.Println(tags.PatternBetween("1.27.0-alpine3.19", "1.27.1-alpine3.20"))
-	// Output: ^(?P<version>.*)-alpine(?P<rev>[0-9.]+)$
-}
-
 func ExampleNewest() {
 	var all []tags.Tag
 	for _, text := range []string{"1.7.5-rev2", "1.7.5-rev3", "1.7.6-rev10", "1.7.6-rev9", "1.8.0-rev1", "v1.7.7-rev1"} {
@@ -111,27 +82,4 @@ func ExampleNewest() {
 	newest, ok := tags.Newest(all, all[0], tags.Patch)
 	fmt.Println(newest, ok)
 	// Output: 1.7.6-rev10 true
-}
-
-func ExampleClassify() {
-	for _, text := range []string{"2.6.2", "2.6.2-rev1", "2.6.2-rev1-build5.1", "2.6.2-rev", "latest", "a/b"} {
-		fmt.Println(text, tags.Classify(text))
-	}
-	// Output:
-	// 2.6.2 short
-	// 2.6.2-rev1 intermediate
-	// 2.6.2-rev1-build5.1 long
-	// 2.6.2-rev malformed
-	// latest unrecognized
-	// a/b invalid
-}
-
-func ExampleFindNotUnderstood() {
-	follow, _ := tags.Parse("1.7.5-rev2")
-	for _, tag := range tags.FindNotUnderstood([]string{"1.7.5-rev3", "1.7.6_rev1", "v1.7.6-rev1", "latest"}, follow, tags.Scheme{}, 10) {
-		fmt.Printf("%s: %s\n", tag.Tag, tag.Reason)
-	}
-	// Output:
-	// v1.7.6-rev1: spelled with a v, and 1.7.5-rev2 is not
-	// 1.7.6_rev1: single tag, and 1.7.5-rev2 is intermediate
 }

@@ -267,11 +267,8 @@ func (t *Tag) scanVersion(start, limit int) (end int, is bool) {
 	if start < len(text) && text[start]|0x20 == 'v' {
 		start++
 	}
-	if end = skipDigits(text, start); end == start {
+	if end = skipDotted(text, start); end == start {
 		return end, false
-	}
-	for end+1 < len(text) && text[end] == '.' && isDigit(text[end+1]) {
-		end = skipDigits(text, end+1)
 	}
 	t.version = newSpan(start, end)
 	if pre, isWord := scanPre(text, end, strings.Contains(t.numbers(), ".")); pre > 0 {

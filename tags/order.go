@@ -19,14 +19,6 @@ import (
 //
 // It orders names. OBS's RELEASE may fall when a base or project changes, so a higher tag need not be a later build.
 func Compare(a, b Tag) int {
-	if order := compareReleases(a, b); order != 0 {
-		return order
-	}
-	return strings.Compare(a.raw, b.raw)
-}
-
-// compareReleases is Compare without its last key.
-func compareReleases(a, b Tag) int {
 	if order, _ := compareDotted(a.numbers(), b.numbers()); order != 0 {
 		return order
 	}
@@ -38,8 +30,10 @@ func compareReleases(a, b Tag) int {
 	if order, _ := compareDotted(a.Rev(), b.Rev()); order != 0 {
 		return order
 	}
-	order, _ := compareDotted(a.Build(), b.Build())
-	return order
+	if order, _ := compareDotted(a.Build(), b.Build()); order != 0 {
+		return order
+	}
+	return strings.Compare(a.raw, b.raw)
 }
 
 // compareDotted compares dotted numbers and returns the index of the first number that differs.

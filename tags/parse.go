@@ -94,10 +94,7 @@ func scanDotted(text string, start int) (end int, what string) {
 
 // scanNumber reads num from start and returns its end.
 func scanNumber(text string, start int) (end int, what string) {
-	end = start
-	for end < len(text) && isDigit(text[end]) {
-		end++
-	}
+	end = skipDigits(text, start)
 	switch {
 	case end == start && end < len(text) && text[end] != '.' && text[end] != '-':
 		return end, "no number in"

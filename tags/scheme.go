@@ -93,12 +93,9 @@ func (s Scheme) Parse(text string) (Tag, error) {
 
 // parseAny reads a tag without settings.
 func parseAny(text string) (Tag, error) {
-	tag, f := scan(text)
-	if f == (fault{}) {
-		return tag, nil
-	}
-	if reason, ours := explain(text, f); ours {
-		return Tag{}, &textError{text, ErrMalformed, reason}
+	tag, err := parseSUSE(text)
+	if !errors.Is(err, ErrUnrecognized) {
+		return tag, err
 	}
 	tag, reason := readGeneral(text)
 	if reason != "" {

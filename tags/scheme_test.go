@@ -20,11 +20,7 @@ const (
 	shortB     = `^(?P<version>v?[0-9.]+)(-rev(?P<rev>[0-9]+)(-b(?P<build>[0-9.]+))?)?$`
 )
 
-func newScheme(tb interface {
-	Helper()
-	Fatalf(format string, args ...any)
-}, pattern string, versions tags.Versions, pre bool,
-) tags.Scheme {
+func newScheme(tb fataler, pattern string, versions tags.Versions, pre bool) tags.Scheme {
 	tb.Helper()
 	s, err := tags.NewScheme(pattern, versions, pre)
 	if err != nil {
@@ -34,11 +30,7 @@ func newScheme(tb interface {
 }
 
 // schemes returns one scheme of each kind.
-func schemes(tb interface {
-	Helper()
-	Fatalf(format string, args ...any)
-},
-) []tags.Scheme {
+func schemes(tb fataler) []tags.Scheme {
 	tb.Helper()
 	return []tags.Scheme{
 		{},

@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tags
+package tags_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-)
 
-func mustRead(t *testing.T, text string) Tag {
-	t.Helper()
-	tag, err := Parse(text)
-	require.NoError(t, err, text)
-	return tag
-}
+	"github.com/kubic-project/image-update-agent/tags"
+)
 
 // Digits alone among versions are dates, hashes and builds.
 func TestDigitsAloneAreNotAVersion(t *testing.T) {
@@ -60,17 +54,17 @@ func TestDigitsAloneAreNotAVersion(t *testing.T) {
 		{"4.0.0-rev1", "4.0.0-rev20240115", false},
 		{"4.0.0-rev1-build1.1", "1234567-rev1-build1.1", false},
 	} {
-		from, to := mustRead(t, c.from), mustRead(t, c.to)
-		assert.Equal(t, c.want, InLine(from, to), "%s to %s", c.from, c.to)
-		newest, _ := Newest([]Tag{from, to}, from, Major)
+		from, to := must(t, c.from), must(t, c.to)
+		assert.Equal(t, c.want, tags.InLine(from, to), "%s to %s", c.from, c.to)
+		newest, _ := tags.Newest([]tags.Tag{from, to}, from, tags.Major)
 		if !c.want {
 			assert.Equal(t, from, newest, "%s to %s", c.from, c.to)
 		}
 	}
-	assert.False(t, InLine(mustRead(t, "1.2.3-1"), mustRead(t, "1.2.3-20240115")))
-	assert.True(t, mustRead(t, "20240115").IsStamp())
-	assert.False(t, mustRead(t, "13").IsStamp())
-	assert.False(t, mustRead(t, "2024.1").IsStamp())
+	assert.False(t, tags.InLine(must(t, "1.2.3-1"), must(t, "1.2.3-20240115")))
+	assert.True(t, must(t, "20240115").IsStamp())
+	assert.False(t, must(t, "13").IsStamp())
+	assert.False(t, must(t, "2024.1").IsStamp())
 }
 
 func TestNewerTagsNotUnderstood(t *testing.T) {
@@ -102,7 +96,7 @@ func TestNewerTagsNotUnderstood(t *testing.T) {
 		{"4.0.0-rev1", "4.1.0 4.1.0-rev1 4.1.0-rev1-build1.1", ""},
 	} {
 		var got []string
-		for _, n := range FindNotUnderstood(strings.Fields(c.list), mustRead(t, c.follow), Scheme{}, 3) {
+		for _, n := range tags.FindNotUnderstood(strings.Fields(c.list), must(t, c.follow), tags.Scheme{}, 3) {
 			text := n.Tag + ": " + n.Reason
 			if n.Pattern != "" {
 				text += " [" + n.Pattern + "]"

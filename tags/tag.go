@@ -226,12 +226,11 @@ func (t Tag) Name() string {
 	if t.reading != byGeneral {
 		return t.raw[t.version.start-t.vLength():t.version.start] + "{version}"
 	}
-	cuts := t.cuts()
 	out, at := "", uint8(0)
-	for n, word := range t.words() {
-		if cuts[n].is() {
-			out += t.raw[at:cuts[n].start] + word
-			at = cuts[n].end
+	for _, cut := range t.cuts() {
+		if cut.is() {
+			out += t.raw[at:cut.start] + cut.word
+			at = cut.end
 		}
 	}
 	if t.isWord {
@@ -247,20 +246,20 @@ func (t Tag) vLength() uint8 {
 	return 0
 }
 
-// cuts returns the parts of the tag that do not belong to the name, in order.
-func (t Tag) cuts() [3]span {
-	version := span{t.version.start, max(t.version.end, t.pre.end)}
-	if t.build.is() && t.build.start < t.rev.start {
-		return [...]span{version, t.build, t.rev}
-	}
-	return [...]span{version, t.rev, t.build}
+// cut is a part of a tag, and the word that replaces it in the name.
+type cut struct {
+	span
+	word string
 }
 
-func (t Tag) words() [3]string {
-	if t.build.is() && t.build.start < t.rev.start {
-		return [...]string{"{version}", "{build}", "{rev}"}
+// cuts returns the parts of the tag that do not belong to the name, in order.
+func (t Tag) cuts() [3]cut {
+	version := cut{span{t.version.start, max(t.version.end, t.pre.end)}, "{version}"}
+	rev, build := cut{t.rev, "{rev}"}, cut{t.build, "{build}"}
+	if build.is() && build.start < rev.start {
+		return [...]cut{version, build, rev}
 	}
-	return [...]string{"{version}", "{rev}", "{build}"}
+	return [...]cut{version, rev, build}
 }
 
 // sameName reports whether two tags differ in numbers and pre-releases only.
