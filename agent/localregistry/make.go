@@ -284,10 +284,11 @@ const (
 	Gate     Position = "gate"     // first: asked before any other host
 )
 
-// Journal has the statistics of the local registry's answers.
+// Journal counts the local registry's answers since the boot, or since its journal was shortened at 64 KiB.
 type Journal struct {
 	Served, Unknown, Refused int
-	// Last is when each tag was last served, by REPOSITORY:TAG with the registry.
+	// Last is when each tag was last served, by REPOSITORY:TAG with the registry. A request by digest counts for a tag
+	// with that digest.
 	Last map[string]time.Time
 }
 

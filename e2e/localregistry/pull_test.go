@@ -77,12 +77,12 @@ func TestPullsFromTheLocalRegistry(t *testing.T) {
 
 // answerAsLocalRegistry starts the local registry of a node for the names and the node's own registry. It returns the
 // requests so far.
-func answerAsLocalRegistry(t *testing.T, n *node.Node, names ...string) (answers func() registryhost.Answers) {
+func answerAsLocalRegistry(t *testing.T, n *node.Node, names ...string) (answers func() localregistry.Journal) {
 	t.Helper()
 	n.LocalRegistry(names...)
 	journal := registryhost.AnswersAt(n.Path("run/image-update-agent-local-registry/" + answer.JournalFile))
-	return func() registryhost.Answers {
-		got, _, err := journal.Get()
+	return func() localregistry.Journal {
+		got, err := journal()
 		require.NoError(t, err)
 		return got
 	}

@@ -60,14 +60,12 @@ func (r Registries) Enable(ctx context.Context, registry string, position localr
 		return Change{}, err
 	}
 	c := p.change(position)
-	if !p.ours && p.was.Exists() {
-		if order, err := hosts.Order(ctx, p.dir, registry); err == nil && localregistry.PositionIn(urls(order)) == position {
-			c.After = c.Before
-			return c, nil // written by a person
-		}
+	if !p.ours && p.was.Exists() && p.position(ctx) == position {
+		c.After = c.Before
+		return c, nil // written by a person
 	}
 	if r.Writer != nil {
-		return Change{}, r.madeOf(ctx, registry, position)
+		return Change{}, r.madeOf(ctx, p, position)
 	}
 	if err := p.check(); err != nil {
 		return Change{}, err
@@ -77,10 +75,7 @@ func (r Registries) Enable(ctx context.Context, registry string, position localr
 		return Change{}, &RefusedError{filepath.Join(p.sourceDir, hostsTOML), err.Error()}
 	}
 	c.After = []byte(text)
-	c.Notes = p.notes()
-	if position == localregistry.Fallback {
-		c.Notes = append(c.Notes, p.timeouts()...)
-	}
+	c.Notes = p.notes(position)
 	if c.corrects() {
 		c.Notes = append(c.Notes, fmt.Sprintf("%s gets mode %04o and owner %d:%d of the file that it was made from",
 			c.File, p.like.Mode, p.like.UID, p.like.GID))
@@ -101,11 +96,7 @@ func (r Registries) Disable(ctx context.Context, registry string) (Change, error
 		c.After = []byte(p.admins)
 	case !p.ours:
 		c.After = c.Before
-		if !p.was.Exists() {
-			break
-		}
-		order, err := hosts.Order(ctx, p.dir, registry)
-		if err == nil && localregistry.PositionIn(urls(order)) != localregistry.Off {
+		if p.was.Exists() && p.position(ctx) != localregistry.Off {
 			return Change{}, &RefusedError{c.File, "names the local registry, but image-update-agent did not write it: remove " +
 				localregistry.URL + " by hand"}
 		}
@@ -135,13 +126,17 @@ func (p place) isGenerated() bool {
 	return p.from == fromFile && madeByProgram().Match(p.source)
 }
 
-// timeouts returns how long containerd waits for the hosts before the local registry, and why that matters.
-func (p place) timeouts() []string {
-	file, err := parseHostsFile(string(p.source))
+// position returns the local registry's position among the hosts in the place's file; Off if containerd cannot read it.
+func (p place) position(ctx context.Context) localregistry.Position {
+	order, err := hosts.Order(ctx, p.dir, p.registry)
 	if err != nil {
-		return nil
+		return localregistry.Off
 	}
-	var notes []string
+	return localregistry.PositionIn(urls(order))
+}
+
+// timeouts returns how long containerd waits for the hosts before the local registry, and why that matters.
+func (p place) timeouts(file hostsFile) (notes []string) {
 	if !has(file.whole, "dial_timeout") {
 		notes = append(notes, fmt.Sprintf("dial_timeout = %q: kubelet pulls one image after the other, and behind a network "+
 			"that drops packets containerd (from 2.1) then asks the local registry after %[1]s instead of 30s; "+
@@ -154,10 +149,10 @@ func (p place) timeouts() []string {
 	return notes
 }
 
-// notes returns the changes other than the hosts.
-func (p place) notes() (notes []string) {
-	file, err := parseHostsFile(string(p.source))
-	if err == nil && len(p.source) > 0 && !file.hasTables() {
+// notes returns the changes other than the hosts. compose has parsed the source.
+func (p place) notes(position localregistry.Position) (notes []string) {
+	file, _ := parseHostsFile(string(p.source))
+	if len(p.source) > 0 && !file.hasTables() {
 		notes = append(notes,
 			"containerd 1.6 and 1.7 ignore a file without a table of hosts; with the local registry they read it")
 	}
@@ -170,6 +165,9 @@ func (p place) notes() (notes []string) {
 		notes = append(notes, fmt.Sprintf("%s now has the hosts of %s; when that changes, enable %s again",
 			filepath.Join(p.dir, hostsTOML), filepath.Join(p.sourceDir, hostsTOML), p.registry))
 	}
+	if position == localregistry.Fallback {
+		notes = append(notes, p.timeouts(file)...)
+	}
 	return notes
 }
 
@@ -181,13 +179,13 @@ const (
 // place is the directory of a registry, and the source of its hosts.toml.
 type place struct {
 	registry string
+	found    string // the directory that containerd uses for it; empty if there is none
 	dir      string
 	hadDir   bool          // it exists
 	was      nodefile.File // its hosts.toml; may not exist
 	ours     bool          // it has blocks of the agent
 	block    block
-	admins   string        // was without the blocks
-	aside    nodefile.File // of an earlier version: the admin's file, which was kept next to the generated one
+	admins   string // was without the blocks
 
 	from      string        // one of the constants in edit.go
 	source    []byte        // the content of the source; nil if there is no file
@@ -204,7 +202,7 @@ func (r Registries) place(registry string) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	p := place{registry: registry, dir: found}
+	p := place{registry: registry, found: found, dir: found}
 	own := found != "" && filepath.Base(found) != defaultDir
 	switch {
 	case own:
@@ -268,7 +266,7 @@ func (p place) isOutdated() bool {
 // noRegistry has no directory other than _default.
 const noRegistry = "namespace.invalid"
 
-// readOwn reads the hosts.toml of the place and the file kept next to it.
+// readOwn reads the hosts.toml of the place.
 func (p *place) readOwn() (err error) {
 	if info, err := os.Lstat(p.dir); err == nil && !info.IsDir() {
 		return &RefusedError{p.dir, "a symlink: enable the local registry in the directory that it points to"}
@@ -276,39 +274,8 @@ func (p *place) readOwn() (err error) {
 	if p.was, err = read(p.dir, hostsTOML); err != nil {
 		return refusal(filepath.Join(p.dir, hostsTOML), err)
 	}
-	if m := earlierHeader().FindSubmatch(p.was.Data); m != nil {
-		return p.readEarlier(string(m[1]), string(m[2]), sum(p.was.Data[len(m[0]):]) == string(m[3]))
-	}
 	if p.admins, p.block, p.ours, err = restore(string(p.was.Data)); err != nil {
 		return &RefusedError{filepath.Join(p.dir, hostsTOML), err.Error() + byHand}
-	}
-	return nil
-}
-
-// Until the first release, a generated file had a header with two sums, and the admin's file was kept next to it.
-const besideEarlier = "hosts.toml.before-local-registry"
-
-var earlierHeader = lazyregexp.New(`\A` + begin + `(fallback|gate)\. Remove it: [^\n]*\n` +
-	`# Made from ([^\n]*), sha256:[0-9a-f]{64}\. Below this line: sha256:([0-9a-f]{64})\n`)
-
-// readEarlier reads what an earlier version has written.
-func (p *place) readEarlier(position, from string, isWhole bool) (err error) {
-	file := filepath.Join(p.dir, hostsTOML)
-	if !isWhole {
-		return &RefusedError{file, "was edited" + byHand}
-	}
-	p.ours, p.block = true, block{marks: marks{position: localregistry.Position(position), from: fromDirectory}}
-	switch from {
-	case besideEarlier:
-		if p.aside, err = read(p.dir, besideEarlier); err != nil {
-			return refusal(filepath.Join(p.dir, besideEarlier), err)
-		}
-		if !p.aside.Exists() {
-			return &RefusedError{file, "was made from " + besideEarlier + ", which is gone" + byHand}
-		}
-		p.admins, p.block.from = string(p.aside.Data), fromFile
-	case "no hosts.toml":
-		p.block.from = fromNothing
 	}
 	return nil
 }
@@ -360,7 +327,8 @@ func (p place) check() error {
 // compose returns a hosts.toml with the local registry at a position, and all other hosts unchanged according to
 // containerd's parser.
 func (p place) compose(ctx context.Context, position localregistry.Position) (string, error) {
-	if _, err := parseHostsFile(string(p.source)); err != nil { // it says the place
+	file, err := parseHostsFile(string(p.source))
+	if err != nil { // it says the place
 		return "", err
 	}
 	before, err := orderOf(ctx, p.sourceDir, p.source, p.registry)
@@ -379,8 +347,7 @@ func (p place) compose(ctx context.Context, position localregistry.Position) (st
 	if p.from == fromDefault {
 		m.sum = sum(p.source)
 	}
-	texts, err := edits(string(p.source), m, last)
-	for _, text := range texts {
+	for _, text := range file.edits(m, last) {
 		var after []hosts.Host
 		if after, err = orderOf(ctx, p.dir, []byte(text), p.registry); err == nil {
 			if err = sameBut(before, after, position); err == nil {
@@ -388,39 +355,21 @@ func (p place) compose(ctx context.Context, position localregistry.Position) (st
 			}
 		}
 	}
-	if len(texts) == 0 {
-		return "", err
-	}
 	return "", fmt.Errorf("the order of hosts would change: %w; add the local registry by hand", err)
-}
-
-// edits returns the ways to add the local registry to a hosts.toml. last is the host that containerd asks last.
-func edits(text string, m marks, last string) (texts []string, err error) {
-	file, err := parseHostsFile(text)
-	if err != nil {
-		return nil, err
-	}
-	if m.position == localregistry.Gate {
-		return []string{file.edit(m, upstream{})}, nil
-	}
-	for _, u := range upstreams(file.server(), last) {
-		texts = append(texts, file.edit(m, u))
-	}
-	return texts, nil
 }
 
 // isEdited reports whether a person has changed the agent's own lines. It does not know this of a file whose hosts
 // containerd cannot read.
 func (p place) isEdited(ctx context.Context) bool {
-	if !p.ours || p.block.registry == "" { // an earlier version's was checked
+	if !p.ours {
 		return false
 	}
 	order, err := orderOf(ctx, p.sourceDir, []byte(p.admins), p.registry)
 	if err != nil {
 		return false
 	}
-	texts, err := edits(p.admins, p.block.marks, order[len(order)-1].URL)
-	return err != nil || !slices.ContainsFunc(texts, func(text string) bool {
+	file, err := parseHostsFile(p.admins)
+	return err != nil || !slices.ContainsFunc(file.edits(p.block.marks, order[len(order)-1].URL), func(text string) bool {
 		_, is, _, _ := restore(text)
 		return is.added == p.block.added
 	})
@@ -477,14 +426,10 @@ func orderOf(ctx context.Context, dir string, data []byte, registry string) (ord
 // madeOf refuses to write a hosts.toml that the distribution would overwrite. Its *MadeOfError has the lines that make
 // it name the local registry: the current hosts of the registry, in order, and the local registry first or last. The
 // registry itself, which comes after all endpoints, is named only if the local registry must follow it.
-func (r Registries) madeOf(ctx context.Context, registry string, position localregistry.Position) error {
-	dir, err := hosts.FindDir(r.Dirs, registry)
+func (r Registries) madeOf(ctx context.Context, p place, position localregistry.Position) error {
+	order, err := hosts.Order(ctx, p.found, p.registry)
 	if err != nil {
-		return err
-	}
-	order, err := hosts.Order(ctx, dir, registry)
-	if err != nil {
-		return &RefusedError{dir, err.Error()}
+		return &RefusedError{p.found, err.Error()}
 	}
 	var endpoints []string
 	for n, url := range urls(order) {
@@ -501,7 +446,7 @@ func (r Registries) madeOf(ctx context.Context, registry string, position localr
 	for n, e := range endpoints {
 		endpoints[n] = outside.Mask(e)
 	}
-	return &MadeOfError{Writer: *r.Writer, Registry: registry, Lines: r.Writer.RegistriesText(registry, endpoints)}
+	return &MadeOfError{*r.Writer, p.registry, r.Writer.RegistriesText(p.registry, endpoints)}
 }
 
 // MadeOfError is a hosts.toml that the agent must not write, because the distribution writes it at each start.

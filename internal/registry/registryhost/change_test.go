@@ -3,18 +3,22 @@
 package registryhost
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/pelletier/go-toml/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
 
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
+	"github.com/kubic-project/image-update-agent/internal/node/platform"
 	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
@@ -96,6 +100,7 @@ func TestOtherHostsAreRefused(t *testing.T) {
 	for name, after := range map[string]string{
 		"without the local registry": mirror,
 		"in another position":        mirror + own,
+		"another one in its place":   "[host.\"https://m2\"]\n" + mirror,
 		"one is missing":             own,
 		"one more":                   own + mirror + "[host.\"https://m2\"]\n",
 		"another host":               own + "[host.\"https://m2\"]\n",
@@ -224,51 +229,6 @@ func TestGeneratedFileIsNotWritten(t *testing.T) {
 	}
 }
 
-// Until the first release a generated file had a header, and the admin's file was kept beside it.
-func TestFilesOfAnEarlierVersion(t *testing.T) {
-	t.Parallel()
-	const body = "server = \"http://127.0.0.1:334\"\ncapabilities = [\"pull\", \"resolve\"]\n\n[host.\"https://registry.suse.com\"]\n"
-	made := func(from string) string {
-		return "# image-update-agent: the node's local registry, fallback. Remove it: image-update-agent local-registry disable registry.suse.com --write\n" +
-			"# Made from " + from + ", sha256:" + sum(nil) + ". Below this line: sha256:" + sum([]byte(body)) + "\n" + body
-	}
-	const mine = "server = \"https://registry.suse.com\" # mine\n"
-	for name, c := range map[string]struct {
-		files, want map[string]string
-		refused     string
-	}{
-		"the admin's": {
-			map[string]string{suse + "/hosts.toml": made(besideEarlier), suse + "/" + besideEarlier: mine},
-			map[string]string{suse + "/hosts.toml": mine},
-			"",
-		},
-		"no directory":     {map[string]string{suse + "/hosts.toml": made("no directory of its own")}, nil, ""},
-		"no file":          {map[string]string{suse + "/hosts.toml": made("no hosts.toml"), suse + "/README": ""}, map[string]string{suse + "/README": ""}, ""},
-		"of _default":      {map[string]string{suse + "/hosts.toml": made("_default/hosts.toml")}, nil, ""},
-		"it was edited":    {map[string]string{suse + "/hosts.toml": made("no hosts.toml") + "# mine\n"}, nil, "was edited"},
-		"the kept is gone": {map[string]string{suse + "/hosts.toml": made(besideEarlier)}, nil, "which is gone"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := Registries{Dirs: []string{certsD(t, c.files)}}
-			change, err := r.Disable(t.Context(), suse)
-			if c.refused != "" {
-				require.ErrorContains(t, err, c.refused)
-				return
-			}
-			require.NoError(t, err)
-			require.NoError(t, change.Write())
-			assert.Equal(t, tree(t, certsDOrNone(t, c.want)), tree(t, r.Dirs[0]))
-
-			r = Registries{Dirs: []string{certsD(t, c.files)}}
-			enable(t, r, suse, localregistry.Gate)
-			assert.Equal(t, []string{localregistry.URL, "https://registry.suse.com"}, order(t, r, suse))
-			disable(t, r, suse)
-			assert.Equal(t, tree(t, certsDOrNone(t, c.want)), tree(t, r.Dirs[0]))
-		})
-	}
-}
-
 // An edit between the reading and the writing is a conflict.
 func TestConcurrentEditIsAConflict(t *testing.T) {
 	t.Parallel()
@@ -295,17 +255,6 @@ func TestTheLocalRegistryByHand(t *testing.T) {
 	require.ErrorContains(t, err, "remove http://127.0.0.1:334 by hand")
 }
 
-// A run that was killed before it has named a new directory is completed by the next one.
-func TestInterruptedChange(t *testing.T) {
-	t.Parallel()
-	dir := certsD(t, map[string]string{hiddenName(suse) + "/hosts.toml": "half"})
-	r := Registries{Dirs: []string{dir}}
-	assert.Equal(t, []string{"https://registry.suse.com"}, order(t, r, suse))
-	enable(t, r, suse, localregistry.Fallback)
-	disable(t, r, suse)
-	assert.Empty(t, tree(t, dir))
-}
-
 func TestNames(t *testing.T) {
 	t.Parallel()
 	dir := certsD(t, map[string]string{
@@ -322,4 +271,113 @@ func TestNames(t *testing.T) {
 		disable(t, r, name)
 	}
 	assert.Equal(t, before, tree(t, dir))
+}
+
+// Every byte of a file is in one of its statements, and restore returns the file, for any input.
+func FuzzHostsFile(f *testing.F) {
+	for _, text := range hostsFiles {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 2000 || strings.Contains(text, "image-update-agent") {
+			return
+		}
+		file, err := parseHostsFile(text)
+		if err != nil {
+			return
+		}
+		require.Equal(t, text, textOf(file.all))
+		for _, position := range []localregistry.Position{localregistry.Gate, localregistry.Fallback} {
+			m := marks{position: position, registry: "mirror.example.com:5000"}
+			edited := file.edit(m, upstream{url: "https://registry.suse.com"})
+			admins, is, found, err := restore(edited)
+			require.NoError(t, err)
+			require.True(t, found)
+			require.Equal(t, m, is.marks)
+			require.Equal(t, text, admins)
+			var values map[string]any
+			if err := toml.Unmarshal([]byte(edited), &values); err == nil {
+				require.Contains(t, values, "host")
+			}
+		}
+	})
+}
+
+// The largest file is parsed or rejected in acceptable time, line by line.
+func TestAValueOfManyLines(t *testing.T) {
+	t.Parallel()
+	text := "ca = [\n" + strings.Repeat("\"/a\",\n", (maxHosts-20)/6) + "]\n"
+	file, err := parseHostsFile(text)
+	require.NoError(t, err)
+	require.Len(t, file.all, 1)
+}
+
+// asRKE2 writes the hosts.toml files of a registries.yaml as RKE2 does at its start: the endpoints, and the registry as
+// the server after them, which replaces a last endpoint with the same URL (pkg/agent/containerd of k3s, getHostConfigs,
+// and its HostsTomlTemplate).
+func asRKE2(t *testing.T, certsD, registries string) {
+	t.Helper()
+	var file struct {
+		Mirrors map[string]struct {
+			Endpoint []string `yaml:"endpoint"`
+		} `yaml:"mirrors"`
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(registries), &file))
+	for name, mirror := range file.Mirrors {
+		server := "https://" + name + "/v2"
+		text := "# File generated by rke2. DO NOT EDIT.\n\nserver = \"" + server +
+			"\"\ncapabilities = [\"pull\", \"resolve\", \"push\"]\n\n[host]\n"
+		for n, e := range mirror.Endpoint {
+			if e+"/v2" != server || n < len(mirror.Endpoint)-1 {
+				text += fmt.Sprintf("[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", e+"/v2")
+			}
+		}
+		require.NoError(t, os.MkdirAll(filepath.Join(certsD, name), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(certsD, name, hostsTOML), []byte(text), 0o600))
+	}
+}
+
+// RKE2 would overwrite the file: nothing is written, and the printed lines make RKE2 name the local registry at the
+// wanted position, with the existing mirrors.
+func TestLinesForRKE2(t *testing.T) {
+	t.Parallel()
+	const registry = "registry.suse.com"
+	for name, before := range map[string]string{
+		"no mirror": "", "a mirror": "mirrors: {registry.suse.com: {endpoint: [\"https://m1.example.com\"]}}\n",
+		"two": "mirrors: {registry.suse.com: {endpoint: [\"https://m1.example.com\", \"http://m2.example.com:5000\"]}}\n",
+	} {
+		for _, position := range []localregistry.Position{localregistry.Gate, localregistry.Fallback} {
+			t.Run(name+", "+string(position), func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				rke2 := platform.Named("", "rke2")
+				r := Registries{Dirs: []string{dir}, Writer: &rke2}
+				asRKE2(t, dir, before)
+				was, _ := os.ReadFile(filepath.Join(dir, registry, hostsTOML))
+
+				_, err := r.Enable(t.Context(), registry, position)
+
+				require.ErrorIs(t, err, release.ErrHeld)
+				require.ErrorContains(t, err, "/etc/rancher/rke2/registries.yaml: ")
+				now, _ := os.ReadFile(filepath.Join(dir, registry, hostsTOML))
+				assert.Equal(t, was, now)
+				lines := err.Error()[strings.Index(err.Error(), "mirrors:"):]
+				lines = lines[:strings.Index(lines, "then restart")]
+				var made *MadeOfError
+				require.ErrorAs(t, err, &made)
+				assert.Equal(t, made.Lines, lines)
+				asRKE2(t, dir, lines)
+				found, err := r.Of(t.Context(), registry)
+				require.NoError(t, err)
+				assert.Equal(t, position, found.Position, lines)
+				for _, mirror := range []string{"https://m1.example.com", "http://m2.example.com:5000"} {
+					assert.Equal(t, strings.Contains(before, mirror), strings.Contains(lines, mirror), lines)
+				}
+
+				c, err := r.Enable(t.Context(), registry, position)
+				require.NoError(t, err, "now it is only remembered")
+				assert.True(t, c.IsNone())
+			})
+		}
+	}
 }

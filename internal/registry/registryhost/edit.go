@@ -235,6 +235,17 @@ func (e *editor) block(ours, admins string) {
 	e.WriteString(end)
 }
 
+// edits returns the ways to add the local registry. last is the host that containerd asks last.
+func (f hostsFile) edits(m marks, last string) (texts []string) {
+	if m.position == localregistry.Gate {
+		return []string{f.edit(m, upstream{})}
+	}
+	for _, u := range upstreams(f.server(), last) {
+		texts = append(texts, f.edit(m, u))
+	}
+	return texts
+}
+
 // edit adds the local registry to the hosts: as gate before the first of them; as fallback as the server, which
 // containerd asks last, and the former server becomes the last of the hosts. Every other byte stays.
 func (f hostsFile) edit(m marks, u upstream) string {

@@ -16,7 +16,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
-	"github.com/kubic-project/image-update-agent/internal/registry/hosts"
 )
 
 const hidden = "hunter2"
@@ -187,8 +186,7 @@ func TestOnlyTheLocalRegistryIsAdded(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		text := generated(rt)
 		require.NoError(rt, os.WriteFile(file, []byte(text), 0o600))
-		before, err := hostsOf(t, dir)
-		require.NoError(rt, err)
+		before := hostsOf(t, r, suse)
 		position := rapid.SampledFrom([]localregistry.Position{localregistry.Fallback, localregistry.Gate}).Draw(rt, "position")
 		c, err := r.Enable(t.Context(), suse, position)
 		if err != nil {
@@ -197,8 +195,7 @@ func TestOnlyTheLocalRegistryIsAdded(t *testing.T) {
 		}
 		require.NoError(rt, c.Write())
 		written++
-		after, err := hostsOf(t, dir)
-		require.NoError(rt, err)
+		after := hostsOf(t, r, suse)
 		at := 0
 		if position == localregistry.Fallback {
 			at = len(before)
@@ -216,26 +213,4 @@ func TestOnlyTheLocalRegistryIsAdded(t *testing.T) {
 		require.Equal(rt, text, string(data))
 	})
 	assert.Positive(t, written)
-}
-
-// The hosts that containerd's parser returns are compared one by one: only the local registry may be new.
-func TestOnlyTheLocalRegistryMayBeNew(t *testing.T) {
-	t.Parallel()
-	read := func(text string) []hosts.Host {
-		order, err := orderOf(t.Context(), t.TempDir(), []byte(text), suse)
-		require.NoError(t, err)
-		return order
-	}
-	const own, m0, m1 = "[host.\"" + localregistry.URL + "\"]\n", "[host.\"https://m0\"]\n", "[host.\"https://m1\"]\n"
-	before := read(m0)
-	require.NoError(t, sameBut(before, read(own+m0), localregistry.Gate))
-	for name, after := range map[string]string{
-		"in another place": m0 + own, "not there": m0, "another host": own + m1, "another in its place": m1 + m0,
-		"one more host":               own + m0 + m1,
-		"a host that is not verified": own + m0 + "skip_verify = true\n",
-		"a host with a header":        own + m0 + "header = {x = \"y\"}\n",
-		"another server":              "server = \"https://m1\"\n" + own + m0,
-	} {
-		assert.Error(t, sameBut(before, read(after), localregistry.Gate), name)
-	}
 }

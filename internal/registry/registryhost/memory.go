@@ -52,10 +52,10 @@ func (m Memory) Wanted() ([]localregistry.Wanted, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	var wanted []localregistry.Wanted
+	if err == nil {
+		wanted, err = parseWanted(data)
 	}
-	wanted, err := parseWanted(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -125,13 +125,11 @@ func (m Memory) CarryOut(c Change) (remembered bool, err error) {
 
 // update changes the list. The caller holds the lock.
 func (m Memory) update(change func([]localregistry.Wanted) []localregistry.Wanted) (changed bool, err error) {
-	if changed, err = m.tryUpdate(change); err != nil {
-		return false, fmt.Errorf("cannot record what is enabled: %w", err)
-	}
-	return changed, nil
-}
-
-func (m Memory) tryUpdate(change func([]localregistry.Wanted) []localregistry.Wanted) (changed bool, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("cannot record what is enabled: %w", err)
+		}
+	}()
 	dir, err := nodefile.OpenDir(m.Dir)
 	if err != nil {
 		return false, err

@@ -79,11 +79,9 @@ func TestLostLocalRegistryIsReported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir, state := certsD(t, nil), t.TempDir()
+			dir, state := filepath.Join(t.TempDir(), "certs.d"), t.TempDir() // certs.d is made
 			r := Registries{Dirs: []string{dir}}
-			change, err := r.Enable(t.Context(), suse, localregistry.Gate)
-			require.NoError(t, err)
-			require.NoError(t, change.Write())
+			change := enable(t, r, suse, localregistry.Gate)
 			m := Memory{Dir: state, Registries: r}
 			changed, err := m.Enabled(localregistry.Wanted{Registry: suse, Position: change.Position, File: change.File})
 			require.NoError(t, err)

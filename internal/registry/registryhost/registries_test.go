@@ -23,6 +23,7 @@ const suse = "registry.suse.com"
 func certsD(t *testing.T, files map[string]string) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "certs.d")
+	require.NoError(t, os.Mkdir(dir, 0o755))
 	for name, content := range files {
 		path := filepath.Join(dir, name)
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
@@ -55,13 +56,19 @@ func tree(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-func order(t *testing.T, r Registries, registry string) []string {
+// hostsOf returns containerd's view of the hosts of a registry.
+func hostsOf(t *testing.T, r Registries, registry string) []hosts.Host {
 	t.Helper()
 	dir, err := hosts.FindDir(r.Dirs, registry)
 	require.NoError(t, err)
 	found, err := hosts.Order(t.Context(), dir, registry)
 	require.NoError(t, err)
-	return urls(found)
+	return found
+}
+
+func order(t *testing.T, r Registries, registry string) []string {
+	t.Helper()
+	return urls(hostsOf(t, r, registry))
 }
 
 func enable(t *testing.T, r Registries, registry string, position localregistry.Position) Change {
@@ -188,7 +195,6 @@ func TestThePositionCanBeChanged(t *testing.T) {
 			}
 			dir := certsD(t, files)
 			r := Registries{Dirs: []string{dir}}
-			require.NoError(t, os.MkdirAll(dir, 0o755))
 			before := tree(t, dir)
 			hostsBefore := order(t, r, suse)
 			first := enable(t, r, suse, localregistry.Fallback)
@@ -248,7 +254,6 @@ func TestRegistriesOfAnyName(t *testing.T) {
 	} {
 		for _, position := range []localregistry.Position{localregistry.Fallback, localregistry.Gate} {
 			r := Registries{Dirs: []string{certsD(t, nil)}}
-			require.NoError(t, os.MkdirAll(r.Dirs[0], 0o755))
 			require.Equal(t, []string{last}, order(t, r, registry))
 			enable(t, r, registry, position)
 			want := []string{last, localregistry.URL}
@@ -286,7 +291,7 @@ func TestDirectoryThatContainerdUses(t *testing.T) {
 			r := Registries{Dirs: []string{filepath.Join(root, "first"), filepath.Join(root, "second")}}
 			for i, files := range []map[string]string{c.first, c.second} {
 				require.NoError(t, os.Mkdir(r.Dirs[i], 0o755))
-				require.NoError(t, os.CopyFS(r.Dirs[i], os.DirFS(certsDOrNone(t, files))))
+				require.NoError(t, os.CopyFS(r.Dirs[i], os.DirFS(certsD(t, files))))
 			}
 			before, hostsBefore := tree(t, root), order(t, r, suse)
 			change := enable(t, r, suse, localregistry.Fallback)
@@ -296,13 +301,6 @@ func TestDirectoryThatContainerdUses(t *testing.T) {
 			assert.Equal(t, before, tree(t, root))
 		})
 	}
-}
-
-func certsDOrNone(t *testing.T, files map[string]string) string {
-	t.Helper()
-	dir := certsD(t, files)
-	require.NoError(t, os.MkdirAll(dir, 0o755))
-	return dir
 }
 
 // A file for the registry hides _default, so it has that one's content, and reports when that has changed.
@@ -326,14 +324,6 @@ func TestDefaultIsCarriedOver(t *testing.T) {
 	assert.Equal(t, []string{"https://registry.suse.com", localregistry.URL}, order(t, r, suse))
 	disable(t, r, suse)
 	assert.Empty(t, tree(t, dir))
-}
-
-// hostsOf returns containerd's view of the hosts of the registry.
-func hostsOf(t *testing.T, dir string) ([]hosts.Host, error) {
-	t.Helper()
-	found, err := hosts.FindDir([]string{dir}, suse)
-	require.NoError(t, err)
-	return hosts.Order(t.Context(), found, suse)
 }
 
 // With the local registry last, enable says how long containerd waits for each host before it, and why that matters.

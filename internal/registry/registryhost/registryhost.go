@@ -91,16 +91,10 @@ func (r Registries) Of(ctx context.Context, registry string) (Registration, erro
 		return Registration{}, err
 	}
 	found := Registration{Registry: registry}
-	dir, err := hosts.FindDir(r.Dirs, registry)
-	if err != nil {
-		return Registration{}, err
+	if file := filepath.Join(p.found, hostsTOML); p.found != "" && exists(file) {
+		found.File = file
 	}
-	if dir != "" {
-		if file := filepath.Join(dir, hostsTOML); exists(file) {
-			found.File = file
-		}
-	}
-	order, err := hosts.Order(ctx, dir, registry)
+	order, err := hosts.Order(ctx, p.found, registry)
 	if err != nil {
 		found.Error = err.Error()
 	}

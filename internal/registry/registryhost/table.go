@@ -64,10 +64,10 @@ func (s *Store) save(ctx context.Context, t localregistry.Table) (err error) {
 // and answers nothing.
 func ReadTable(path string) (localregistry.Table, error) {
 	data, err := nodefile.Read(path, table.MaxFile)
-	if err != nil {
-		return localregistry.Table{}, fmt.Errorf("%s: %w", path, err)
+	var t localregistry.Table
+	if err == nil {
+		t, err = table.Parse(data)
 	}
-	t, err := table.Parse(data)
 	if err != nil {
 		return localregistry.Table{}, fmt.Errorf("%s: %w", path, err)
 	}
@@ -80,40 +80,29 @@ func NewKeeper(root, dir string, hosts localregistry.Hosts) *localregistry.Keepe
 	return &localregistry.Keeper{
 		Store: NewStore(dir), Hosts: hosts,
 		Load:    func() (localregistry.Table, error) { return ReadTable(filepath.Join(dir, table.File)) },
-		Journal: journal(filepath.Join(root, AnswersDir, answer.JournalFile)),
+		Journal: AnswersAt(filepath.Join(root, AnswersDir, answer.JournalFile)),
 		Ask:     Ask,
-	}
-}
-
-// journal reads the journal of answers at path.
-func journal(path string) func() (localregistry.Journal, error) {
-	file := AnswersAt(path)
-	return func() (localregistry.Journal, error) {
-		a, _, err := file.Get()
-		return localregistry.Journal(a), err
 	}
 }
 
 // AnswersDir is the runtime directory of the local registry, with the journal of its answers.
 const AnswersDir = "/run/image-update-agent-local-registry"
 
-// Answers counts the local registry's answers since the boot, or since its journal was shortened at 64 KiB.
-type Answers struct {
-	Served, Unknown, Refused int
-	// Last is when a tag was last served, by REGISTRY/REPOSITORY:TAG. A request by digest counts for a tag with that
-	// digest.
-	Last map[string]time.Time
-}
-
-// AnswersAt reads the journal at path whenever it changes. A missing journal is not an error. The local registry runs
-// as another user, so its data is shown but decides nothing.
-func AnswersAt(path string) *nodefile.Cached[Answers] {
-	return &nodefile.Cached[Answers]{Path: path, Limit: 2 * answer.MaxJournal, AnyOwner: true, Parse: parseAnswers}
+// AnswersAt returns a reader of the journal at path, which reads it whenever it changes. A missing journal is not an
+// error. The local registry runs as another user, so its data is shown but decides nothing.
+func AnswersAt(path string) func() (localregistry.Journal, error) {
+	file := &nodefile.Cached[localregistry.Journal]{
+		Path: path, Limit: 2 * answer.MaxJournal, AnyOwner: true, Parse: parseAnswers,
+	}
+	return func() (localregistry.Journal, error) {
+		journal, _, err := file.Get()
+		return journal, err
+	}
 }
 
 // parseAnswers skips invalid lines.
-func parseAnswers(data []byte) (Answers, error) {
-	a := Answers{Last: map[string]time.Time{}}
+func parseAnswers(data []byte) (localregistry.Journal, error) {
+	a := localregistry.Journal{Last: map[string]time.Time{}}
 	for line := range strings.Lines(string(data)) {
 		seconds, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		result, image, _ := strings.Cut(rest, " ")

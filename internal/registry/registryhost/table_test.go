@@ -3,10 +3,17 @@
 package registryhost
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -152,16 +160,16 @@ func TestAnswersAreCounted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	journal := AnswersAt(filepath.Join(dir, answer.JournalFile))
-	none, _, err := journal.Get()
+	none, err := journal()
 	require.NoError(t, err)
 	assert.Empty(t, none.Last)
 	noon := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 	for minute, r := range []answer.Result{answer.Served, answer.Unknown, answer.Served, answer.Refused} {
 		answer.Note(dir, r, velum, noon.Add(time.Duration(minute)*time.Minute))
 	}
-	got, _, err := journal.Get()
+	got, err := journal()
 	require.NoError(t, err)
-	assert.Equal(t, Answers{
+	assert.Equal(t, localregistry.Journal{
 		Served: 2, Unknown: 1, Refused: 1,
 		Last: map[string]time.Time{"registry.suse.com/caasp/v4/velum:4.0.0-rev1": noon.Add(2 * time.Minute)},
 	}, got)
@@ -176,4 +184,84 @@ func FuzzAnswers(f *testing.F) {
 		_, err = json.Marshal(a)
 		require.NoError(t, err)
 	})
+}
+
+// listening returns the address of a program that serves connections.
+func listening(t *testing.T, serve func(net.Conn)) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serve(conn)
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// answering returns the address of a local registry.
+func answering(t *testing.T, s *answer.Server) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	socket, err := listener.(*net.TCPListener).File()
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		for err == nil && ctx.Err() == nil { // each process ends when it is idle
+			err = s.ServeFile(ctx, socket)
+		}
+		ended <- err
+	}()
+	t.Cleanup(func() {
+		stop()
+		assert.NoError(t, <-ended)
+		assert.NoError(t, errors.Join(socket.Close(), listener.Close()))
+	})
+	return listener.Addr().String()
+}
+
+// The agent's own request is answered like containerd's, and does not count as the start of a container.
+func TestAsk(t *testing.T) {
+	t.Parallel()
+	path, answers := saved(t, oneTag()), t.TempDir()
+	address := answering(t, answer.NewServer(path, answers, slog.New(slog.DiscardHandler)))
+	require.NoError(t, ask(t.Context(), address, velum))
+	assert.NoFileExists(t, filepath.Join(answers, answer.JournalFile))
+
+	other := velum
+	other.Digest = digest.FromString("other").String()
+	require.ErrorContains(t, ask(t.Context(), address, other), "another program")
+	other.Tag = "5.0.0-rev1"
+	require.ErrorContains(t, ask(t.Context(), address, other), "404 Not Found")
+	require.NoError(t, os.Remove(path))
+	require.ErrorContains(t, ask(t.Context(), address, velum), "404 Not Found")
+}
+
+func TestAskWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	require.ErrorContains(t, ask(t.Context(), closed.Addr().String(), velum), "connection refused")
+
+	hangsUp := listening(t, func(conn net.Conn) {
+		_, _ = http.ReadRequest(bufio.NewReader(conn))
+		_ = conn.Close()
+	})
+	require.ErrorIs(t, ask(t.Context(), hangsUp, velum), io.ErrUnexpectedEOF)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	silent := listening(t, func(conn net.Conn) {
+		t.Cleanup(func() { _ = conn.Close() })
+		cancel()
+	})
+	require.Error(t, ask(ctx, silent, velum))
 }

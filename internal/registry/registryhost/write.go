@@ -58,19 +58,11 @@ func (c Change) write() (err error) {
 		return c.remove(dir)
 	}
 	options := nodefile.Options{Mode: 0o644, Expect: &p.was}
-	switch {
-	case c.Position == localregistry.Off && p.aside.Exists():
-		options.Like = &p.aside
-	case c.Position == localregistry.Off:
-		options.Like = &p.was
-	case p.like.Exists():
+	if p.like.Exists() {
 		options.Like = &p.like
 	}
 	if _, err := dir.Write(hostsTOML, c.After, options); err != nil {
 		return err
-	}
-	if p.aside.Exists() {
-		return dir.Remove(besideEarlier, &p.aside)
 	}
 	return c.show()
 }
@@ -88,13 +80,10 @@ func (c Change) open() (*nodefile.Dir, error) {
 		return nil, fmt.Errorf("%s: %w: gone", c.place.dir, nodefile.ErrConflict)
 	}
 	hidden := c.hidden()
-	err := os.Mkdir(hidden, 0o700)
-	if errors.Is(err, fs.ErrExist) { // of a killed run: it has nothing but the file, and temporary ones
-		if err = sweepHidden(hidden); err == nil {
-			err = os.Mkdir(hidden, 0o700)
-		}
+	if err := os.RemoveAll(hidden); err != nil { // of a killed run
+		return nil, err
 	}
-	if err != nil {
+	if err := os.Mkdir(hidden, 0o700); err != nil {
 		return nil, err
 	}
 	if err := c.giveAccess(hidden); err != nil {
@@ -137,27 +126,6 @@ func (c Change) hidden() string {
 }
 
 func hiddenName(name string) string { return "." + name + ".image-update-agent" }
-
-// sweepHidden removes a hidden directory of a killed run. Any other content was not made by the agent.
-func sweepHidden(path string) error {
-	dir, err := nodefile.OpenDir(path)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(dir.Sweep(), dir.Close()); err != nil {
-		return err
-	}
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		if entry.Name() != hostsTOML || !entry.Type().IsRegular() {
-			return &RefusedError{path, "has a name that image-update-agent uses, but not its content: rename the file"}
-		}
-	}
-	return os.RemoveAll(path)
-}
 
 // show renames a new directory to its name.
 func (c Change) show() error {

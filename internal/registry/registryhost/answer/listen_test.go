@@ -385,3 +385,104 @@ func TestServeFileNeedsASocket(t *testing.T) {
 	s, _ := server(t, table.Table{})
 	require.ErrorContains(t, s.ServeFile(t.Context(), null), "/dev/null is not a listening socket")
 }
+
+// ended is a connection that records whether it was closed.
+type ended struct {
+	net.Conn
+
+	is bool
+}
+
+func (c *ended) Close() error { c.is = true; return nil }
+
+// full returns a full room and its guests.
+func full() (*room, []*ended, []*guest) {
+	r := newRoom()
+	var clients []*ended
+	var guests []*guest
+	for range places {
+		client := &ended{}
+		clients, guests = append(clients, client), append(guests, r.enter(client))
+	}
+	return r, clients, guests
+}
+
+// The slowest guest is disconnected for the next client, one for each, and not before its grace is over.
+func TestSlowestGuestIsReplaced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, clients, _ := full()
+		begun := time.Now()
+		for n := range 3 {
+			r.enter(&ended{})
+			assert.Equal(t, grace, time.Since(begun))
+			assert.Len(t, r.guests, places)
+			assert.True(t, clients[n].is)
+			assert.False(t, clients[n+1].is)
+		}
+		assert.Equal(t, 3, r.wereCut())
+	})
+}
+
+// A guest that has sent its request is answered, and not disconnected.
+func TestGuestWithARequestKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, clients, guests := full()
+		r.hasAsked(guests[0])
+		<-time.After(grace)
+		r.enter(&ended{})
+		assert.False(t, clients[0].is)
+		assert.True(t, clients[1].is)
+
+		for _, g := range r.guests {
+			r.hasAsked(g)
+		}
+		go func() {
+			<-time.After(10 * grace)
+			r.leave(guests[0])
+		}()
+		begun := time.Now()
+		r.enter(&ended{})
+		assert.Equal(t, 10*grace, time.Since(begun), "the next waits for an answer")
+		assert.Equal(t, 1, r.wereCut())
+	})
+}
+
+// A guest that leaves frees its place at once.
+func TestLeavingGuestFreesItsPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, clients, guests := full()
+		begun := time.Now()
+		go r.leave(guests[7])
+		r.enter(&ended{})
+		assert.Zero(t, time.Since(begun))
+		assert.True(t, clients[7].is)
+		assert.Zero(t, r.wereCut())
+	})
+}
+
+func TestStartOfAProcess(t *testing.T) {
+	t.Parallel()
+	const line = "7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 12345 1000 100"
+	for text, want := range map[string]time.Duration{
+		line: 123450 * time.Millisecond, "7 (a) S 1 2": 0, "": 0, "7 (a) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 x 1": 0,
+	} {
+		at, ok := startOf([]byte(text))
+		assert.Equal(t, want, at, text)
+		assert.Equal(t, want != 0, ok, text)
+	}
+}
+
+// The time is the kernel's: this process is older than a file that it creates, and a second call returns the same time.
+func TestBorn(t *testing.T) {
+	t.Parallel()
+	stat, err := os.ReadFile("/proc/self/stat")
+	require.NoError(t, err)
+	_, ok := startOf(stat)
+	require.True(t, ok, string(stat))
+	first := born()
+	assert.True(t, first.Before(time.Now()))
+	assert.WithinDuration(t, first, born(), time.Minute)
+}

@@ -182,7 +182,11 @@ func (s *Server) Serve(ctx context.Context, l listener, born time.Time) error {
 func (s *Server) admit(ctx context.Context, l listener, r *room, end time.Time) error {
 	defer context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })()
 	for time.Now().Before(end) {
-		if err := l.SetDeadline(earlier(end, time.Now().Add(s.times.idle))); err != nil || ctx.Err() != nil {
+		deadline := time.Now().Add(s.times.idle)
+		if deadline.After(end) {
+			deadline = end
+		}
+		if err := l.SetDeadline(deadline); err != nil || ctx.Err() != nil {
 			return err
 		}
 		conn, err := l.Accept()
@@ -221,21 +225,10 @@ func (s *Server) sayWhatWasTooMuch(r *room) {
 	}
 }
 
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
 // isShortage reports whether accept(2) failed for lack of a resource that clients release when they leave.
 func isShortage(err error) bool {
-	for _, of := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
-		if errors.Is(err, of) {
-			return true
-		}
-	}
-	return false
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOBUFS) ||
+		errors.Is(err, syscall.ENOMEM)
 }
 
 // room has a place for each client being served. When all are taken, the next client replaces the slowest, which has
