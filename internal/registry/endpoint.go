@@ -68,16 +68,12 @@ func (e endpoint) withNamespace(u *url.URL) *url.URL {
 	return u
 }
 
-// head sends a HEAD request. Errors are SourceErrors.
-func (e endpoint) head(ctx context.Context, u *url.URL, accept string) (transport.Answer, error) {
-	return e.ask(ctx, transport.Question{Method: http.MethodHead, URL: u, Accept: accept})
-}
-
 // get sends a GET request for at most limit bytes. Errors are SourceErrors.
 func (e endpoint) get(ctx context.Context, u *url.URL, accept string, limit int64) (transport.Answer, error) {
 	return e.ask(ctx, transport.Question{URL: u, Accept: accept, Limit: limit})
 }
 
+// ask sends a request. Errors are SourceErrors.
 func (e endpoint) ask(ctx context.Context, q transport.Question) (transport.Answer, error) {
 	q.Repository = e.path
 	a, err := e.client.Ask(ctx, e.host, q)

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/opencontainers/go-digest"
@@ -201,58 +200,5 @@ func TestFaultyDigests(t *testing.T) {
 			}
 			require.ErrorContains(t, err, a.want)
 		})
-	}
-}
-
-// Both forms of Retry-After, with both status codes, for each kind of request: the caller gets status and time from any
-// host.
-func TestRetryAfterOfEveryQuestion(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	questions := map[string]func(*guarded, string) error{
-		"tag": func(r *guarded, repository string) error {
-			_, err := r.Resolve(t.Context(), release.Reference{Repository: repository, Tag: "1"})
-			return err
-		},
-		"list": func(r *guarded, repository string) error {
-			_, err := r.Tags(t.Context(), repository)
-			return err
-		},
-		"digest": func(r *guarded, repository string) error {
-			_, err := r.Describe(t.Context(), repository, testDigest)
-			return err
-		},
-	}
-	values := map[string]time.Time{
-		"90":                            now.Add(90 * time.Second),
-		"Sun, 01 Mar 2026 12:01:30 GMT": now.Add(90 * time.Second),
-		"Sun, 01 Mar 2026 11:00:00 GMT": {},
-		"100000":                        now.Add(24 * time.Hour),
-		"after lunch":                   {},
-		"":                              {},
-	}
-	for what, ask := range questions {
-		for value, want := range values {
-			for _, code := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
-				t.Run(fmt.Sprintf("%s %d %q", what, code, value), func(t *testing.T) {
-					t.Parallel()
-					f := newFake(t)
-					f.answer(func(w http.ResponseWriter, _ *http.Request) {
-						w.Header().Set("Retry-After", value)
-						w.WriteHeader(code)
-					})
-					r, _ := newRegistry(t, certsD(t, "reg.example.com", "server = \""+f.URL+"\"\n"), func(o *Options) {
-						o.Now = func() time.Time { return now }
-					})
-					var source *release.SourceError
-					require.ErrorAs(t, ask(r, "reg.example.com/app"), &source)
-					assert.Equal(t, code, source.Status)
-					assert.Equal(t, want, source.RetryAt)
-					assert.Equal(t, f.host(), source.Host)
-					assert.True(t, source.Mirror)
-					assert.Len(t, f.log(), 1, "asked once")
-				})
-			}
-		}
 	}
 }

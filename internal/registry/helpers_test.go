@@ -3,7 +3,14 @@
 package registry
 
 import (
+	"bytes"
+	"fmt"
+	"os"
+	"testing"
 	"time"
+
+	"github.com/containerd/log"
+	"go.uber.org/goleak"
 
 	"github.com/kubic-project/image-update-agent/internal/registry/registrytest"
 )
@@ -41,7 +48,21 @@ var (
 	authJSONOf  = registrytest.AuthJSON
 	encodedAuth = registrytest.EncodedAuth
 	certificate = registrytest.Certificate
-	issue       = registrytest.Issue
-	writePEM    = registrytest.WritePEM
 	secretIn    = registrytest.SecretIn
 )
+
+// TestMain checks the log output of containerd's library, at the agent's level for it.
+func TestMain(m *testing.M) {
+	logged := new(bytes.Buffer)
+	log.L.Logger.SetOutput(logged)
+	if err := log.SetLevel("error"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if secretIn(logged.String()) {
+			fmt.Println("FAIL: containerd logged a secret:", logged)
+			code = 1
+		}
+		os.Exit(code)
+	}))
+}

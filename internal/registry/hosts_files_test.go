@@ -365,5 +365,6 @@ func TestHostsFilesThatCannotBeReadEndPollsAndPulls(t *testing.T) {
 	_, err := r.Resolve(t.Context(), release.Reference{Repository: publicHost + "/app", Tag: "1"})
 	require.ErrorContains(t, err, "/dev/zero: not a regular file")
 	_, err = r.Locate(t.Context(), publicHost+"/app", testDigest)
+	require.ErrorContains(t, err, "certs.d: ")
 	require.ErrorContains(t, err, "/dev/zero: not a regular file")
 }

@@ -7,12 +7,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
@@ -34,45 +31,6 @@ func deadHost(t testing.TB) string {
 	name, err := unix.Getsockname(held)
 	require.NoError(t, err)
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(name.(*unix.SockaddrInet4).Port))
-}
-
-func TestMirrorsInFileOrder(t *testing.T) {
-	t.Parallel()
-	upstream, mirror := startDistribution(t), startDistribution(t)
-	img := testImage(t, "linux/amd64")
-	push(t, upstream+"/app:1", img)
-	push(t, mirror+"/app:1", img)
-	push(t, upstream+"/app:only-upstream", img)
-	dead := deadHost(t)
-	file := `server = "http://%[1]s"
-[host."http://%[3]s"]
-  capabilities = ["pull", "resolve"]
-[host."http://%[2]s"]
-  capabilities = ["pull", "resolve"]
-`
-	r, rec := newRegistry(t, certsD(t, upstream, fmt.Sprintf(file, upstream, mirror, dead)))
-	polls := []struct {
-		tag, host string
-		mirror    bool
-	}{
-		{"1", mirror, true},
-		{"only-upstream", upstream, false},
-	}
-	for _, poll := range polls {
-		got, err := r.Resolve(t.Context(), release.Reference{Repository: upstream + "/app", Tag: poll.tag})
-		require.NoError(t, err)
-		assert.Equal(t, poll.host, got.Host, poll.tag)
-		assert.Equal(t, poll.mirror, got.Mirror, poll.tag)
-	}
-	assert.Equal(t, []string{
-		"HEAD " + dead + " /v2/app/manifests/1",
-		"HEAD " + mirror + " /v2/app/manifests/1",
-		"HEAD " + dead + " /v2/app/manifests/only-upstream",
-		"HEAD " + mirror + " /v2/app/manifests/only-upstream",
-		"HEAD " + upstream + " /v2/app/manifests/only-upstream",
-	}, rec.lines())
-	assert.Equal(t, "ns="+upstream[:9]+"%3A"+upstream[10:], rec.sent[1].URL.RawQuery, "a mirror is told the namespace")
-	assert.Empty(t, rec.sent[4].URL.RawQuery, "the namespace itself is not")
 }
 
 func TestPullOnlyMirrorNeverAnswersAPoll(t *testing.T) {
@@ -167,62 +125,6 @@ func TestSourceErrors(t *testing.T) {
 	}
 }
 
-func TestRetryAfterIsHandedOn(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	f := newFake(t)
-	f.answer(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Retry-After", "90")
-		w.WriteHeader(http.StatusTooManyRequests)
-	})
-	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())), func(o *Options) {
-		o.Now = func() time.Time { return now }
-	})
-	_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
-	var source *release.SourceError
-	require.ErrorAs(t, err, &source)
-	assert.Equal(t, now.Add(90*time.Second), source.RetryAt)
-	assert.Len(t, f.log(), 1, "nothing is asked again")
-}
-
-func TestHostsFileIsReadAgain(t *testing.T) {
-	t.Parallel()
-	first, second := newFake(t), newFake(t)
-	for _, f := range []*fake{first, second} {
-		f.tag("1", f.image(t, "linux", "amd64", nil))
-	}
-	root := certsD(t, "registry.example.com", "server = \""+first.URL+"\"\n")
-	r, _ := newRegistry(t, root)
-	ref := release.Reference{Repository: "registry.example.com/app", Tag: "1"}
-	got, err := r.Resolve(t.Context(), ref)
-	require.NoError(t, err)
-	assert.Equal(t, first.host(), got.Host)
-
-	addNamespace(t, root, "registry.example.com", "server = \""+second.URL+"\"  # moved\n")
-	got, err = r.Resolve(t.Context(), ref)
-	require.NoError(t, err)
-	assert.Equal(t, second.host(), got.Host)
-}
-
-func TestHostDirectories(t *testing.T) {
-	t.Parallel()
-	f := newFake(t)
-	f.tag("1", f.image(t, "linux", "amd64", nil))
-	first, second := t.TempDir(), t.TempDir()
-	addNamespace(t, second, "registry.example.com_5000_", "server = \""+f.URL+"\"\n")
-	addNamespace(t, second, "_default", "server = \""+f.URL+"/prefix\"\n")
-	r, rec := newRegistry(t, first, func(o *Options) { o.CertsDirs = []string{first, second} })
-	for _, repository := range []string{"registry.example.com:5000/app", "docker.io/sles12/velum"} {
-		got, err := r.Resolve(t.Context(), release.Reference{Repository: repository, Tag: "1"})
-		require.NoError(t, err)
-		assert.True(t, got.Mirror)
-	}
-	assert.Equal(t, []string{
-		"HEAD " + f.host() + " /v2/app/manifests/1",
-		"HEAD " + f.host() + " /prefix/v2/sles12/velum/manifests/1",
-	}, rec.lines())
-}
-
 // A directory that containerd ignores is not used, and is named. containerd is asked only if there is one.
 func TestHostDirectoriesThatContainerdIgnores(t *testing.T) {
 	t.Parallel()
@@ -263,24 +165,6 @@ func TestHostDirectoriesThatContainerdIgnores(t *testing.T) {
 	assert.Zero(t, asked)
 }
 
-// The mirror of several namespaces uses one connection.
-func TestNamespacesShareConnections(t *testing.T) {
-	t.Parallel()
-	f := newTLSFake(t)
-	f.tag("1", f.image(t, "linux", "amd64", nil))
-	ca := f.ca(t)
-	root := t.TempDir()
-	for _, namespace := range []string{"a.example.com", "b.example.com", "c.example.com"} {
-		addNamespace(t, root, namespace, fmt.Sprintf("[host.%q]\nca = %q\ndial_timeout = \"5s\"\n", f.URL, ca))
-	}
-	r, _ := newRegistry(t, root)
-	for _, namespace := range []string{"a.example.com", "b.example.com", "c.example.com"} {
-		_, err := r.Resolve(t.Context(), release.Reference{Repository: namespace + "/app", Tag: "1"})
-		require.NoError(t, err)
-	}
-	assertKept(t, r, 1)
-}
-
 // Connections are shared only between hosts with equal trust.
 func TestNamespacesDoNotShareTrust(t *testing.T) {
 	t.Parallel()
@@ -310,41 +194,6 @@ func TestNamespacesDoNotShareTrust(t *testing.T) {
 	for _, namespace := range []string{"other.example.com", "none.example.com"} {
 		require.ErrorContains(t, poll(namespace), "unknown authority", namespace)
 	}
-}
-
-func TestRequestHeaders(t *testing.T) {
-	t.Parallel()
-	f := newFake(t)
-	f.tag("1", f.image(t, "linux", "amd64", nil))
-	r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())+"[header]\nx-site = \"nuremberg\"\n"))
-	_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
-	require.NoError(t, err)
-	sent := f.asked[0].Header
-	assert.Equal(t, "image-update-agent/1.2.3", sent.Get("User-Agent"))
-	assert.Equal(t, acceptManifests, sent.Get("Accept"))
-	assert.Equal(t, "nuremberg", sent.Get("X-Site"))
-}
-
-func TestBadHostFiles(t *testing.T) {
-	t.Parallel()
-	root := t.TempDir()
-	dir := filepath.Join(root, "registry.example.com")
-	require.NoError(t, os.WriteFile(dir, nil, 0o600))
-	r, _ := newRegistry(t, root)
-	_, err := r.Resolve(t.Context(), release.Reference{Repository: "registry.example.com/app", Tag: "1"})
-	var source *release.SourceError
-	require.ErrorAs(t, err, &source)
-	assert.ErrorContains(t, err, "certs.d: ")
-
-	fifo := filepath.Join(root, "fifo.example.com", "hosts.toml")
-	require.NoError(t, os.Mkdir(filepath.Dir(fifo), 0o755))
-	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
-	_, err = r.Resolve(t.Context(), release.Reference{Repository: "fifo.example.com/app", Tag: "1"})
-	require.ErrorContains(t, err, fifo+": not a regular file")
-
-	addNamespace(t, root, "ca.example.com", "server = \"https://ca.example.com\"\nca = \"none.crt\"\n")
-	_, err = r.Resolve(t.Context(), release.Reference{Repository: "ca.example.com/app", Tag: "1"})
-	assert.ErrorContains(t, err, "none.crt")
 }
 
 func TestBadNames(t *testing.T) {

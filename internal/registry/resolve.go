@@ -74,7 +74,7 @@ func (r *Registry) resolve(
 // uses HEAD, and GET if the host refuses HEAD or sends too little; both happen behind caches.
 func (e endpoint) locate(ctx context.Context, name string, d digest.Digest, sized bool) (manifest, error) {
 	u := e.url("manifests", name)
-	a, err := e.head(ctx, u, acceptManifests)
+	a, err := e.ask(ctx, transport.Question{Method: http.MethodHead, URL: u, Accept: acceptManifests})
 	get := hasStatus(err, http.StatusMethodNotAllowed)
 	if get {
 		a, err = e.get(ctx, u, acceptManifests, maxManifest)
@@ -256,7 +256,7 @@ func (e endpoint) document(ctx context.Context, desc ocispec.Descriptor) (ociman
 	return doc, err
 }
 
-// sized fetches the content of a descriptor and verifies it.
+// sized fetches the content of a descriptor and verifies it. Errors are SourceErrors.
 func (e endpoint) sized(
 	ctx context.Context, kind string, desc ocispec.Descriptor, accept string, limit int64,
 ) (transport.Answer, error) {
@@ -264,7 +264,10 @@ func (e endpoint) sized(
 	if err != nil {
 		return transport.Answer{}, err
 	}
-	return a, verifySized(desc, a.Body)
+	if err := verifySized(desc, a.Body); err != nil {
+		return transport.Answer{}, e.failed(err)
+	}
+	return a, nil
 }
 
 // verifySized compares content with its descriptor. A negative size is unknown.

@@ -3,11 +3,9 @@
 package registry
 
 import (
-	"crypto/tls"
+	"fmt"
 	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -17,74 +15,6 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/release"
 )
-
-func TestDigestWithoutAHeader(t *testing.T) {
-	t.Parallel()
-	f := newFake(t)
-	desc := f.image(t, "linux", "amd64", nil)
-	body := f.content[desc.Digest.String()]
-	wrong := digest.FromString("wrong").String()
-	hosts := []struct {
-		title      string
-		head       int    // status of HEAD
-		headDigest string // and its digest
-		getDigest  string
-		want       string // error
-		methods    string
-	}{
-		{"none at all", 200, "", "", "", "HEAD GET"},
-		{"with GET only", 200, "", desc.Digest.String(), "", "HEAD GET"},
-		{"no HEAD", 405, "", "", "", "HEAD GET"},
-		{"wrong with GET", 405, "", wrong, "content has digest", "HEAD GET"},
-		{"no digest with GET", 405, "", "sha1:x", `digest "sha1:x"`, "HEAD GET"},
-		{"with HEAD", 200, desc.Digest.String(), "", "", "HEAD"},
-	}
-	for _, h := range hosts {
-		t.Run(h.title, func(t *testing.T) {
-			t.Parallel()
-			f := newFake(t)
-			f.answer(func(w http.ResponseWriter, req *http.Request) {
-				if req.Method == http.MethodHead {
-					if h.headDigest != "" {
-						w.Header().Set(digestHeader, h.headDigest)
-					}
-					w.WriteHeader(h.head)
-					return
-				}
-				w.Header().Set("Content-Type", body.kind)
-				w.Header().Set(digestHeader, h.getDigest)
-				_, _ = w.Write(body.body)
-			})
-			r, _ := newRegistry(t, certsD(t, f.host(), plainHTTP(f.host())))
-			got, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
-			var methods []string
-			for _, line := range f.log() {
-				method, _, _ := strings.Cut(line, " ")
-				methods = append(methods, method)
-			}
-			assert.Equal(t, h.methods, strings.Join(methods, " "))
-			if h.want != "" {
-				require.ErrorContains(t, err, h.want)
-				return
-			}
-			require.NoError(t, err)
-			assert.Equal(t, desc.Digest, got.Digest)
-		})
-	}
-}
-
-func TestOldTLSIsRefused(t *testing.T) {
-	t.Parallel()
-	f := &fake{content: map[string]served{}}
-	f.Server = httptest.NewUnstartedServer(f)
-	f.TLS = &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}
-	f.Config.ErrorLog = log.New(io.Discard, "", 0)
-	f.StartTLS()
-	t.Cleanup(f.Close)
-	r, _ := newRegistry(t, certsD(t, f.host(), f.tlsHost(t)))
-	_, err := r.Resolve(t.Context(), release.Reference{Repository: f.repository(), Tag: "1"})
-	require.ErrorContains(t, err, "protocol version")
-}
 
 // containerd pulls through the same hosts and connections as polls.
 func TestPullsAskTheSameHosts(t *testing.T) {
@@ -128,4 +58,62 @@ func TestPullsReadBigBlobs(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, body.Close())
 	assert.Equal(t, big.Size, n)
+}
+
+// An answer says which host failed before it, and that containerd ignores a hosts.toml which it cannot parse. A mirror
+// without the image has not failed.
+func TestAnswerSaysWhatFailedBefore(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]bool{http.StatusServiceUnavailable: true, http.StatusNotFound: false} {
+		mirror, upstream := newFake(t), newFake(t)
+		upstream.tag("1", upstream.image(t, "linux", "amd64", nil))
+		mirror.answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+		r, _ := newRegistry(t, certsD(t, upstream.host(), plainHTTP(upstream.host())+fmt.Sprintf("[host.\"http://%s\"]\n", mirror.host())))
+		by, err := r.Resolve(t.Context(), release.Reference{Repository: upstream.repository(), Tag: "1"})
+		require.NoError(t, err)
+		assert.Equal(t, upstream.host(), by.Host)
+		assert.Equal(t, want, by.Skipped != nil, status)
+		if want {
+			assert.Equal(t, mirror.host(), by.Skipped.Host)
+		}
+		assert.Empty(t, by.HostsIgnored)
+	}
+	upstream := newFake(t)
+	upstream.tag("1", upstream.image(t, "linux", "amd64", nil))
+	r, _ := newRegistry(t, certsD(t, upstream.host(), "server = \n"))
+	by, err := r.Resolve(t.Context(), release.Reference{Repository: upstream.repository(), Tag: "1"})
+	require.NoError(t, err)
+	assert.Contains(t, by.HostsIgnored, "hosts.toml is ignored: ")
+	assert.Nil(t, by.Skipped)
+}
+
+func TestPollOf20ImagesIs20Heads(t *testing.T) {
+	t.Parallel()
+	host := startDistribution(t)
+	var refs []release.Reference
+	want := map[release.Reference]digest.Digest{}
+	for i := range 20 {
+		ref := release.Reference{Repository: fmt.Sprintf("%s/caasp/v4/app%d", host, i), Tag: "1.0-rev1"}
+		img := testImage(t, "linux/amd64")
+		push(t, ref.String(), img)
+		d, err := img.Digest()
+		require.NoError(t, err)
+		refs, want[ref] = append(refs, ref), digest.Digest(d.String())
+	}
+	r, rec := newRegistry(t, certsD(t, host, plainHTTP(host)))
+	for cycle := range 2 {
+		for _, ref := range refs {
+			got, err := r.Resolve(t.Context(), ref)
+			require.NoError(t, err)
+			assert.Equal(t, release.Resolved{Digest: want[ref], Host: host, Insecure: true}, got)
+		}
+		assert.Equal(t, uint64(20*(cycle+1)), r.Counts().Requests)
+	}
+	for _, line := range rec.lines() {
+		assert.True(t, strings.HasPrefix(line, http.MethodHead+" "), line)
+	}
+	assertKept(t, r, 1)
+	assert.Zero(t, r.Counts().Tokens)
+	assert.NotZero(t, r.Counts().Sent)
+	assert.NotZero(t, r.Counts().Received)
 }

@@ -3,7 +3,6 @@
 package registry
 
 import (
-	"crypto/tls"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -158,19 +157,6 @@ func TestNothingLeadsInwardThroughAProxy(t *testing.T) {
 	}
 }
 
-// newFakeWith returns a fake with its own certificate: those of httptest are all the same.
-func newFakeWith(t *testing.T, cert, key string) *fake {
-	t.Helper()
-	f := &fake{content: map[string]served{}}
-	f.Server = httptest.NewUnstartedServer(f)
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	require.NoError(t, err)
-	f.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	f.StartTLS()
-	t.Cleanup(f.Close)
-	return f
-}
-
 // A failure at the target of a host's redirect counts as that host's failure: requests of others to the target are not
 // affected.
 func TestRegistryCannotBlockAnotherOne(t *testing.T) {
@@ -190,8 +176,7 @@ func TestRegistryCannotBlockAnotherOne(t *testing.T) {
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
-			ca, cert, key := certificate(t)
-			bad, good, clock := newFakeWith(t, cert, key), newTLSFake(t), newClock()
+			bad, good, clock := newOwnTLS(t, func(*ownTLS) {}), newTLSFake(t), newClock()
 			good.tag("1", good.image(t, "linux", "amd64", nil))
 			good.answer(func(w http.ResponseWriter, req *http.Request) {
 				if strings.HasPrefix(req.URL.Path, "/trap") && c.answer != nil {
@@ -206,7 +191,7 @@ func TestRegistryCannotBlockAnotherOne(t *testing.T) {
 				}
 				http.Redirect(w, req, good.URL+"/trap", http.StatusTemporaryRedirect)
 			})
-			authorities := `"` + ca + `"`
+			authorities := `"` + bad.ca + `"`
 			if c.ca {
 				authorities += `, "` + good.ca(t) + `"`
 			}

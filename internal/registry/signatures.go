@@ -52,14 +52,8 @@ func (r *Registry) Blob(ctx context.Context, repository string, desc ocispec.Des
 		return nil, fmt.Errorf("registry: %s: blob %s: %w: %d bytes", repository, desc.Digest, outside.ErrTooLarge, desc.Size)
 	}
 	return each(ctx, r, repository, mayPull, func(e endpoint) ([]byte, error) {
-		a, err := e.get(ctx, e.url("blobs", desc.Digest.String()), "*/*", desc.Size)
-		if err != nil {
-			return nil, err
-		}
-		if err := verifySized(desc, a.Body); err != nil {
-			return nil, e.failed(err)
-		}
-		return a.Body, nil
+		a, err := e.sized(ctx, "blobs", desc, "*/*", desc.Size)
+		return a.Body, err
 	})
 }
 

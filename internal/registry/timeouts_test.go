@@ -110,17 +110,11 @@ func TestSlowTokenServer(t *testing.T) {
 	})
 }
 
-// A layer may be slow, but must not stall.
+// A layer may be slow, but not slower than the setting.
 func TestStalledLayer(t *testing.T) {
 	t.Parallel()
 	const size = 100
 	header := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", size)
-	stops := func(ctx context.Context, conn net.Conn) {
-		if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-			_, _ = fmt.Fprint(conn, header, "some")
-		}
-		<-ctx.Done()
-	}
 	for _, layer := range []struct {
 		title string
 		serve func(context.Context, net.Conn)
@@ -131,7 +125,6 @@ func TestStalledLayer(t *testing.T) {
 		{"slow", trickle(header, "x"), 0, nil, 5 * time.Second * size},
 		{"slow, but not too slow", trickle(header, "0123456789"), 2, nil, 5 * time.Second * size / 10},
 		{"too slow", trickle(header, "x"), 1, transport.Timeout("body: less than 1 bytes a second over 1m0s (staging.leastSpeed)"), speedTime},
-		{"stalled", stops, 1, transport.Timeout("body: no data for 1m0s"), stallTimeout},
 	} {
 		t.Run(layer.title, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

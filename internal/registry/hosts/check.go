@@ -30,9 +30,7 @@ func checkDir(dir string) error {
 	if err := nodefile.Check(file, maxHostsFile); err != nil {
 		return err
 	}
-	names := filesOf(tables(file))
-	slices.Sort(names) // so that the same one is reported each time
-	for _, name := range names {
+	for _, name := range Files(file) {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(dir, name)
 		}

@@ -5,6 +5,7 @@ package hosts
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"maps"
@@ -79,20 +80,16 @@ func rewritten(read map[string]any) string {
 }
 
 func readDir(ctx context.Context, dir string) Dir {
-	found, logged := Dir{Path: dir, Err: outside.Error(checkDir(dir))}, new(errorLog)
+	found := Dir{Path: dir, Err: outside.Error(checkDir(dir))}
 	if found.Err != nil {
 		return found
 	}
-	// The context of the configuration has the logger.
-	configure := config.ConfigureHosts(log.WithLogger(ctx, logged.logger()), config.HostOptions{
-		HostDir: func(string) (string, error) { return dir, nil },
-	})
-	hosts, err := configure(noServer)
-	found.Err, found.Unparsed = refused(err), refused(logged.err)
+	hosts, unparsed, err := configured(ctx, dir, noServer)
+	found.Err, found.Unparsed = refused(err), refused(unparsed)
 	file := filepath.Join(dir, "hosts.toml")
 	read := tables(file)
 	found.Unasked, found.Only2 = unasked(file, read), only2(read, 0)
-	if err != nil || logged.err != nil {
+	if err != nil || unparsed != nil {
 		return found
 	}
 	if server := hosts[len(hosts)-1].Host; server != noServer {
@@ -106,6 +103,22 @@ func readDir(ctx context.Context, dir string) Dir {
 		}
 	}
 	return found
+}
+
+// configured returns the hosts of a namespace as containerd's parser reads them from a directory; an empty one has
+// none. unparsed is the error that the parser only logs: then it asks the namespace itself.
+func configured(ctx context.Context, dir, namespace string) (hosts []docker.RegistryHost, unparsed, err error) {
+	logged := new(errorLog)
+	// The context of the configuration has the logger.
+	hosts, err = config.ConfigureHosts(log.WithLogger(ctx, logged.logger()), config.HostOptions{
+		HostDir: func(string) (string, error) {
+			if dir == "" {
+				return "", errdefs.ErrNotFound
+			}
+			return dir, nil
+		},
+	})(namespace)
+	return hosts, logged.err, err
 }
 
 // Otherwise returns why a containerd of that version interprets a hosts.toml differently from the agent, which uses
@@ -290,16 +303,8 @@ func Order(ctx context.Context, dir, namespace string) ([]Host, error) {
 			return nil, err
 		}
 	}
-	logged := new(errorLog)
-	made, err := config.ConfigureHosts(log.WithLogger(ctx, logged.logger()), config.HostOptions{
-		HostDir: func(string) (string, error) {
-			if dir == "" {
-				return "", errdefs.ErrNotFound
-			}
-			return dir, nil
-		},
-	})(namespace)
-	if err = cmp.Or(err, logged.err); err != nil {
+	made, unparsed, err := configured(ctx, dir, namespace)
+	if err = cmp.Or(err, unparsed); err != nil {
 		return nil, refused(err)
 	}
 	order := make([]Host, len(made))
@@ -316,28 +321,30 @@ func (h Host) Same(o Host) bool {
 		reflect.DeepEqual(a.Header, b.Header) && sameTransport(a.Client.Transport, b.Client.Transport)
 }
 
-// sameTransport compares the client certificates and the verification of TLS; containerd wraps the transport of a host
-// that may be asked without TLS.
+// sameTransport compares the TLS of two transports; containerd wraps that of a host that may be asked without TLS.
 func sameTransport(a, b http.RoundTripper) bool {
 	x, plain := a.(*http.Transport)
 	y, alsoPlain := b.(*http.Transport)
 	if !plain || !alsoPlain {
 		return fmt.Sprintf("%T", a) == fmt.Sprintf("%T", b)
 	}
-	p, q := x.TLSClientConfig, y.TLSClientConfig
-	if p.InsecureSkipVerify != q.InsecureSkipVerify || (p.RootCAs == nil) != (q.RootCAs == nil) ||
-		len(p.Certificates) != len(q.Certificates) {
-		return false
-	}
-	for i, c := range p.Certificates {
-		if !slices.EqualFunc(c.Certificate, q.Certificates[i].Certificate, slices.Equal) {
-			return false
-		}
-	}
-	return p.RootCAs == nil || p.RootCAs.Equal(q.RootCAs)
+	return SameTLS(x.TLSClientConfig, y.TLSClientConfig)
 }
 
-// Files returns the files that a hosts.toml names: certificates and authorities, as written.
+// SameTLS compares what containerd's host configuration can set: the certificates of the client, and how the host's are
+// verified.
+func SameTLS(a, b *tls.Config) bool {
+	if a.InsecureSkipVerify != b.InsecureSkipVerify || (a.RootCAs == nil) != (b.RootCAs == nil) ||
+		a.RootCAs != nil && !a.RootCAs.Equal(b.RootCAs) {
+		return false
+	}
+	return slices.EqualFunc(a.Certificates, b.Certificates, func(x, y tls.Certificate) bool {
+		return slices.EqualFunc(x.Certificate, y.Certificate, slices.Equal)
+	})
+}
+
+// Files returns the files that a hosts.toml names, certificates and authorities, as written. They are sorted, so that
+// of several the same one is reported each time.
 func Files(file string) []string {
 	names := filesOf(tables(file))
 	slices.Sort(names)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // Files of the node are read up to their maximum size, and rejected with one byte more.
@@ -51,4 +52,19 @@ func TestLimitsOfFiles(t *testing.T) {
 			}
 		}
 	}
+}
+
+const bundle = "etc/ssl/ca-bundle.pem"
+
+func TestCertificateFileOfTheEnvironmentIsTheOnlyOne(t *testing.T) {
+	t.Parallel()
+	ca, _, _ := certificate(t)
+	other, _, _ := certificate(t)
+	root := t.TempDir()
+	put(t, root, bundle, text(t, other))
+	put(t, root, "own.pem", text(t, ca))
+	want, err := parseBundle([]byte(text(t, ca)))
+	require.NoError(t, err)
+	assert.True(t, want.Equal(NewTrust(root, environ("SSL_CERT_FILE", "/own.pem"), nil).Roots()))
+	assert.Nil(t, NewTrust(root, environ("SSL_CERT_FILE", "/none.pem"), nil).Roots())
 }

@@ -51,60 +51,50 @@ func TestOpenRefuses(t *testing.T) {
 		said  string
 	}{
 		"nothing there": {
-			func(t *testing.T, dir string) { t.Helper(); require.NoError(t, os.RemoveAll(dir)) },
+			func(t *testing.T, dir string) { require.NoError(t, os.RemoveAll(dir)) },
 			fs.ErrNotExist, "no such file or directory",
 		},
 		"an empty directory": {func(t *testing.T, dir string) {
-			t.Helper()
 			require.NoError(t, os.RemoveAll(dir))
 			require.NoError(t, os.Mkdir(dir, 0o755))
 		}, layout.ErrNotLayout, "no file oci-layout"},
 		"a FIFO": {func(t *testing.T, dir string) {
-			t.Helper()
 			require.NoError(t, os.RemoveAll(dir))
 			require.NoError(t, syscall.Mkfifo(dir, 0o600))
 		}, layout.ErrNotLayout, "neither directory nor tar file"},
 		"a text": {func(t *testing.T, dir string) {
-			t.Helper()
 			require.NoError(t, os.RemoveAll(dir))
 			write(t, dir, strings.Repeat("not a tar file\n", 100))
 		}, layout.ErrNotLayout, "no tar file"},
 		"another version": {func(t *testing.T, dir string) {
-			t.Helper()
 			write(t, filepath.Join(dir, "oci-layout"), `{"imageLayoutVersion":"2.0.0"}`)
 		}, layout.ErrNotLayout, `oci-layout: version "2.0.0", not 1.0.0`},
 		"no index": {func(t *testing.T, dir string) {
-			t.Helper()
 			require.NoError(t, os.Remove(filepath.Join(dir, "index.json")))
 		}, layout.ErrNotLayout, "index.json: no such file"},
 		"a torn index": {
-			func(t *testing.T, dir string) { t.Helper(); write(t, filepath.Join(dir, "index.json"), `{"schemaV`) },
+			func(t *testing.T, dir string) { write(t, filepath.Join(dir, "index.json"), `{"schemaV`) },
 			nil, "index.json: manifest: unexpected end",
 		},
 		"a huge index": {
-			func(t *testing.T, dir string) { t.Helper(); padded(t, dir, maxIndex+1) },
+			func(t *testing.T, dir string) { padded(t, dir, maxIndex+1) },
 			nil, "index.json: too large: over 4194304 bytes",
 		},
 		"an ambiguous index": {func(t *testing.T, dir string) {
-			t.Helper()
 			write(t, filepath.Join(dir, "index.json"), `{"schemaVersion":2,"manifests":[],"Layers":[]}`)
 		}, nil, `index.json: manifest: ambiguous: has "Layers"`},
 		"a digest that is a path": {func(t *testing.T, dir string) {
-			t.Helper()
 			edit(t, dir, func(i *ocispec.Index) { i.Manifests[0].Digest = "sha256:../../../../etc/passwd" })
 		}, nil, "invalid checksum digest"},
 		"a size below zero": {func(t *testing.T, dir string) {
-			t.Helper()
 			edit(t, dir, func(i *ocispec.Index) { i.Manifests[0].Size = -1 })
 		}, nil, "size -1"},
 		"an index out of the directory": {func(t *testing.T, dir string) {
-			t.Helper()
 			outside := filepath.Join(t.TempDir(), "index.json")
 			require.NoError(t, os.Rename(filepath.Join(dir, "index.json"), outside))
 			require.NoError(t, os.Symlink(outside, filepath.Join(dir, "index.json")))
 		}, nil, "path escapes from parent"},
 		"nobody's index": {func(t *testing.T, dir string) {
-			t.Helper()
 			edit(t, dir, func(i *ocispec.Index) { i.Manifests = nil })
 		}, layout.ErrUnnamed, "no image has a full name"},
 	} {
@@ -238,47 +228,38 @@ func TestDamage(t *testing.T) {
 		onlyInDescribe bool
 	}{
 		"manifest missing": {func(t *testing.T, dir string, d digest.Digest) {
-			t.Helper()
 			require.NoError(t, os.Remove(blobPath(dir, d)))
 		}, "blob is missing: the layout is incomplete", false},
 		"manifest torn": {func(t *testing.T, dir string, d digest.Digest) {
-			t.Helper()
 			require.NoError(t, os.Truncate(blobPath(dir, d), 100))
 		}, "blob has 100 bytes, not ", false},
 		"manifest with another content": {
-			func(t *testing.T, dir string, d digest.Digest) { t.Helper(); flip(t, blobPath(dir, d)) },
+			func(t *testing.T, dir string, d digest.Digest) { flip(t, blobPath(dir, d)) },
 			"content has digest sha256:", false,
 		},
 		"manifest leads out": {func(t *testing.T, dir string, d digest.Digest) {
-			t.Helper()
 			outside := filepath.Join(t.TempDir(), "blob")
 			require.NoError(t, os.Rename(blobPath(dir, d), outside))
 			require.NoError(t, os.Symlink(outside, blobPath(dir, d)))
 		}, "path escapes from parent", false},
 		"manifest is a FIFO": {func(t *testing.T, dir string, d digest.Digest) {
-			t.Helper()
 			require.NoError(t, os.Remove(blobPath(dir, d)))
 			require.NoError(t, syscall.Mkfifo(blobPath(dir, d), 0o600))
 		}, "not a regular file", false},
 		"manifest is a directory": {func(t *testing.T, dir string, d digest.Digest) {
-			t.Helper()
 			require.NoError(t, os.Remove(blobPath(dir, d)))
 			require.NoError(t, os.Mkdir(blobPath(dir, d), 0o755))
 		}, "not a regular file", false},
 		"manifest of the wrong type": {func(t *testing.T, dir string, _ digest.Digest) {
-			t.Helper()
 			edit(t, dir, func(i *ocispec.Index) { i.Manifests[0].MediaType = ociImage })
 		}, "came as", false},
 		"manifest too large": {func(t *testing.T, dir string, _ digest.Digest) {
-			t.Helper()
 			edit(t, dir, func(i *ocispec.Index) { i.Manifests[0].Size = 4<<20 + 1 })
 		}, "too large: 4194305 bytes", false},
 		"config missing": {func(t *testing.T, dir string, d digest.Digest) {
-			t.Helper()
 			require.NoError(t, os.Remove(blobPath(dir, manifestOf(t, dir, d).Config.Digest)))
 		}, "config: ", true},
 		"config with another content": {func(t *testing.T, dir string, d digest.Digest) {
-			t.Helper()
 			flip(t, blobPath(dir, manifestOf(t, dir, d).Config.Digest))
 		}, "content has digest sha256:", true},
 	} {

@@ -69,22 +69,16 @@ func image(t *testing.T, platform string, oci bool) v1.Image {
 	return img
 }
 
-// index returns an index with one image per platform. An image whose platform has no slash is added without a platform.
-func index[I mutate.Appendable](t *testing.T, images map[string]I) v1.ImageIndex {
+// index returns an index with an image for each platform.
+func index(t *testing.T, on ...string) v1.ImageIndex {
 	t.Helper()
 	var idx v1.ImageIndex = empty.Index
-	for _, platform := range []string{"", "second", "linux/arm64", "linux/amd64", "windows/amd64"} {
-		img, ok := images[platform]
-		if !ok {
-			continue
-		}
-		add := mutate.IndexAddendum{Add: img}
-		if strings.Contains(platform, "/") {
-			p, err := v1.ParsePlatform(platform)
-			require.NoError(t, err)
-			add.Platform = p
-		}
-		idx = mutate.AppendManifests(idx, add)
+	for _, platform := range on {
+		p, err := v1.ParsePlatform(platform)
+		require.NoError(t, err)
+		idx = mutate.AppendManifests(idx, mutate.IndexAddendum{
+			Add: image(t, platform, true), Descriptor: v1.Descriptor{Platform: p},
+		})
 	}
 	return idx
 }

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/assert"
@@ -53,8 +52,7 @@ func pull(t *testing.T, l *layout.Layout, repository string, d digest.Digest) {
 func TestPull(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
-	idx := index(t, map[string]v1.Image{"linux/amd64": image(t, "linux/amd64", true), "linux/arm64": image(t, "linux/arm64", true)})
-	d := add(t, filepath.Join(top, velum), ocispec.AnnotationRefName, "4.0.0-rev1", idx)
+	d := add(t, filepath.Join(top, velum), ocispec.AnnotationRefName, "4.0.0-rev1", index(t, "linux/arm64", "linux/amd64"))
 	long := packed(t, top, func(w *tar.Writer) { member(t, w, "PaxHeader", make([]byte, 1000)) })
 	for _, path := range []string{top, packed(t, top), long} {
 		l := opened(t, path)
@@ -79,8 +77,8 @@ func TestDamagedLayer(t *testing.T) {
 		spoil func(t *testing.T, path string)
 		said  string
 	}{
-		"missing": {func(t *testing.T, path string) { t.Helper(); require.NoError(t, os.Remove(path)) }, "blob is missing"},
-		"torn":    {func(t *testing.T, path string) { t.Helper(); require.NoError(t, os.Truncate(path, 10)) }, "blob has 10 bytes"},
+		"missing": {func(t *testing.T, path string) { require.NoError(t, os.Remove(path)) }, "blob is missing"},
+		"torn":    {func(t *testing.T, path string) { require.NoError(t, os.Truncate(path, 10)) }, "blob has 10 bytes"},
 		"changed": {flip, "content has digest"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -189,40 +189,6 @@ func TestTree(t *testing.T) {
 	}
 }
 
-func TestPlatforms(t *testing.T) {
-	t.Parallel()
-	amd64, arm64 := image(t, "linux/amd64", true), image(t, "linux/arm64", true)
-	for name, c := range map[string]struct {
-		index v1.ImageIndex
-		want  v1.Image // nil if there is none
-	}{
-		"ours of two":           {index(t, map[string]v1.Image{"linux/amd64": amd64, "linux/arm64": arm64}), amd64},
-		"only a foreign one":    {index(t, map[string]v1.Image{"linux/arm64": arm64}), nil},
-		"one that names none":   {index(t, map[string]v1.Image{"": amd64, "linux/arm64": arm64}), amd64},
-		"foreign without name":  {index(t, map[string]v1.Image{"": arm64}), nil},
-		"the second unnamed":    {index(t, map[string]v1.Image{"": arm64, "second": amd64}), nil},
-		"named as ours, is not": {index(t, map[string]v1.Image{"linux/amd64": arm64}), nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := filepath.Join(t.TempDir(), "layout")
-			d := add(t, dir, ocispec.AnnotationRefName, velum+":4.0.0", c.index)
-			l := opened(t, dir)
-			_, err := l.Resolve(t.Context(), ref("4.0.0"))
-			require.NoError(t, err)
-			got, err := l.Describe(t.Context(), velum, d)
-			if c.want == nil {
-				require.ErrorIs(t, err, release.ErrPlatform)
-				return
-			}
-			require.NoError(t, err)
-			want := build(t, c.want)
-			want.Manifest = digestOf(t, c.want) // a signature may cover only this digest
-			assert.Equal(t, want, got)
-		})
-	}
-}
-
 // A name of two images is an error; other names are not affected.
 func TestAmbiguousNames(t *testing.T) {
 	t.Parallel()

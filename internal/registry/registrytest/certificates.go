@@ -24,17 +24,17 @@ import (
 func Certificate(t testing.TB, edit ...func(*x509.Certificate)) (ca, cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
-	caKey, caCert := Issue(t, nil, nil)
-	leafKey, leaf := Issue(t, caCert, caKey, edit...)
+	caKey, caCert := issue(t, nil, nil)
+	leafKey, leaf := issue(t, caCert, caKey, edit...)
 	der, err := x509.MarshalECPrivateKey(leafKey)
 	require.NoError(t, err)
-	return WritePEM(t, filepath.Join(dir, "ca.crt"), "CERTIFICATE", caCert.Raw),
-		WritePEM(t, filepath.Join(dir, "leaf.crt"), "CERTIFICATE", leaf.Raw),
-		WritePEM(t, filepath.Join(dir, "leaf.key"), "EC PRIVATE KEY", der)
+	return writePEM(t, filepath.Join(dir, "ca.crt"), "CERTIFICATE", caCert.Raw),
+		writePEM(t, filepath.Join(dir, "leaf.crt"), "CERTIFICATE", leaf.Raw),
+		writePEM(t, filepath.Join(dir, "leaf.key"), "EC PRIVATE KEY", der)
 }
 
-// Issue creates a key and a certificate signed by parent; nil: a CA.
-func Issue(
+// issue creates a key and a certificate signed by parent; nil: a CA.
+func issue(
 	t testing.TB, parent *x509.Certificate, signer *ecdsa.PrivateKey, edit ...func(*x509.Certificate),
 ) (*ecdsa.PrivateKey, *x509.Certificate) {
 	t.Helper()
@@ -63,8 +63,8 @@ func Issue(
 	return key, cert
 }
 
-// WritePEM writes a PEM file and returns its path.
-func WritePEM(t testing.TB, path, kind string, der []byte) string {
+// writePEM writes a PEM file and returns its path.
+func writePEM(t testing.TB, path, kind string, der []byte) string {
 	t.Helper()
 	require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 	return path

@@ -283,10 +283,12 @@ func (s *search) failure(ctx context.Context, valid int) error {
 	return ErrUnsigned
 }
 
-// Releases verifies releases with signatures from the releases' source. It implements stage.Verifier.
+// Releases verifies releases with signatures from the releases' source. It implements stage.Verifier and
+// channel.Verifier.
 type Releases struct {
-	Verifier *Verifier
-	From     Fetcher
+	*Verifier
+
+	From Fetcher
 }
 
 // Verify implements stage.Verifier.
@@ -303,14 +305,6 @@ func (r Releases) Signers(ctx context.Context, rel release.Release) ([]string, e
 	verdict, err := r.Verifier.Verify(ctx, r.From, rel.Repository, rel.Digest, rel.Manifest)
 	return verdict.Keys, err
 }
-
-// Trusts implements channel.Verifier.
-func (r Releases) Trusts(ctx context.Context, keys []string) (bool, error) {
-	return r.Verifier.Trusts(ctx, keys)
-}
-
-// Keys implements stage.Verifier.
-func (r Releases) Keys(ctx context.Context) ([]string, error) { return r.Verifier.Keys(ctx) }
 
 // WithKeys returns a verifier for these public keys, each in PEM, instead of directories. require is how many of them
 // must have signed; 0: one.

@@ -48,16 +48,21 @@ var lineEnds = strings.NewReplacer("\r", "", "\n", "")
 // simpleSigning tries the layers of the tag sha256-HEX.sig.
 func (s *search) simpleSigning(ctx context.Context, d digest.Digest) bool {
 	tag := tagOf(d) + ".sig"
+	return s.layers(ctx, tag, s.tagged(ctx, tag).Layers, d)
+}
+
+// tagged returns the manifest or index of a tag; the zero Document if there is none that can be read.
+func (s *search) tagged(ctx context.Context, tag string) ocimanifest.Document {
 	mediaType, body, err := s.from.Manifest(ctx, s.owner.repository, tag)
 	if s.absent(tag, err) {
-		return false
+		return ocimanifest.Document{}
 	}
 	doc, err := ocimanifest.Parse(mediaType, body)
 	if err != nil {
 		s.refuse(tag, err)
-		return false
+		return ocimanifest.Document{}
 	}
-	return s.layers(ctx, tag, doc.Layers, d)
+	return doc
 }
 
 // layers tries the layers of a signature image from any place.
@@ -140,16 +145,7 @@ func (s *search) referrers(ctx context.Context, d digest.Digest) bool {
 // distribution specification.
 func (s *search) fallbackTag(ctx context.Context, d digest.Digest) bool {
 	tag := tagOf(d)
-	mediaType, body, err := s.from.Manifest(ctx, s.owner.repository, tag)
-	if s.absent(tag, err) {
-		return false
-	}
-	doc, err := ocimanifest.Parse(mediaType, body)
-	if err != nil {
-		s.refuse(tag, err)
-		return false
-	}
-	return s.artifacts(ctx, tag, doc.Manifests, d)
+	return s.artifacts(ctx, tag, s.tagged(ctx, tag).Manifests, d)
 }
 
 // artifacts tries the artifacts of a list that may be signatures.

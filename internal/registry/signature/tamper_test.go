@@ -137,22 +137,9 @@ func TestSignaturesAreNotSwapped(t *testing.T) {
 	}
 }
 
-func fuzzKeys(f *testing.F) ring {
-	f.Helper()
-	var all ring
-	for _, name := range []string{"p256", "p384", "ed25519", "rsa4096"} {
-		data, err := os.ReadFile(filepath.Join("testdata", name+".pem"))
-		require.NoError(f, err)
-		k, err := parseKey(data)
-		require.NoError(f, err)
-		all = append(all, k)
-	}
-	return all
-}
-
 // For any payload, a valid one was signed.
 func FuzzPayload(f *testing.F) {
-	r := fuzzKeys(f)
+	r := ringOf(f, "p256", "p384", "ed25519", "rsa4096")
 	s := fixture(f, "cosign2-p256")
 	signed, sig := stolen(f, s)
 	f.Add(signed, sig)
@@ -168,7 +155,7 @@ func FuzzPayload(f *testing.F) {
 
 // For any bundle, a valid one has the signed payload.
 func FuzzBundle(f *testing.F) {
-	r := fuzzKeys(f)
+	r := ringOf(f, "p256", "p384", "ed25519", "rsa4096")
 	s := fixture(f, "cosign3-p256")
 	whole := bundleOf(f, s)
 	good, err := parseBundle([]byte(whole))

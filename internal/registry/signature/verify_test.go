@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -268,8 +269,8 @@ func TestLayers(t *testing.T) {
 	}{
 		"one":                     {[]ocispec.Descriptor{good}, nil, ""},
 		"good behind bad":         {[]ocispec.Descriptor{bad, bare, bad, good, bad}, nil, ""},
-		"64, the last known good": {append(repeat(bad, 63), good), nil, ""},
-		"65, the last known good": {append(repeat(bad, 64), good), ErrWrong, "65 layers, at most 64"},
+		"64, the last known good": {append(slices.Repeat([]ocispec.Descriptor{bad}, 63), good), nil, ""},
+		"65, the last known good": {append(slices.Repeat([]ocispec.Descriptor{bad}, 64), good), ErrWrong, "65 layers, at most 64"},
 		"none":                    {nil, ErrUnsigned, ""},
 		"of another kind":         {[]ocispec.Descriptor{without(func(desc *ocispec.Descriptor) { desc.MediaType = "text/plain" })}, ErrUnsigned, ""},
 		"no annotation":           {[]ocispec.Descriptor{bare}, ErrWrong, "no annotation"},
@@ -282,7 +283,7 @@ func TestLayers(t *testing.T) {
 			[]ocispec.Descriptor{without(func(desc *ocispec.Descriptor) { desc.Size = maxPayload + 1 })},
 			ErrWrong, "payload too large: 65537 bytes, at most 65536",
 		},
-		"many bad": {repeat(bad, 9), ErrWrong, "; and 4 more"},
+		"many bad": {slices.Repeat([]ocispec.Descriptor{bad}, 9), ErrWrong, "; and 4 more"},
 	}
 	for name, c := range cases {
 		shelf := unsigned()
@@ -295,14 +296,6 @@ func TestLayers(t *testing.T) {
 			assert.Less(t, len(err.Error()), 2000, name)
 		}
 	}
-}
-
-func repeat(desc ocispec.Descriptor, n int) []ocispec.Descriptor {
-	list := make([]ocispec.Descriptor, n)
-	for i := range list {
-		list[i] = desc
-	}
-	return list
 }
 
 func TestReferrersAreBounded(t *testing.T) {

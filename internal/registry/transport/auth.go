@@ -235,17 +235,13 @@ func (c *Client) authorize(host *docker.RegistryHost, named map[string]bool) {
 	header := canonical(host.Header)
 	host.Header = header
 	next := host.Client.Transport
-	tokens := following(&tokenTransport{
-		next: next, plain: host.Scheme == "http", may: may, own: header,
-	}, header, asked, nil)
-	led := newForeignTokens(func(scheme string) *http.Client {
-		return following(&tokenTransport{
-			next: next, plain: scheme == "http", may: may, own: header,
-		}, header, asked, nil)
-	})
+	tokens := func(scheme string) *http.Client {
+		return following(&tokenTransport{next, scheme == "http", may, header}, header, asked, nil)
+	}
+	led := newForeignTokens(tokens)
 	host.Client = following(next, header, asked, led)
 	fresh := func(l hosts.Login) docker.Authorizer {
-		return docker.NewDockerAuthorizer(docker.WithAuthClient(tokens), docker.WithAuthHeader(header),
+		return docker.NewDockerAuthorizer(docker.WithAuthClient(tokens(host.Scheme)), docker.WithAuthHeader(header),
 			docker.WithAuthCreds(func(string) (string, string, error) { return l.User, l.Secret, nil }))
 	}
 	host.Authorizer = &authorizer{

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -103,4 +104,75 @@ func TestErrorsOfAHostAreOneLine(t *testing.T) {
 		p.failed(route{host: "a"}, long)
 	}
 	assert.LessOrEqual(t, len(p.blocked(route{host: "a"}).Error()), outside.MaxText+200)
+}
+
+func TestKnownTokenServers(t *testing.T) {
+	t.Parallel()
+	realms := []struct {
+		registry, realm string
+		want            bool
+	}{
+		{"registry-1.docker.io", "https://auth.docker.io/token", true},
+		{"registry-1.docker.io", "https://auth.docker.io:443/token", true},
+		{"registry-1.docker.io", "https://auth.docker.io.evil.org/token", false},
+		{"registry-1.docker.io", "http://auth.docker.io/token", false},
+		{"registry.suse.com", "https://registry.suse.com/auth", true},
+		{"registry.suse.com", "https://REGISTRY.suse.com:443/auth", true},
+		{"registry.suse.com", "https://scc.suse.com/api/registry/authorize", true},
+		{"registry.suse.com", "https://registry.suse.com:8443/auth", false},
+		{"registry.suse.com", "https://user@registry.suse.com/auth", false},
+		{"registry.gitlab.com", "https://gitlab.com/jwt/auth", true},
+		{"registry.gitlab.com", "https://gitlab.com.evil.org/jwt/auth", false},
+		{"mirror:5000", "https://auth.docker.io/token", false},
+		{"mirror:5000", "https://mirror:5000/token", true},
+		{"mirror:5000", "https://mirror/token", false},
+		{"own.example.org", "https://auth.example.org/token", true},
+		{"own.example.org", "https://example.org/token", false},
+		{"own.example.org", "//own.example.org/token", false},
+	}
+	for _, r := range realms {
+		may := mayShow(parsed(t, "https://"+r.registry), map[string]string{"own.example.org": "auth.example.org"})
+		assert.Equal(t, r.want, may(parsed(t, r.realm)), "%s %s", r.registry, r.realm)
+	}
+}
+
+func parsed(t testing.TB, text string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(text)
+	require.NoError(t, err)
+	return u
+}
+
+// TestRealmOnAnotherHostIsNamed checks the error from which doctor derives its remedy.
+func TestRealmOnAnotherHostIsNamed(t *testing.T) {
+	t.Parallel()
+	home := &url.URL{Scheme: "https", Host: "registry.example.com"}
+	challenge := &http.Response{
+		Header:  http.Header{"Www-Authenticate": {`Bearer realm="https://gitlab.example.com/jwt/auth",service="container_registry"`}},
+		Request: &http.Request{URL: home},
+	}
+	err := (&authorizer{may: mayShow(home, nil)}).withheld(challenge)
+	require.ErrorIs(t, err, errForeignHost)
+	foreign, is := errors.AsType[*ForeignRealmError](err)
+	require.True(t, is, "%v", err)
+	assert.Equal(t, ForeignRealmError{Registry: "registry.example.com", Realm: "gitlab.example.com"}, *foreign)
+	listed := &authorizer{may: mayShow(home, map[string]string{home.Host: "gitlab.example.com"})}
+	require.NoError(t, listed.withheld(challenge))
+}
+
+func TestLimitOfForeignTokens(t *testing.T) {
+	t.Parallel()
+	kept := map[int]int{
+		maxForeignTokens - 1: maxForeignTokens - 1, maxForeignTokens: maxForeignTokens, maxForeignTokens + 1: 1,
+	}
+	for hosts, want := range kept {
+		f := newForeignTokens(nil)
+		last := foreignToken{}
+		for n := range hosts {
+			last = foreignToken{fmt.Sprintf("https://%d.example.com", n), "repository:app:pull"}
+			f.put(last, "Bearer x")
+		}
+		assert.Len(t, f.tokens, want, "%d hosts", hosts)
+		assert.Equal(t, "Bearer x", f.get(last))
+	}
 }

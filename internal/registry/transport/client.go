@@ -36,7 +36,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,12 +80,13 @@ const connectionsPerHost = 4
 
 // Client sends the requests of a node. It is safe for concurrent use.
 type Client struct {
+	*pace
+
 	// Dial replaces the dialers from hosts.toml; nil: these are used. Tests set it before the first request.
 	Dial DialFunc
 
 	options     Options
 	userAgent   string
-	pace        *pace
 	connections *keylock.Locks // see RoundTrip
 	counters    counters
 
@@ -170,7 +170,7 @@ func (c *Client) share(made *http.Transport) *sharedTransport {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.shared {
-		if s.http.ResponseHeaderTimeout == tr.ResponseHeaderTimeout && sameTLS(s.http.TLSClientConfig, config) {
+		if s.http.ResponseHeaderTimeout == tr.ResponseHeaderTimeout && hosts.SameTLS(s.http.TLSClientConfig, config) {
 			return s
 		}
 	}
@@ -186,19 +186,6 @@ func (c *Client) share(made *http.Transport) *sharedTransport {
 	}
 	c.shared = append(c.shared, s)
 	return s
-}
-
-// sameTLS compares the fields that containerd's host configuration can set.
-func sameTLS(a, b *tls.Config) bool {
-	if a.InsecureSkipVerify != b.InsecureSkipVerify {
-		return false
-	}
-	if (a.RootCAs == nil) != (b.RootCAs == nil) || a.RootCAs != nil && !a.RootCAs.Equal(b.RootCAs) {
-		return false
-	}
-	return slices.EqualFunc(a.Certificates, b.Certificates, func(x, y tls.Certificate) bool {
-		return slices.EqualFunc(x.Certificate, y.Certificate, slices.Equal)
-	})
 }
 
 // Counts counts network traffic, headers and TLS included.

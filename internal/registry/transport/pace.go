@@ -210,18 +210,9 @@ func (p *pace) forget() {
 	}
 }
 
-// Pace returns the waits that hosts asked for and the rest of the budget. It does not include hosts that do not answer:
-// after a restart, three more requests detect them.
-func (c *Client) Pace() record.Pace { return c.pace.kept() }
-
-// Resume restores a saved state. Later waits and requests stay.
-func (c *Client) Resume(kept record.Pace) { c.pace.resume(kept) }
-
 // TryAgain serves a person's request: each host in back-off because it did not answer, or asked to wait, may be asked
 // once. The next such answer starts the wait again.
-func (c *Client) TryAgain() { c.pace.tryAgain() }
-
-func (p *pace) tryAgain() {
+func (p *pace) TryAgain() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.hosts {
@@ -229,7 +220,9 @@ func (p *pace) tryAgain() {
 	}
 }
 
-func (p *pace) kept() record.Pace {
+// Pace returns the waits that hosts asked for and the rest of the budget. It does not include hosts that do not answer:
+// after a restart, three more requests detect them.
+func (p *pace) Pace() record.Pace {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
@@ -249,7 +242,8 @@ func (p *pace) kept() record.Pace {
 	return kept
 }
 
-func (p *pace) resume(kept record.Pace) {
+// Resume restores a saved state. Later waits and requests stay.
+func (p *pace) Resume(kept record.Pace) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()

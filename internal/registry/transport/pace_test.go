@@ -5,6 +5,8 @@ package transport
 import (
 	"net/http"
 	"net/url"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +25,7 @@ func TestLaterWaitOfAHostCounts(t *testing.T) {
 	}{{"60", time.Minute}, {"30", time.Minute}, {"120", 2 * time.Minute}} {
 		h := p.answered(route{host: "host"}, &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {wait.seconds}}})
 		assert.NotNil(t, h)
-		assert.Equal(t, now.Add(wait.want), p.kept().Waits["host"].Until)
+		assert.Equal(t, now.Add(wait.want), p.Pace().Waits["host"].Until)
 	}
 	assert.Nil(t, p.answered(route{host: "host"}, &http.Response{StatusCode: http.StatusOK}))
 	assert.NotNil(t, p.blocked(route{host: "host"}), "the answer to an earlier request takes no wait back")
@@ -64,9 +66,9 @@ func TestBudgetHolds(t *testing.T) {
 			case 0:
 				at = at.Add(time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "later")))
 			case 1:
-				kept := p.kept()
+				kept := p.Pace()
 				p = newPace(now, perHour)
-				p.resume(kept)
+				p.Resume(kept)
 			case 2:
 				if h := p.admit(t.Context(), route{host: "host"}); h != nil {
 					t.Fatal("a pull was refused")
@@ -94,6 +96,35 @@ func TestBudgetHolds(t *testing.T) {
 			if within > 2*perHour {
 				t.Fatalf("%d questions in an hour", within)
 			}
+		}
+	})
+}
+
+// A host may block the agent for a day at most, and never sets a time in the past.
+func FuzzRetryAfter(f *testing.F) {
+	for _, seed := range []string{
+		"", "0", "86400", "86401", "-1", "1e3", " 5 ", "99999999999999999999", "Sun, 01 Mar 2026 12:30:00 GMT",
+		"Sunday, 01-Mar-26 12:30:00 GMT", "Sun Mar  1 12:30:00 2026", "Fri, 31 Dec 9999 23:59:59 GMT", "Sun, 01 Mar 2026 12:30:00 +0200",
+	} {
+		f.Add(seed, int64(1772366400))
+	}
+	f.Fuzz(func(t *testing.T, value string, unix int64) {
+		now := time.Unix(unix%(1<<33), 0).UTC()
+		at := RetryAt(http.Header{"Retry-After": {value}}, now)
+		if at.IsZero() {
+			if n, err := strconv.ParseUint(value, 10, 64); err == nil && n < 1e9 {
+				assert.Fail(t, "a number of seconds was not read", n)
+			}
+			return
+		}
+		assert.False(t, at.Before(now), "%s before %s", at, now)
+		assert.False(t, at.After(now.Add(maxRetryAfter)))
+		assert.Equal(t, time.UTC, at.Location())
+		if n, err := strconv.ParseUint(value, 10, 64); err == nil && n <= uint64(maxRetryAfter/time.Second) {
+			assert.Equal(t, now.Add(time.Duration(n)*time.Second), at)
+		}
+		if date, err := http.ParseTime(strings.TrimSpace(value)); err == nil && date.Before(now.Add(maxRetryAfter)) {
+			assert.True(t, date.Equal(at))
 		}
 	})
 }

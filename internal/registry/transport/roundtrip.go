@@ -90,7 +90,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errors.Join(err, closeBody(req))
 	}
 	leave := sync.OnceFunc(func() { t.client.connections.Unlock(to.host) })
-	if h := t.client.pace.admit(req.Context(), to); h != nil {
+	if h := t.client.admit(req.Context(), to); h != nil {
 		leave()
 		return nil, errors.Join(h, closeBody(req))
 	}
@@ -124,7 +124,7 @@ func (t *transport) send(
 		return nil, h
 	}
 	if inward, ok := errors.AsType[*inwardError](errors.Join(context.Cause(ctx), err)); ok {
-		t.client.pace.failed(to, inward)
+		t.client.failed(to, inward)
 		return nil, inward
 	}
 	t.client.counters.requests[purposeOf(ctx).kind].Add(1)
@@ -134,11 +134,11 @@ func (t *transport) send(
 			err = &Silent{err}
 		}
 		if s.tried && ctx.Err() == nil { // otherwise connecting was not tried, or the caller canceled
-			t.client.pace.failed(to, err)
+			t.client.failed(to, err)
 		}
 		return nil, err
 	}
-	if h := t.client.pace.answered(to, resp); h != nil {
+	if h := t.client.answered(to, resp); h != nil {
 		end(resp, cancel)
 		return nil, h
 	}
@@ -154,7 +154,7 @@ func (t *transport) checkedAgain(ctx context.Context, s *sending, cancel context
 		GetConn: func(string) { s.tried = true },
 		GotConn: func(got httptrace.GotConnInfo) {
 			var why error
-			if h := t.client.pace.blocked(s.to); h != nil {
+			if h := t.client.blocked(s.to); h != nil {
 				why = h
 			} else {
 				why = s.connected(got.Conn.RemoteAddr())
