@@ -12,6 +12,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -119,6 +120,27 @@ func IsRepository(repository, name string) bool {
 func IsUnstaged(p PodPlan) bool {
 	at := p.Standing()
 	return at.Result == status.ResultHeld && !at.Staged
+}
+
+// approved reports whether the pod's current offer is to be applied: a person has approved it, its set has begun, or
+// mode auto approves what is staged, not held and waits for nothing, but never a removal. auto is the approval by mode
+// auto; nil: it is not needed.
+func (f *facts) approved(p *PodPlan) (auto *record.Approval, ok bool) {
+	if p.Offer == "" || len(p.Holds) > 0 {
+		return nil, false
+	}
+	was, recorded := f.rec.Approved[p.File]
+	byPerson := recorded && was.Offer == p.Offer && was.IsValid(f.now) && was.By.Kind != status.ByAuto
+	isReady := p.Ready && len(p.Waits) == 0 && p.Change != policy.ChangeRemove
+	switch {
+	case byPerson || isReady && p.GoesOn:
+		return nil, true
+	case !isReady || !f.policy.Auto:
+		return nil, false
+	}
+	approval := p.Approval(was, f.now)
+	approval.By = status.Actor{Kind: status.ByAuto}
+	return &approval, true
 }
 
 // Approval returns an approval of the pod's current offer. was is the previous approval: its interrupted apply may have

@@ -33,24 +33,14 @@ func (f *facts) restart(v follow.PodView, p PodPlan) (Step, bool) {
 
 // apply returns the step for an approved offer, or for one that mode auto may apply.
 func (f *facts) apply(v follow.PodView, p PodPlan) (Step, bool) {
-	if p.Offer == "" || len(p.Holds) > 0 {
-		return Step{}, false
-	}
-	approval, approved := f.rec.Approved[v.File]
-	approved = approved && approval.Offer == p.Offer && approval.IsValid(f.now) && approval.By.Kind != status.ByAuto
-	isDue := f.policy.Auto || p.GoesOn
-	if !approved && (!isDue || !p.Ready || len(p.Waits) > 0 || p.Change == policy.ChangeRemove) {
+	auto, approved := f.approved(&p)
+	if !approved {
 		return Step{}, false
 	}
 	s := Step{Do: StepApply, File: v.File, Was: *v.Disk, Ours: v.Template != nil, Needs: p.Needs()}
 	s.Apply = newApply(v.Was, v.Pod, f.pods, f.names)
-	s.Apply.Offer, s.Apply.Change, s.Apply.Auto = p.Offer, p.Change, !approved && !p.GoesOn
+	s.Apply.Offer, s.Apply.Change, s.Apply.Auto, s.Apply.Began = p.Offer, p.Change, auto != nil, auto
 	s.Apply.Set, s.Apply.Together = p.SetName(), p.Together
-	if s.Apply.Auto {
-		began := p.Approval(approval, f.now)
-		began.By = status.Actor{Kind: status.ByAuto}
-		s.Apply.Began = &began
-	}
 	s.Apply.PullFirst = slices.ContainsFunc(p.Images, startsFromTheNode)
 	if p.Change == policy.ChangeRemove {
 		s.Needs, s.Apply.Remove = nil, true
@@ -153,6 +143,73 @@ func (f *facts) expect(v follow.PodView, p PodPlan, s *Step) {
 			s.Apply.Stop = append(s.Apply.Stop, c.ID)
 		}
 	}
+}
+
+// notRunningBefore returns the containers that did not run before the apply, so that the update is not the cause. If no
+// container ran, that includes the init containers.
+func (f *facts) notRunningBefore(v follow.PodView, p PodPlan) []string {
+	if v.Was.Name != v.Pod.Name {
+		return nil
+	}
+	var out, inits []string
+	approval, ran := f.rec.Approved[v.File], false
+	for _, i := range p.Images {
+		name := i.Want.Image.Container
+		began := approval.HasRun(name) // an interrupted apply may have stopped it
+		unknown := i.Flaps && !f.runsGood(i, f.rec.Good[record.GoodKey(v.File, name)])
+		switch {
+		case i.Want.Image.Kind == manifests.KindInit:
+			inits = append(inits, name)
+		case !i.mustRun():
+		case !i.Well && !began || unknown:
+			out = append(out, name)
+		default:
+			ran = true
+		}
+	}
+	if len(out) > 0 && !ran {
+		out = append(out, inits...)
+	}
+	return out
+}
+
+// rollbackTarget sets the override to apply if the pod does not come up.
+func (f *facts) rollbackTarget(v follow.PodView, s *Step) {
+	o, err := f.overrideTo(v, func(_ string, g record.Good) release.Pin {
+		return release.Pin{Repository: g.Repository, Digest: g.Running}
+	})
+	switch {
+	case err != nil:
+		s.Apply.NoRollback = err.Error()
+	case len(o.Images) == 0:
+		s.Apply.NoRollback = "no other release is known to have run well"
+	default:
+		s.Apply.Rollback = &o
+	}
+}
+
+// overrideTo returns an override that pins each container to the digest that target chooses.
+func (f *facts) overrideTo(
+	v follow.PodView, target func(container string, g record.Good) release.Pin,
+) (record.Override, error) {
+	if !v.Managed {
+		return record.Override{}, fmt.Errorf("%s", v.Unmanaged())
+	}
+	was, err := v.Override.Unpinned(*v.Disk)
+	if err != nil {
+		return record.Override{}, err
+	}
+	return record.Pin(was.Data, "", f.now, func(img manifests.Image) record.PinnedImage {
+		if _, isBound := v.Bound[node.PlaceOf(img)]; !isBound && manifests.SplitReference(img.Reference).Digest != "" {
+			return record.PinnedImage{} // written by a person
+		}
+		p := target(img.Container, f.rec.Good[record.GoodKey(v.File, img.Container)])
+		if at := v.Override.Images[node.PlaceOf(img)]; at.Pin == p {
+			return at
+		}
+		rel := f.rec.Releases[release.Key(p.Repository, p.Digest)]
+		return record.PinnedImage{Pin: p, Config: rel.Config, Tag: rel.Name()}
+	})
 }
 
 // isPinned reports whether the wanted pod manifest has the image by digest.
