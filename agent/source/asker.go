@@ -118,10 +118,30 @@ func (a *Asker) Ask(ctx context.Context, round *Round, qs []release.Question, co
 	return out
 }
 
-// askTag resolves a tag at the source.
-func (r *Round) askTag(ctx context.Context, ref release.Reference) (release.Resolved, error) {
+// resolver is a Source that can read the manifest with the answer about a tag: see registry.ResolveTo.
+type resolver interface {
+	ResolveTo(ctx context.Context, ref release.Reference, want digest.Digest) (release.Resolved, error)
+}
+
+// askTag resolves a tag at the source. want is the digest that it probably names and that is described next, or empty.
+func (r *Round) askTag(
+	ctx context.Context, ref release.Reference, want digest.Digest,
+) (release.Resolved, error) {
 	defer r.asker.Progress.Heartbeat()()
-	return r.source(ref.Repository).Resolve(ctx, ref)
+	from := r.source(ref.Repository)
+	if reads, is := from.(resolver); is && want != "" {
+		return reads.ResolveTo(ctx, ref, want)
+	}
+	return from.Resolve(ctx, ref)
+}
+
+// source returns the source of a repository: the catalog if it lists the repository.
+func (r *Round) source(repository string) Source {
+	if !r.listing.IsListed(repository) {
+		return r.asker.Source
+	}
+	scheme := r.asker.Policy.RuleFor(repository).Scheme
+	return listedSource{listing: r.listing, scheme: scheme, missing: r.missing, Source: r.asker.Source}
 }
 
 // describe fetches the build of a digest.

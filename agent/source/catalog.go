@@ -86,15 +86,6 @@ func (r *Round) unlisted(q release.Question) error {
 	return fmt.Errorf("%s: %s: %w", r.listing.Catalog, q.Repository, release.ErrUnlisted)
 }
 
-// source returns the source of a repository: the catalog if it lists the repository.
-func (r *Round) source(repository string) Source {
-	if !r.listing.IsListed(repository) {
-		return r.asker.Source
-	}
-	scheme := r.asker.Policy.RuleFor(repository).Scheme
-	return listedSource{listing: r.listing, scheme: scheme, missing: r.missing, Source: r.asker.Source}
-}
-
 // unlistedTag returns the tag to follow if the catalog lists no release of the followed tag: of the running release, or
 // for a new pod of the newest listed release that the rules allow.
 func (l *lookup) unlistedTag(ctx context.Context, cause error) (string, digest.Digest, error) {
@@ -116,7 +107,7 @@ func (l *lookup) unlistedTag(ctx context.Context, cause error) (string, digest.D
 		if _, refused := l.rule.RefusesTag(t, tags.ChangeBetween(from, t)); refused || tags.Compare(t, from) <= 0 {
 			continue
 		}
-		d, err := l.resolve(ctx, t.String())
+		d, err := l.resolve(ctx, t.String(), "")
 		if err != nil {
 			return "", "", err
 		}
@@ -127,27 +118,23 @@ func (l *lookup) unlistedTag(ctx context.Context, cause error) (string, digest.D
 	return "", "", cause
 }
 
-// existing returns the release of a digest. If the registry lacks a listed one, as a mirror may, it returns the next
-// lower one that the catalog lists under the tag.
-func (l *lookup) existing(ctx context.Context, tag string, d digest.Digest) (release.Release, error) {
+// nextListed returns the release instead of a digest that the registry lacks, as a mirror may: the next lower one that
+// the catalog lists under the tag.
+func (l *lookup) nextListed(
+	ctx context.Context, tag string, d digest.Digest, lacks error,
+) (release.Release, error) {
 	repository := l.question.Repository
-	for {
-		rel, err := l.release(ctx, tag, d)
-		if !errors.Is(err, release.ErrNotFound) || !l.listing.IsListed(repository) {
-			return rel, err
-		}
-		_, listed := l.listing.Find(repository, d)
-		if !listed && slices.Contains(l.running[l.question], d) { // it need not be in the registry any more
-			return release.Release{Repository: repository, Tag: tag, Digest: d}, nil
-		}
-		l.missing[release.Key(repository, d)] = err
-		delete(l.resolved, release.Reference{Repository: repository, Tag: tag})
-		next, errNext := l.resolve(ctx, tag)
-		if errNext != nil || next == d || l.missing[release.Key(repository, next)] != nil {
-			return rel, err
-		}
-		d = next
+	_, listed := l.listing.Find(repository, d)
+	if !listed && slices.Contains(l.running[l.question], d) { // it need not be in the registry any more
+		return release.Release{Repository: repository, Tag: tag, Digest: d}, nil
 	}
+	l.missing[release.Key(repository, d)] = lacks
+	delete(l.resolved, release.Reference{Repository: repository, Tag: tag})
+	next, err := l.resolve(ctx, tag, "")
+	if err != nil || next == d || l.missing[release.Key(repository, next)] != nil {
+		return release.Release{}, lacks
+	}
+	return l.release(ctx, tag, next)
 }
 
 // refuseMissing adds a refusal for each listed release that the registry lacks.

@@ -41,7 +41,7 @@ func (l *lookup) answer(ctx context.Context) (Offer, error) {
 	}
 	by := l.resolved[release.Reference{Repository: q.Repository, Tag: follow}].Resolved
 	offer.Host, offer.Mirror = by.Host, by.Mirror
-	offer.Follow, err = l.existing(ctx, follow, d)
+	offer.Follow, err = l.release(ctx, follow, d)
 	if errors.Is(err, release.ErrNotFound) {
 		// OBS deletes a tag by moving it to a digest that it deletes next. The tag still exists, so this must not be
 		// ErrNotFound, which is an alarm.
@@ -67,35 +67,13 @@ func (l *lookup) answer(ctx context.Context) (Offer, error) {
 	return offer, err
 }
 
-// resolve returns the digest of a tag, with one request per round.
-func (l *lookup) resolve(ctx context.Context, tag string) (digest.Digest, error) {
-	return l.resolveBy(ctx, tag, l.askTag)
-}
-
-// resolver is a Source that can read the manifest with the answer about a tag: see registry.ResolveTo.
-type resolver interface {
-	ResolveTo(ctx context.Context, ref release.Reference, want digest.Digest) (release.Resolved, error)
-}
-
-// resolveTo is resolve for a tag that probably names a digest that is described next.
-func (l *lookup) resolveTo(ctx context.Context, tag string, want digest.Digest) (digest.Digest, error) {
-	from, is := l.source(l.question.Repository).(resolver)
-	if !is {
-		return l.resolve(ctx, tag)
-	}
-	return l.resolveBy(ctx, tag, func(ctx context.Context, ref release.Reference) (release.Resolved, error) {
-		defer l.asker.Progress.Heartbeat()()
-		return from.ResolveTo(ctx, ref, want)
-	})
-}
-
-func (l *lookup) resolveBy(
-	ctx context.Context, tag string, ask func(context.Context, release.Reference) (release.Resolved, error),
-) (digest.Digest, error) {
+// resolve returns the digest of a tag, with one request per round. It probably is want, which is described next; empty:
+// any.
+func (l *lookup) resolve(ctx context.Context, tag string, want digest.Digest) (digest.Digest, error) {
 	ref := release.Reference{Repository: l.question.Repository, Tag: tag}
 	known, ok := l.resolved[ref]
 	if !ok {
-		if known.Resolved, known.err = ask(ctx, ref); known.err == nil || ctx.Err() == nil {
+		if known.Resolved, known.err = l.askTag(ctx, ref, want); known.err == nil || ctx.Err() == nil {
 			l.resolved[ref] = known
 		}
 	}
@@ -115,12 +93,12 @@ func (l *lookup) followedTag(ctx context.Context) (string, digest.Digest, error)
 		return l.intermediateTag(ctx, t)
 	}
 	if tag := release.Floating(q.Tag, l.rule.Scheme); q.Convert && tag != q.Tag {
-		d, err := l.resolve(ctx, tag)
+		d, err := l.resolve(ctx, tag, "")
 		if !errors.Is(err, release.ErrNotFound) {
 			return tag, d, err
 		}
 	}
-	d, err := l.resolve(ctx, q.Tag)
+	d, err := l.resolve(ctx, q.Tag, "")
 	return q.Tag, d, err
 }
 
@@ -139,7 +117,7 @@ func (l *lookup) newestTag(ctx context.Context) (string, digest.Digest, error) {
 		floating = append(floating, released...)
 	}
 	for _, t := range floating[:min(len(floating), maxCandidates)] {
-		d, err := l.resolve(ctx, t.String())
+		d, err := l.resolve(ctx, t.String(), "")
 		if isUnusable(err) {
 			if cause == nil && !errors.Is(err, release.ErrNotFound) {
 				cause = err
@@ -176,7 +154,7 @@ func withoutStamps(list []tags.Tag) []tags.Tag {
 // one, the short tag.
 func (l *lookup) intermediateTag(ctx context.Context, short tags.Tag) (string, digest.Digest, error) {
 	q := l.question
-	want, err := l.resolve(ctx, q.Tag)
+	want, err := l.resolve(ctx, q.Tag, "")
 	if err != nil {
 		return "", "", err
 	}
@@ -184,7 +162,7 @@ func (l *lookup) intermediateTag(ctx context.Context, short tags.Tag) (string, d
 	sameDigest := last.Digest == want
 	wasIntermediate := last.Tag != q.Tag && l.isForm(last.Tag, tags.Intermediate)
 	if sameDigest && wasIntermediate {
-		d, err := l.resolve(ctx, last.Tag)
+		d, err := l.resolve(ctx, last.Tag, "")
 		switch {
 		case err == nil && d == want:
 			return last.Tag, want, nil
@@ -197,12 +175,12 @@ func (l *lookup) intermediateTag(ctx context.Context, short tags.Tag) (string, d
 	if err != nil || sameDigest && !l.lists.asked[q.Repository] { // only a new list can change the result
 		return q.Tag, want, nil //nolint:nilerr // a host need not serve lists
 	}
-	tag, err := l.findTag(ctx, want, list, tags.Intermediate, sameApp(short), l.resolve)
+	tag, err := l.findTag(ctx, want, list, tags.Intermediate, sameApp(short), "")
 	if tag != "" || err != nil {
 		return tag, want, err
 	}
 	if wasIntermediate { // the short tag is published first, the intermediate one follows
-		if d, err := l.resolve(ctx, last.Tag); err == nil {
+		if d, err := l.resolve(ctx, last.Tag, ""); err == nil {
 			return last.Tag, d, nil
 		}
 	}
@@ -210,12 +188,11 @@ func (l *lookup) intermediateTag(ctx context.Context, short tags.Tag) (string, d
 }
 
 // findTag searches the newest tags of a form that satisfy fits for one with a digest. It returns "" if there is none.
-// The first of them is resolved by first.
+// first is the digest that the first of them probably names.
 func (l *lookup) findTag(
-	ctx context.Context, want digest.Digest, list []tags.Tag, f tags.Form, fits func(tags.Tag) bool,
-	first func(ctx context.Context, tag string) (digest.Digest, error),
+	ctx context.Context, want digest.Digest, list []tags.Tag, f tags.Form, fits func(tags.Tag) bool, first digest.Digest,
 ) (string, error) {
-	tried, resolve := 0, first
+	tried := 0
 	for _, t := range ofForm(list, f) {
 		if !fits(t) {
 			continue
@@ -223,8 +200,8 @@ func (l *lookup) findTag(
 		if tried++; tried > maxCandidates {
 			break
 		}
-		d, err := resolve(ctx, t.String())
-		resolve = l.resolve
+		d, err := l.resolve(ctx, t.String(), first)
+		first = ""
 		if err == nil && d == want {
 			return t.String(), nil
 		}
@@ -284,7 +261,11 @@ func (l *lookup) release(ctx context.Context, tag string, d digest.Digest) (rele
 		}
 	}
 	if !known {
-		if r.Build, err = l.describe(ctx, repository, d); err != nil {
+		r.Build, err = l.describe(ctx, repository, d)
+		if errors.Is(err, release.ErrNotFound) && l.listing.IsListed(repository) {
+			return l.nextListed(ctx, tag, d, err)
+		}
+		if err != nil {
 			return release.Release{}, err
 		}
 	}
@@ -312,9 +293,9 @@ func (l *lookup) longTag(ctx context.Context, tag string, want digest.Digest, is
 	if err != nil {
 		return "", ctx.Err() // an interruption must not be recorded as a missing tag
 	}
-	first := l.resolve
+	var first digest.Digest
 	if isNew {
-		first = func(ctx context.Context, tag string) (digest.Digest, error) { return l.resolveTo(ctx, tag, want) }
+		first = want
 	}
 	return l.findTag(ctx, want, list, tags.Long, func(long tags.Tag) bool { return long.IsBuildOf(t) }, first)
 }
@@ -385,9 +366,9 @@ func (l *lookup) refuses(rel release.Release) (policy.Refusal, bool) {
 func (l *lookup) resolveCandidate(ctx context.Context, list []tags.Tag, c *record.Candidate) error {
 	tag := c.Tag
 	var rel release.Release
-	d, err := l.resolve(ctx, tag)
+	d, err := l.resolve(ctx, tag, "")
 	if err == nil {
-		rel, err = l.existing(ctx, tag, d)
+		rel, err = l.release(ctx, tag, d)
 	}
 	switch {
 	case errors.Is(err, release.ErrPlatform):
@@ -404,7 +385,7 @@ func (l *lookup) resolveCandidate(ctx context.Context, list []tags.Tag, c *recor
 	if err != nil || !l.question.Convert || t.Form() != tags.Short {
 		return nil //nolint:nilerr // a tag without an order is not converted
 	}
-	intermediate, err := l.findTag(ctx, rel.Digest, list, tags.Intermediate, sameApp(t), l.resolve)
+	intermediate, err := l.findTag(ctx, rel.Digest, list, tags.Intermediate, sameApp(t), "")
 	if intermediate != "" { // the next poll would convert the short tag to it
 		c.Tag, c.Listed = intermediate, tag
 	}

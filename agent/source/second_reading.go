@@ -51,7 +51,7 @@ func (s *secondReading) readAgain(ctx context.Context, refs []release.Reference)
 	changed := map[string]bool{}
 	for _, ref := range refs {
 		var again resolution
-		again.Resolved, again.err = s.askTag(ctx, ref)
+		again.Resolved, again.err = s.askTag(ctx, ref, "")
 		if again.err != nil && ctx.Err() != nil {
 			break
 		}

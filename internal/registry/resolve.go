@@ -28,35 +28,23 @@ const digestHeader = "Docker-Content-Digest"
 
 // Resolve returns the current digest of a tag: one HEAD request to the first host that may resolve.
 func (r *Registry) Resolve(ctx context.Context, ref release.Reference) (release.Resolved, error) {
-	return r.resolve(ctx, ref, func(e endpoint) (manifest, error) {
-		found, err := e.locate(ctx, ref.Tag, "", false)
-		if err == nil {
-			e.documents.locate(ref.Repository, found)
-		}
-		return found, err
-	})
+	return r.ResolveTo(ctx, ref, "")
 }
 
-// ResolveTo is Resolve for a tag that probably names a digest: one GET request. If the tag names it, Describe and Fetch
-// send no request for that manifest.
+// ResolveTo is Resolve for a tag that probably names a digest (empty: any): one GET request. If the tag names it,
+// Describe and Fetch send no request for that manifest.
 func (r *Registry) ResolveTo(
 	ctx context.Context, ref release.Reference, want digest.Digest,
 ) (release.Resolved, error) {
-	if err := want.Validate(); err != nil {
+	if err := want.Validate(); want != "" && err != nil {
 		return release.Resolved{}, fmt.Errorf("registry: %q: digest %q: %w", ref, outside.Text(want.String()), err)
 	}
-	return r.resolve(ctx, ref, func(e endpoint) (manifest, error) { return e.resolveTo(ctx, ref.Tag, want) })
-}
-
-func (r *Registry) resolve(
-	ctx context.Context, ref release.Reference, ask func(endpoint) (manifest, error),
-) (release.Resolved, error) {
 	if tags.Classify(ref.Tag) == tags.ClassInvalid {
 		return release.Resolved{}, fmt.Errorf("registry: %q: %w", ref, tags.ErrInvalid)
 	}
 	var skipped *release.SourceError
 	return each(ctx, r, ref.Repository, mayResolve, func(e endpoint) (release.Resolved, error) {
-		found, err := ask(e)
+		found, err := e.resolve(ctx, ref.Tag, want)
 		if err != nil {
 			if f, is := errors.AsType[*release.SourceError](err); is && f.Status != http.StatusNotFound { // a mirror may lack it
 				skipped = f
@@ -94,8 +82,15 @@ func (e endpoint) locate(ctx context.Context, name string, d digest.Digest, size
 	return found, err
 }
 
-// resolveTo asks one host for the content of a tag. The digest is that of the content; it keeps the wanted one.
-func (e endpoint) resolveTo(ctx context.Context, tag string, want digest.Digest) (manifest, error) {
+// resolve asks one host for the digest of a tag; if one is wanted, for the content, which has the digest, and keeps it.
+func (e endpoint) resolve(ctx context.Context, tag string, want digest.Digest) (manifest, error) {
+	if want == "" {
+		found, err := e.locate(ctx, tag, "", false)
+		if err == nil {
+			e.documents.locate(e.repository, found)
+		}
+		return found, err
+	}
 	a, err := e.get(ctx, e.url("manifests", tag), acceptManifests, maxManifest)
 	if err != nil {
 		return manifest{}, answered(err)
