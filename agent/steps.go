@@ -34,7 +34,7 @@ func (c *cycle) runSteps(ctx context.Context, steps []plan.Step) (failed bool, i
 	if intr := c.stageAll(ctx, steps); intr != nil {
 		return false, intr
 	}
-	c.executor.Announce(ctx, steps)
+	c.executor.RecordNew(ctx, steps)
 	for _, s := range steps {
 		switch {
 		case s.Do == plan.StepStage || s.Do == plan.StepRollBack:

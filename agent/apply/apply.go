@@ -22,6 +22,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent/fleet"
+	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
@@ -31,6 +32,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
+	"github.com/kubic-project/image-update-agent/manifests"
 )
 
 // ReleaseStager stages releases that a rollback needs and the node has lost.
@@ -85,6 +87,12 @@ func (a *attempt) count(ctx context.Context, how Measured, err error) {
 		how.Up = a.up.Sub(a.acted)
 	}
 	a.Meter.Restarted(how)
+}
+
+// Quorum observes the control plane of the node's cluster.
+type Quorum interface {
+	// Observe queries all members. files are the pod manifests of this node.
+	Observe(ctx context.Context, files []node.PodFile) fleet.Observation
 }
 
 // Executor makes pods run the releases that a step names, and runs their health checks. It saves each action in the
@@ -290,6 +298,48 @@ func (a *attempt) restartAndVerify(ctx context.Context) error {
 	}
 	a.rescue = &rescue{next: rescueAfter}
 	return a.awaitHealthy(ctx)
+}
+
+// enterFleet makes sure that the fleet can spare a pod: the other members of the control plane are healthy, and the
+// node holds the lock. They are checked again under the lock: another node may have held it meanwhile.
+func (a *attempt) enterFleet(ctx context.Context) error {
+	isMember := follow.IsControlPlane(a.step.Apply.Role)
+	if err := a.checkQuorum(ctx, isMember); err != nil {
+		return err
+	}
+	if !a.Policy.Lock.Covers(isMember) {
+		return nil
+	}
+	if err := a.Lock.Take(ctx, a.step.File, a.showLock); err != nil {
+		return err
+	}
+	return a.checkQuorum(ctx, isMember)
+}
+
+// showLock shows the lock in the status before the cycle ends.
+func (a *attempt) showLock() {
+	a.Progress.Report(status.Progress{
+		Reference: a.step.Apply.Pod, Phase: status.PhaseLocking, PodManifest: a.step.File,
+		Lock: a.Records.Record.LockStatus(a.Policy.Lock),
+	})
+}
+
+// checkQuorum returns a hold if another member of the control plane is not healthy.
+func (a *attempt) checkQuorum(ctx context.Context, isMember bool) error {
+	if !isMember || a.Quorum == nil {
+		return nil
+	}
+	files, err := a.Files.PodManifests(ctx)
+	if err != nil {
+		return fmt.Errorf("pod manifests: %w", err)
+	}
+	stop := a.Progress.Heartbeat()
+	seen := a.Quorum.Observe(ctx, files)
+	stop()
+	if against := fleet.Against(seen, a.step.Apply.Role == manifests.RoleAPIServer); against != "" {
+		return &release.HoldError{Hold: status.HoldQuorum, Err: errors.New(against)}
+	}
+	return nil
 }
 
 // Verify runs the health check of a pod without an apply: kubelet started it, or an apply was interrupted (approved).

@@ -182,9 +182,9 @@ func (x *Executor) checkAlone(ctx context.Context, file string, contents ...[]by
 	return nil
 }
 
-// Announce records the pod manifests that the steps create, before they are written. On the first start of a node, the
+// RecordNew records the pod manifests that the steps create, before they are written. On the first start of a node, the
 // record is then saved once, and not after each file. The cycle drops the entry of a file that was not created.
-func (x *Executor) Announce(ctx context.Context, steps []plan.Step) {
+func (x *Executor) RecordNew(ctx context.Context, steps []plan.Step) {
 	changed := false
 	for _, s := range steps {
 		if s.Do == plan.StepWrite && s.Was.Data == nil && len(s.Bound) == 0 {
