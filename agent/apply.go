@@ -27,40 +27,24 @@ type ApplyRequest struct {
 // Apply approves and applies the selected images; see Agent.Apply.
 func (l *Loop) Apply(
 	ctx context.Context, req ApplyRequest, onProgress func(status.Progress),
-) (out []status.Outcome, err error) {
+) ([]status.Outcome, error) {
 	if req.DryRun {
 		r := newRequest(ctx, "dry run", nil)
 		r.do = func(ctx context.Context) (d cycleResult, err error) {
-			out, err = l.agent.dryRun(ctx, req)
+			r.ended, err = l.agent.dryRun(ctx, req)
 			return d, err
 		}
-		err = l.request(ctx, r)
-		return out, err
+		return r.outcomes(l.request(ctx, r))
 	}
 	r := newRequest(ctx, "apply", onProgress)
 	r.doing, r.which = "applying what was approved", req.Which
-	return l.outcomes(ctx, r, func(ctx context.Context) ([]status.Outcome, cycleResult, error) {
+	r.do = func(ctx context.Context) (d cycleResult, err error) {
 		now := req
 		req.Retry = false // a resumed apply does not remove denials made meanwhile
-		return l.agent.apply(ctx, r, now)
-	})
-}
-
-// outcomes runs a request that restarts pods. It returns the outcomes of its last run, or those so far if its caller
-// has left.
-func (l *Loop) outcomes(
-	ctx context.Context, r *Request, do func(context.Context) ([]status.Outcome, cycleResult, error),
-) ([]status.Outcome, error) {
-	var ended []status.Outcome
-	r.do = func(ctx context.Context) (d cycleResult, err error) {
-		ended, d, err = do(ctx)
+		r.ended, d, err = l.agent.apply(ctx, r, now)
 		return d, err
 	}
-	err := l.request(ctx, r)
-	if errors.Is(err, errLeft) {
-		return r.outcomes()
-	}
-	return ended, err
+	return r.outcomes(l.request(ctx, r))
 }
 
 // Apply approves and applies the staged releases of the selected images. plan.Which defines the names.

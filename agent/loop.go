@@ -112,22 +112,21 @@ func (l *Loop) sleep(ctx context.Context) {
 // newPoll returns a poll; with PollNone, an observation. A reload may replace the agent before it runs.
 func (l *Loop) newPoll(poll source.Poll) *Request {
 	r := &Request{poll: poll, done: make(chan struct{})}
-	r.do = func(ctx context.Context) (cycleResult, error) {
-		l.times.observation = time.Time{} // the next observation follows the end of this cycle
-		d, err := l.poll(ctx, r)
-		if r.poll == source.PollFailed {
-			l.times.noRetryBefore = l.times.now().Add(retryPause)
-		}
-		return d, err
-	}
+	r.do = func(ctx context.Context) (cycleResult, error) { return l.poll(ctx, r) }
 	return r
 }
 
 // poll runs the cycle of a poll or a check.
 func (l *Loop) poll(ctx context.Context, r *Request) (cycleResult, error) {
+	if r.isPoll() {
+		l.times.observation = time.Time{} // the next observation follows the end of this cycle
+	}
 	d, err := l.agent.cycle(ctx, r)
 	if err == nil && d.results.hasTagMoved() {
 		d, err = l.agent.cycle(ctx, &Request{poll: source.PollDue}) // stage and apply what the tag names now
+	}
+	if r.poll == source.PollFailed {
+		l.times.noRetryBefore = l.times.now().Add(retryPause)
 	}
 	return d, err
 }

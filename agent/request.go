@@ -33,6 +33,7 @@ type Request struct {
 	done        chan struct{}                              // closed when it has ended
 	status      status.Status                              // afterwards
 	err         error
+	ended       []status.Outcome // of the last run of an apply or a rollback
 
 	gone chan struct{} // closed when the caller leaves
 	mu   sync.Mutex    // guards the fields below
@@ -193,8 +194,12 @@ const (
 // ErrCanceled is returned to a caller that left before anything was approved.
 var ErrCanceled = errors.New("canceled before anything was approved")
 
-// outcomes returns the outcomes for a caller that has left.
-func (r *Request) outcomes() ([]status.Outcome, error) {
+// outcomes returns the outcomes of a request that ended with err: those of its last run, or those so far if its caller
+// has left.
+func (r *Request) outcomes(err error) ([]status.Outcome, error) {
+	if !errors.Is(err, errLeft) {
+		return r.ended, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := make([]status.Outcome, 0, len(r.pods))

@@ -22,9 +22,11 @@ func (l *Loop) Rollback(
 ) ([]status.Outcome, error) {
 	r := newRequest(ctx, "rollback", onProgress)
 	r.doing, r.which = "rolling back", which
-	return l.outcomes(ctx, r, func(ctx context.Context) ([]status.Outcome, cycleResult, error) {
-		return l.agent.rollback(ctx, r, which)
-	})
+	r.do = func(ctx context.Context) (d cycleResult, err error) {
+		r.ended, d, err = l.agent.rollback(ctx, r, which)
+		return d, err
+	}
+	return r.outcomes(l.request(ctx, r))
 }
 
 // Rollback returns the pods of the selected images to their last known good releases. It denies the releases that they
