@@ -65,21 +65,19 @@ func (j *job) addFetched(n int) { j.fetched.Add(int64(n)) }
 
 var errTimeout = errors.New("timed out")
 
-// run stages within the timeout. It closes the session c.
-func (s *Store) run(ctx context.Context, c *session, j *job) error {
+// run stages within the timeout, and again after a restart of containerd: the lease has kept the fetched content. It
+// closes the session c.
+func (s *Store) run(ctx context.Context, c *session, j *job) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errTimeout)
 	defer cancel()
-	err := s.runAttempts(ctx, c, j)
-	if err != nil && errors.Is(context.Cause(ctx), errTimeout) {
-		return fmt.Errorf("%w of %s, at %d of %d bytes: %w", errTimeout, s.timeout, j.progress.Done, j.progress.Total, err)
-	}
-	return err
-}
-
-// runAttempts stages again after a restart of containerd. The lease has kept the fetched content.
-func (s *Store) runAttempts(ctx context.Context, c *session, j *job) error {
+	defer func() {
+		if err != nil && errors.Is(context.Cause(ctx), errTimeout) {
+			err = fmt.Errorf("%w of %s, at %d of %d bytes: %w",
+				errTimeout, s.timeout, j.progress.Done, j.progress.Total, err)
+		}
+	}()
 	for restarts := 0; ; restarts++ {
-		err := c.attempt(ctx, j)
+		err = c.attempt(ctx, j)
 		if !isTransient(err) || ctx.Err() != nil || restarts == maxRestarts {
 			err = c.finish(ctx, j, err)
 			c.close()
