@@ -66,15 +66,12 @@ func execute(ctx context.Context, args []string, s streams) int {
 }
 
 // execute runs a verb to its end, or until ctx ends; package cli says how.
-func (a *app) execute(ctx context.Context, cmd *cobra.Command) int {
-	code := a.runVerb(ctx, cmd)
-	if code == exitFailed {
-		code = codeOf(context.Cause(ctx), code)
-	}
-	return code
-}
-
-func (a *app) runVerb(ctx context.Context, cmd *cobra.Command) int {
+func (a *app) execute(ctx context.Context, cmd *cobra.Command) (code int) {
+	defer func() {
+		if code == exitFailed {
+			code = codeOf(context.Cause(ctx), code)
+		}
+	}()
 	ended := make(chan int, 1)
 	go func() {
 		verb, err := cmd.ExecuteContextC(ctx)
