@@ -25,7 +25,7 @@ import (
 // root is the module's root, relative to this package.
 const root = "../.."
 
-// The table of packages lists exactly the packages of the tree.
+// The table of packages lists exactly the packages of the tree, and the files that the page names are there.
 func TestEveryPackageIsInTheDesign(t *testing.T) {
 	t.Parallel()
 	design, err := os.ReadFile(path.Join(root, "docs/dev/design.md"))
@@ -33,6 +33,9 @@ func TestEveryPackageIsInTheDesign(t *testing.T) {
 	var named []string
 	for _, line := range regexp.MustCompile(`(?m)^ {4}(\S+)/ +[0-9]+  `).FindAllStringSubmatch(string(design), -1) {
 		named = append(named, line[1])
+	}
+	for _, file := range regexp.MustCompile(`[a-z][\w/-]*/[\w-]+\.go\b`).FindAllString(string(design), -1) {
+		assert.FileExists(t, path.Join(root, file))
 	}
 	packages, err := packagesBelow(os.DirFS(root))
 	require.NoError(t, err)
