@@ -63,7 +63,7 @@ LONGEST := ./host ./apply ./cli ./page ./catalog ./images
 # a fifth of the cases of a property. `make soak` runs it on all of them.
 RACES := ./agent ./agent/stage ./agent/watch ./internal/face/api ./internal/face/bus ./internal/face/hook ./internal/registry ./internal/registry/hosts ./internal/registry/registryhost/... ./internal/registry/transport ./internal/node/state
 HISTORIES := ^TestHistories
-WITHOUT_RACE := $(HISTORIES)|^TestPowerCut|^TestGrowthIsLinear|^TestDocumentsAreBounded
+WITHOUT_RACE := $(HISTORIES)|^TestPowerCut|^TestGrowthIsLinear|^TestDocumentsAreBounded|^TestLimitsOfSizeAndCount|^TestStatusOfALargeNode
 HAVE_HISTORIES := ./agent ./internal/catalog/publish
 # `make lint` vets all code.
 TEST := test -vet=off

@@ -284,12 +284,11 @@ func TestHostWithHTTP2(t *testing.T) {
 	f := newOwnTLS(t, func(f *ownTLS) { f.EnableHTTP2 = true })
 	r, _ := newRegistry(t, certsD(t, ownName, "ca = \""+f.ca+"\"\n"))
 	r.client.Dial = f.dials
-	for range 3 {
+	assertKept(t, r, func() {
 		_, err := r.Resolve(t.Context(), release.Reference{Repository: ownName + "/app", Tag: "1"})
-		require.NoError(t, err)
-	}
+		assert.NoError(t, err)
+	})
 	assert.Equal(t, "HTTP/1.1", f.asked[0].Proto)
-	assertKept(t, r, 1)
 }
 
 // An http host with TLS settings is first asked over TLS, as in containerd; the answer shows the result, and no
@@ -352,11 +351,7 @@ func TestAuthoritiesAreReadAgain(t *testing.T) {
 	require.ErrorContains(t, poll(), "unknown authority")
 	put(t, root, bundle, text(t, other)+text(t, ca))
 	require.True(t, trusted(poll()), "added in place")
-	opened := r.Counts().Connections
-	for range 4 {
-		require.True(t, trusted(poll()), "unchanged")
-	}
-	assertKept(t, r, opened)
+	assertKept(t, r, func() { assert.True(t, trusted(poll()), "unchanged") })
 
 	put(t, root, bundle, "-----BEGIN CERTIFICATE-----\nMIIB")
 	require.True(t, trusted(poll()), "torn: the last that was whole")
