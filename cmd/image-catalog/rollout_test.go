@@ -132,8 +132,10 @@ func TestFleet(t *testing.T) {
 		s.does("fleet", "prod", "--prometheus", serves(t, func(int) *nodes { return &is })))
 	is.failed, is.lost = 2, 1
 	url := serves(t, func(int) *nodes { return &is })
-	s.ends(exitFailed, "4 of 10 nodes run it, 2 failed (n1, n2), 1 lost (n0), 3 staged", "fleet", "prod", "velum:4.0.0-rev1-build1.1", "--prometheus", url)
-	out, _, code := s.run("fleet", "prod", "velum", "--prometheus", url, "--output", "json")
+	out, _, code := s.run("fleet", "prod", "velum:4.0.0-rev1-build1.1", "--prometheus", url)
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, out, "4 of 10 nodes run it, 2 failed (n1, n2), 1 lost (n0), 3 staged")
+	out, _, code = s.run("fleet", "prod", "velum", "--prometheus", url, "--output", "json")
 	assert.Equal(t, exitFailed, code)
 	var list []census.Standing
 	require.NoError(t, json.Unmarshal([]byte(out), &list))

@@ -16,13 +16,14 @@ import (
 func TestDiffNamesTheVersionThatWithdrew(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	s.push("velum", "4.0.0-rev1-build1.1")
+	s.push("velum", "4.0.0-rev1-build1.1", "4.0.0-rev1-build1.2")
 	s.does("init", "stage", "--unsigned")
 	s.does("add", "stage", "HOST/velum:4.0.0-rev1-build1.1")
+	s.does("add", "stage", "HOST/velum:4.0.0-rev1-build1.2") // both versions have the same newest release
 	s.does("withdraw", "stage", "velum:4.0.0-rev1-build1.1", "--reason", "bsc#1")
-	assert.Contains(t, s.does("diff", "stage@2", "stage@3"), "withdrawn from stage@3: bsc#1\n")
-	assert.Contains(t, s.does("diff", "stage", "stage@2"), "withdrawn from stage@3: bsc#1\n")
-	assert.Contains(t, s.does("diff", "stage@3", "stage@2", "--output", "json"), `"withdrawnFrom": "stage@3"`)
+	assert.Contains(t, s.does("diff", "stage@3", "stage@4"), "withdrawn from stage@4: bsc#1\n")
+	assert.Contains(t, s.does("diff", "stage", "stage@3"), "withdrawn from stage@4: bsc#1\n")
+	assert.Contains(t, s.does("diff", "stage@4", "stage@3", "--output", "json"), `"withdrawnFrom": "stage@4"`)
 }
 
 // An old version does not have the changes that came later: they do not wait.

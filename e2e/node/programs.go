@@ -63,9 +63,8 @@ var builds, parts sync.Map
 func (n *Node) build(module, name, as string, flags ...string) string {
 	n.tb.Helper()
 	program := filepath.Join(n.checkout(), "e2e", ".build", as)
-	argv := append([]string{"env", "CGO_ENABLED=0", "go", "-C", module, "build", "-trimpath", "-ldflags", "-s -w", "-o", program},
-		flags...)
-	argv = append(argv, "./cmd/"+name)
+	argv := []string{"env", "CGO_ENABLED=0", "go", "-C", module, "build", "-trimpath", "-ldflags", "-s -w", "-o", program}
+	argv = append(append(argv, flags...), "./cmd/"+name)
 	once, _ := builds.LoadOrStore(program, sync.OnceValue(func() error {
 		unlock, err := lockBuilds(filepath.Dir(program))
 		if err != nil {

@@ -34,8 +34,12 @@ func TestEveryPackageIsInTheDesign(t *testing.T) {
 	for _, line := range regexp.MustCompile(`(?m)^ {4}(\S+)/ +[0-9]+  `).FindAllStringSubmatch(string(design), -1) {
 		named = append(named, line[1])
 	}
-	for _, file := range regexp.MustCompile(`[a-z][\w/-]*/[\w-]+\.go\b`).FindAllString(string(design), -1) {
-		assert.FileExists(t, path.Join(root, file))
+	dir := "" // of the last file that is named with its directory
+	for _, file := range regexp.MustCompile(`(?:[a-z][\w-]*/)*[\w-]+\.go\b`).FindAllString(string(design), -1) {
+		if path.Dir(file) != "." {
+			dir = path.Dir(file)
+		}
+		assert.FileExists(t, path.Join(root, dir, path.Base(file)))
 	}
 	packages, err := packagesBelow(os.DirFS(root))
 	require.NoError(t, err)

@@ -44,8 +44,10 @@ func TestNoAddIsLostBesidePruners(t *testing.T) {
 	var isDone atomic.Bool
 	for n := range publishers {
 		adding.Go(func() {
-			p := r.publisher(func(o *publish.Options) { o.Store.Transport = &flaky{} })
+			unreliable := &flaky{}
 			for m := range adds {
+				// As in CI, each add is a process of its own.
+				p := r.publisher(func(o *publish.Options) { o.Store.Transport = unreliable })
 				_, err := r.add(p, "stage", fmt.Sprintf("image%d:4.0.0-rev1-build1.%d", n, m))
 				assert.NoError(t, err)
 			}

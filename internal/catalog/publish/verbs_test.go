@@ -56,6 +56,21 @@ func TestLogSurvivesPrune(t *testing.T) {
 	assert.Equal(t, "bsc#1", log[2].Changes[0].Release.Withdrawn.Reason)
 }
 
+// A channel thaws by itself at the end of its freeze.
+func TestAFreezeEnds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p, later := r.publisher(nil), r.publisher(at(noon.Add(2*time.Hour)))
+	r.begin(p, "prod")
+	r.push("velum", "one", "4.0.0-rev1-build1.1")
+	r.does(p, "prod", publish.Freeze(noon.Add(time.Hour)), publish.How{Reason: "holidays"})
+	_, err := r.add(p, "prod", "velum:4.0.0-rev1-build1.1")
+	assert.Equal(t, publish.KindFrozen, kindOf(err), "%v", err)
+	require.ErrorContains(t, err, "frozen until 2026-11-22T13:00:00Z")
+	_, err = r.add(later, "prod", "velum:4.0.0-rev1-build1.1")
+	require.NoError(t, err)
+}
+
 // withoutBlob is a registry that has lost a blob.
 type withoutBlob struct{ digest string }
 
