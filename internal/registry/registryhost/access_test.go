@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
+	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 )
 
@@ -126,7 +127,8 @@ func setACL(t *testing.T, path string) {
 	require.NoError(t, unix.Setxattr(path, "system.posix_acl_access", list, 0))
 }
 
-// The next run for a registry removes the remains of a killed one, which containerd does not read.
+// The next run for a registry removes the remains of a killed one, which containerd does not read. A file of a person
+// stays.
 func TestTheNextRunCleansUp(t *testing.T) {
 	t.Parallel()
 	left := "." + hostsTOML + ".image-update-agent-0123456789abcdef"
@@ -143,6 +145,17 @@ func TestTheNextRunCleansUp(t *testing.T) {
 	got := tree(t, dir)
 	assert.Len(t, got, 2, "%v", got)
 	assert.Contains(t, got, "ghcr.io/hosts.toml")
+
+	for _, name := range []string{"README", "ca.crt"} {
+		dir := certsD(t, map[string]string{hiddenName(suse) + "/" + name: "", hiddenName(suse) + "/hosts.toml": "half"})
+		before := tree(t, dir)
+		c, err := Registries{Dirs: []string{dir}}.Enable(t.Context(), suse, localregistry.Fallback)
+		require.NoError(t, err)
+		err = c.Write()
+		require.ErrorIs(t, err, release.ErrHeld)
+		require.ErrorContains(t, err, "rename the file")
+		assert.Equal(t, before, tree(t, dir))
+	}
 }
 
 // A directory created by another process between reading and writing must not be removed.

@@ -80,7 +80,7 @@ func (c Change) open() (*nodefile.Dir, error) {
 		return nil, fmt.Errorf("%s: %w: gone", c.place.dir, nodefile.ErrConflict)
 	}
 	hidden := c.hidden()
-	if err := os.RemoveAll(hidden); err != nil { // of a killed run
+	if err := sweepHidden(hidden); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	if err := os.Mkdir(hidden, 0o700); err != nil {
@@ -126,6 +126,28 @@ func (c Change) hidden() string {
 }
 
 func hiddenName(name string) string { return "." + name + ".image-update-agent" }
+
+// sweepHidden removes the hidden directory of a killed run. It refuses one with any other file than a hosts.toml and
+// temporary ones: a person has put that there.
+func sweepHidden(path string) error {
+	dir, err := nodefile.OpenDir(path)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(dir.Sweep(), dir.Close()); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.Name() != hostsTOML || !entry.Type().IsRegular() {
+			return &RefusedError{path, "has a name that image-update-agent uses, but not its content: rename the file"}
+		}
+	}
+	return os.RemoveAll(path)
+}
 
 // show renames a new directory to its name.
 func (c Change) show() error {
