@@ -101,7 +101,10 @@ func (f *Files) Templates(ctx context.Context) ([]node.PodFile, error) {
 // (fs.ErrNotExist): it may be a late mount.
 func (f *Files) PodManifests(ctx context.Context) ([]node.PodFile, error) {
 	files, err := list(ctx, f.dirs.PodManifests, required, all)
-	return files, wrap(err)
+	if err != nil {
+		return nil, wrap(err)
+	}
+	return files, nil
 }
 
 // Waiting lists the rendered files that wait for approval, sorted by name.
