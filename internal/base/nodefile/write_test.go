@@ -243,6 +243,44 @@ func TestAnAccessListIsKept(t *testing.T) {
 	require.Equal(t, fs.FileMode(0o644), info.Mode())
 }
 
+func TestReadersNeverSeeAPartialFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := openDir(t, dir)
+	_, err := d.Write("file", version(0), Options{})
+	require.NoError(t, err)
+	done := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			last := 0
+			for {
+				file, err := d.Read("file", 1<<20)
+				if !assert.NoError(t, err) {
+					return
+				}
+				n, ok := versionOf(file.Data)
+				if !assert.True(t, ok, "torn: %.40q", file.Data) || !assert.GreaterOrEqual(t, n, last) {
+					return
+				}
+				last = n
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		})
+	}
+	for n := range 20 {
+		_, err := d.Write("file", version(n), Options{})
+		require.NoError(t, err)
+	}
+	close(done)
+	readers.Wait()
+	require.Len(t, tree(t, dir), 1)
+}
+
 // Another process swaps the file for a symlink to a secret and back, faster than a check before the open could detect.
 func TestSwappedSymlinkIsNotFollowed(t *testing.T) {
 	t.Parallel()

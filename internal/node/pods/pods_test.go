@@ -250,8 +250,16 @@ func TestCallsHaveDeadlines(t *testing.T) {
 		return &cri.ContainerStatusResponse{}, nil
 	}
 	f.stop = func(ctx context.Context, _ *cri.StopContainerRequest) error { until(ctx); return nil }
+	f.sandbox = func(ctx context.Context, _ string) (*cri.PodSandboxStatus, error) {
+		until(ctx)
+		return &cri.PodSandboxStatus{}, nil
+	}
 	r, _ := serve(t, f)
 	_, _, err := r.Containers(t.Context())
+	require.NoError(t, err)
+	assert.LessOrEqual(t, left, callTimeout)
+	left = time.Hour
+	_, err = r.SandboxReady(t.Context(), "s1")
 	require.NoError(t, err)
 	assert.LessOrEqual(t, left, callTimeout)
 	require.NoError(t, r.Stop(t.Context(), "id1", 30*time.Second))

@@ -422,6 +422,18 @@ func TestProbesUseNoProxy(t *testing.T) {
 	assert.Empty(t, ask(t, checker(t, readiness.Options{}), podOf(p)))
 }
 
+func TestProbesEndWithTheContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	s := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		cancel()
+		<-r.Context().Done()
+	})
+	v, err := checker(t, readiness.Options{}).Unready(ctx, podOf(probeOf(t, s)))
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Empty(t, v)
+}
+
 // serveGRPC returns the port of a server with the health protocol, unless register is nil.
 func serveGRPC(t *testing.T, register func(*grpc.Server)) int {
 	t.Helper()
