@@ -3,6 +3,7 @@
 package source_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -739,6 +740,23 @@ func TestHostWithoutTagLists(t *testing.T) {
 		n.DownLists(nil)
 		assert.Nil(t, n.ask(source.PollAll, q)[q].NoList)
 	}
+}
+
+// A warning names an old list only where it is used.
+func TestOldTagListIsReported(t *testing.T) {
+	t.Parallel()
+	n, q := newNode(t)
+	log := &bytes.Buffer{}
+	n.Log = slog.New(slog.NewTextHandler(log, nil))
+	n.now = n.now.Add(25 * time.Hour)
+	n.ask(source.PollAll, q)
+	require.Equal(t, 1, n.Counts().Lists, "the list is read again")
+	assert.NotContains(t, log.String(), "using an old tag list")
+	n.DownLists(errors.New("away"))
+	n.now = n.now.Add(25 * time.Hour)
+	n.ask(source.PollAll, q)
+	assert.Contains(t, log.String(), "using an old tag list")
+	assert.Contains(t, log.String(), "away")
 }
 
 // A person's request interrupts a poll, whose answers are reused when it is resumed.

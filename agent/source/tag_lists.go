@@ -106,7 +106,7 @@ func (l *tagLists) fetch(ctx context.Context, repository string, from Source, kn
 	default:
 		l.failed[repository] = listError(repository, err)
 	}
-	if ok && kept.Error == "" {
+	if err != nil && ok && kept.Error == "" {
 		a.Log.Warn("using an old tag list", "repository", repository, "since", kept.At, "err", err)
 		names = append(names, kept.Tags...)
 	}
