@@ -204,7 +204,7 @@ func TestContinuedApplySkipsAReleaseRolledBackMeanwhile(t *testing.T) {
 		n.pulls(nil)
 		require.NoError(t, n.requests(t)["hold"]())
 		require.NoError(t, n.requests(t)["resume"]())
-		<-applied
+		require.NoError(t, (<-applied).err)
 		<-answer
 		n.runs("velum.yaml", "main", before.Digests[0])
 		assert.NotNil(t, podOf(n.Status(), "velum.yaml").RolledBack)
@@ -260,7 +260,9 @@ func TestLastInterruptedCycleContinuesFirst(t *testing.T) {
 		require.NoError(t, n.requests(t)["hold"]())
 		pass(time.Minute)
 		require.Len(t, applied, 1)
-		assert.Equal(t, status.ResultApplied, (<-applied).out[0].Result)
+		got := <-applied
+		require.NoError(t, got.err)
+		assert.Equal(t, status.ResultApplied, got.out[0].Result)
 		n.end()
 		<-answer
 	})
@@ -278,7 +280,10 @@ func TestRollbackOfSeveralPodsIsNotInterrupted(t *testing.T) {
 		_, answer := n.returns(t.Context(), "velum.yaml", "db.yaml")
 		pass(5 * time.Second)
 		require.NoError(t, n.requests(t)["hold"]())
-		for _, o := range (<-answer).out {
+		got := <-answer
+		require.NoError(t, got.err)
+		require.Len(t, got.out, 2)
+		for _, o := range got.out {
 			assert.Equal(t, status.ResultRolledBack, o.Result, o.PodManifest)
 		}
 	})

@@ -339,7 +339,9 @@ func TestApplyWaitsForItsOwnImagesOnly(t *testing.T) {
 		require.NoError(t, n.requests(t)["rollback"]())
 		n.pulls(nil)
 		require.NoError(t, n.requests(t)["hold"]())
-		assert.Equal(t, status.ResultApplied, (<-applied).out[0].Result)
+		got := <-applied
+		require.NoError(t, got.err)
+		assert.Equal(t, status.ResultApplied, got.out[0].Result)
 		<-answer
 	})
 }
