@@ -158,6 +158,7 @@ func TestDefinesMatchesKubelet(t *testing.T) {
 		"x: &m {name: a}\n" + head + "metadata: {<<: [*m], name: c}\n":    "default/c",
 		"x: &m {<<: *m}\n" + head + "metadata: *m\n":                      "",
 		head + "metadata: {generateName: a}\n" + tail:                     "",
+		head + "metadata: {name: a, uid: b1946ac9}\n" + tail:              "default/a",
 		"apiVersion: v1\nKind: Pod\nmetadata: {name: a}\n" + tail:         "default/a",
 		`{"apiVersion": "v1", "KIND": "Pod", "metadata": {"name": "a"}}`:  "default/a",
 		head + "metadata: {name: a, namespace: null}\n" + tail:            "default/a",
@@ -186,6 +187,8 @@ func TestDefinesMatchesKubelet(t *testing.T) {
 		`{"kind": "Pod", "Kind": "List", "metadata": {"name": "` + "\xff" + `", "name": "a"}}`:                         "default/a",
 		"\xff\xfe" + "k\x00":         "",
 		strings.Repeat("#", 1<<20+1): "",
+
+		strings.ReplaceAll(head+"metadata: {name: a}\n"+tail, "\n", "\r\n"): "default/a",
 	} {
 		assert.Equal(t, want, manifests.Defines([]byte(text)), "%.200q", text)
 	}
