@@ -23,7 +23,7 @@ import (
 func TestCheckLockID(t *testing.T) {
 	t.Parallel()
 	const own = "3d1219c7c4c5404aaa1f6d2a48adfda4"
-	for _, c := range map[string]struct{ id, image, want string }{
+	for title, c := range map[string]struct{ id, image, want string }{
 		"its own":               {own, "", ""},
 		"the image has none":    {own, "uninitialized\n", ""},
 		"the image has another": {own, "4d1219c7c4c5404aaa1f6d2a48adfda4", ""},
@@ -34,15 +34,17 @@ func TestCheckLockID(t *testing.T) {
 		"zeros":                 {"00000000000000000000000000000000", "", "is 0000"},
 		"of a host's name":      {"node1.example.com", "", "not a machine-id"},
 	} {
-		n := newNode(t)
-		n.LockID = "the id"
-		n.put(t, "etc/machine-id", c.id)
-		n.put(t, "usr/etc/machine-id", c.image)
-		verdict, want := Warn, c.want
-		if want == "" {
-			verdict, want = OK, "the id"
-		}
-		found(t, n.checkLockID(), verdict, want)
+		t.Run(title, func(t *testing.T) {
+			n := newNode(t)
+			n.LockID = "the id"
+			n.put(t, "etc/machine-id", c.id)
+			n.put(t, "usr/etc/machine-id", c.image)
+			verdict, want := Warn, c.want
+			if want == "" {
+				verdict, want = OK, "the id"
+			}
+			found(t, n.checkLockID(), verdict, want)
+		})
 	}
 	assert.Equal(t, Warn, newNode(t).checkLockID().Verdict, "there is none")
 	assert.Empty(t, newNode(t).checkLock(t.Context(), nil), "no lock is configured")
@@ -91,12 +93,17 @@ func TestCheckLease(t *testing.T) {
 		"a permission":         {nil, refused, daemon(fleet.LockFree), Fail, `403: User "x" cannot update resource "leases"`, "get, create and update leases.coordination.k8s.io in namespace kube-system"},
 		"no API server":        {nil, &fleet.LockError{Server: "api:6443", Err: errors.New("refused")}, nil, Fail, "refused", "restore the connection to the API server"},
 	} {
-		n := newNode(t)
-		n.Apply.Lock, n.LockID = config.Lock{Lease: name}, "node-1"
-		n.LockHolder = func(context.Context) (*fleet.LockHolder, error) { return c.holder, c.err }
-		all := n.checkLock(t.Context(), c.daemon)
-		found(t, all[0], c.verdict, c.detail, c.remedy)
-		assert.Equal(t, c.verdict == Fail, len(all) == 1, "%s: a lock that fails is not tried", title)
+		t.Run(title, func(t *testing.T) {
+			n := newNode(t)
+			n.Apply.Lock, n.LockID = config.Lock{Lease: name}, "node-1"
+			n.LockHolder = func(context.Context) (*fleet.LockHolder, error) { return c.holder, c.err }
+			all := n.checkLock(t.Context(), c.daemon)
+			require.NotEmpty(t, all)
+			found(t, all[0], c.verdict)
+			assert.Contains(t, all[0].Detail, c.detail)
+			assert.Contains(t, all[0].Remedy, c.remedy)
+			assert.Equal(t, c.verdict == Fail, len(all) == 1, "a lock that fails is not tried")
+		})
 	}
 	n := newNode(t)
 	n.Apply.Lock, n.LockID = config.Lock{Lease: name}, "node-1"
@@ -138,18 +145,21 @@ func TestTryLock(t *testing.T) {
 		"another id":          {lock(func(l *fleet.LockStatus) { l.ID = "h" }), nil, nil, Warn, "other settings", 0},
 		"the daemon has none": {nil, nil, nil, Warn, "other settings", 0},
 	} {
-		n := newNode(t)
-		n.Apply.Lock, n.LockID = config.Lock{URL: "https://lock", Group: "g"}, "me"
-		d := &locking{failed: c.err}
-		if c.after != nil {
-			d.after = *c.after
-		}
-		s, err := api.Listen(t.Context(), filepath.Join(n.RuntimeDir, "agent.sock"), false, d, slog.New(slog.DiscardHandler))
-		require.NoError(t, err)
-		go func() { _ = s.Serve() }()
-		found(t, n.tryLock(t.Context(), &status.Status{Lock: c.before}), c.verdict, c.want)
-		assert.Equal(t, c.tries, d.tried, title)
-		require.NoError(t, s.Close())
+		t.Run(title, func(t *testing.T) {
+			n := newNode(t)
+			n.Apply.Lock, n.LockID = config.Lock{URL: "https://lock", Group: "g"}, "me"
+			d := &locking{failed: c.err}
+			if c.after != nil {
+				d.after = *c.after
+			}
+			log := slog.New(slog.DiscardHandler)
+			s, err := api.Listen(t.Context(), filepath.Join(n.RuntimeDir, "agent.sock"), false, d, log)
+			require.NoError(t, err)
+			go func() { _ = s.Serve() }()
+			found(t, n.tryLock(t.Context(), &status.Status{Lock: c.before}), c.verdict, c.want)
+			assert.Equal(t, c.tries, d.tried)
+			require.NoError(t, s.Close())
+		})
 	}
 	n := newNode(t)
 	n.Apply.Lock = config.Lock{URL: "https://lock"}
