@@ -6,9 +6,13 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -602,4 +606,32 @@ func TestLocalRegistry(t *testing.T) {
 	out.Reset()
 	require.NoError(t, Status(terminal.NewPage(&out, noon), s, false))
 	assert.NotContains(t, out.String(), "wn host")
+}
+
+// Pages go by kinds and fields: the agent's sentences are for people.
+func TestPagesParseNoSentences(t *testing.T) {
+	t.Parallel()
+	reads := []string{
+		"Contains", "ContainsAny", "Count", "Cut", "CutPrefix", "CutSuffix", "EqualFold", "Fields", "HasPrefix", "HasSuffix",
+		"Index", "LastIndex", "Replace", "ReplaceAll", "Split", "SplitN", "SplitSeq", "TrimPrefix", "TrimSuffix",
+	}
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	var found []string
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			if call, ok := n.(*ast.SelectorExpr); ok && slices.Contains(reads, call.Sel.Name) {
+				if pkg, ok := call.X.(*ast.Ident); ok && pkg.Name == "strings" {
+					found = append(found, name+": "+call.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+	assert.Equal(t, []string{"outcomes.go: Cut"}, found, "pullsLine cuts the digest off a reference")
 }
