@@ -405,8 +405,9 @@ func apiServer(ready bool, addresses func() []string) http.HandlerFunc {
 
 // kubeconfig writes one with a proxy that refuses connections: questions to nodes do not go through it.
 func (c *cluster) kubeconfig(name, server, token string) {
-	c.kubeconfigOf(name, `proxy-url: "http://127.0.0.1:1", server: "https://`+server+`", certificate-authority-data: `+base64.StdEncoding.EncodeToString([]byte(c.ca)),
-		"token: "+token)
+	authority := base64.StdEncoding.EncodeToString([]byte(c.ca))
+	c.kubeconfigOf(name, `proxy-url: "http://127.0.0.1:1", server: "https://`+server+`", `+
+		`certificate-authority-data: `+authority, "token: "+token)
 }
 
 func (c *cluster) kubeconfigOf(name, cluster, user string) {
