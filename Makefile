@@ -154,7 +154,7 @@ neighbours: root ## ask the programs of docs/dev/neighbours.md anew, and write t
 	@IUA_NEIGHBOURS=ask go -C e2e $(TEST) -count=1 -timeout 2h -tags neighbours ./neighbours
 
 quick: ## run all tests that need no node (as root, a few mount a tmpfs)
-	@$(SAME_GO) tools/in-memory go $(TEST) ./...
+	@$(SAME_GO) tools/in-memory go $(TEST) -timeout 2h ./...
 
 bench: ## run the benchmarks, also of comparable programs, and print the size of the binary
 	@$(MAKE) build

@@ -95,13 +95,16 @@ export class Daemon {
             const outcome = values(record);
             this.outcomes.forEach(of => of.set(outcome.podManifest, outcome));
         });
-        client.wait().then(() => {
+        client.wait().then(async () => {
             if (this.client !== client)
                 return;
             this.report({ noBus: false });
-            this.allowed();
             this.listen();
-            this.read(); // also while it is hidden: the menu has a mark
+            // The bus answers in order: once it has passed this question on, it has the subscriptions, too, so that whatever
+            // changes after the reading is announced.
+            await this.allowed();
+            if (this.client === client)
+                this.read(); // also while it is hidden: the menu has a mark
         }, () => this.client === client && this.lost());
     }
 
@@ -127,7 +130,7 @@ export class Daemon {
     // What the caller may do; null: the daemon does not say, or is an older one.
     async allowed() {
         try {
-            const [allowed] = await this.call("Allowed", "", []);
+            const [allowed] = await this.client.call(busPath, busName, "Allowed", [], { type: "", timeout: pingTimeout });
             this.report({ allowed });
         } catch {
             this.report({ allowed: null });

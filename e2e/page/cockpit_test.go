@@ -145,6 +145,7 @@ func pageApplies(t *testing.T, s *cockpitNode, page *browser.Tab, port int) {
 	story.Answers(t, port, "4.0.0-rev1-build1.1")
 
 	other := s.open(t, "287", "en-US", 0) // another tab sees what this one does
+	other.Await(story.PageState, "Updates are ready")
 	pass := story.HoldPulls(s.Node)
 	page.Click("#apply-all")
 	page.Click("dialog [type=submit]")
