@@ -101,16 +101,17 @@ func (l *tagLists) fetch(ctx context.Context, repository string, from Source, kn
 				At: a.Now(), Unrecognized: unrecognized, Malformed: malformed, Unread: unreadTags(names, known, s),
 			}
 		}
+		return nil
 	case servesNoLists(err):
 		l.recordNoList(repository, err)
 	default:
 		l.failed[repository] = listError(repository, err)
 	}
-	if err != nil && ok && kept.Error == "" {
+	if ok && kept.Error == "" {
 		a.Log.Warn("using an old tag list", "repository", repository, "since", kept.At, "err", err)
 		names = append(names, kept.Tags...)
 	}
-	if err != nil && len(names) > 0 {
+	if len(names) > 0 {
 		slices.Sort(names)
 		l.tags[repository], _, _ = parseAll(slices.Compact(names), a.Policy.RuleFor(repository).Scheme)
 		return nil
