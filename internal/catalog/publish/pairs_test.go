@@ -151,7 +151,7 @@ func newPairs(t *testing.T) *pairs {
 	do("stage", publish.Note([]string{"velum:" + build(2)}, publish.Noted{Severity: new(catalog.SeverityLow)}))
 	do("prod", publish.Withdraw(publish.Withdrawal{Images: []string{"salt:" + build(1)}, Reason: "bsc#0"}))
 	do("stage", added(releaseOf("velum", 3, "s"), releaseOf("etcd", 3, "s"), noted(releaseOf("salt", 2, ""))))
-	v, log := x.read(t, x.base)
+	_, v, log := x.state(t, x.base)
 	x.first, x.log = v.Version, len(log)
 	return x
 }
@@ -176,18 +176,29 @@ func (x *pairs) publisher(by string, r publish.Registry, now time.Time) *publish
 	return p
 }
 
-func (x *pairs) read(t require.TestingT, m *memory) (publish.Version, []catalog.Entry) {
+func (x *pairs) read(t require.TestingT, m *memory) publish.Version {
 	x.sight.memory = m
 	v, err := x.reader.Read(context.Background(), "prod")
 	require.NoError(t, err)
-	log, err := x.reader.Log(context.Background(), v)
-	require.NoError(t, err)
-	return v, log
+	return v
 }
 
-// state is the content of prod as a reader finds it.
+// isWhole checks that the registry has all that a version names. Their content is checked at the end of a story: to decode
+// it after each verb took more time than the verbs.
+func (x *pairs) isWhole(t require.TestingT, m *memory, v publish.Version) {
+	for _, ref := range append(v.Log, v.Ops) {
+		assert.True(t, ref.Digest == "" || m.blobs[ref.Digest] != nil, "version %d: blob %s", v.Version, ref.Digest)
+	}
+	for _, ref := range v.Pages {
+		assert.NotNil(t, m.blobs[ref.Digest], "version %d: page of %s", v.Version, ref.Image)
+	}
+}
+
+// state is the content of prod as a reader finds it, and its log.
 func (x *pairs) state(t require.TestingT, m *memory) (ops.State, publish.Version, []catalog.Entry) {
-	v, log := x.read(t, m)
+	v := x.read(t, m)
+	log, err := x.reader.Log(context.Background(), v)
+	require.NoError(t, err)
 	pages, err := x.reader.Pages(context.Background(), v)
 	require.NoError(t, err)
 	return ops.State{Pages: pages, Times: v.Times}, v, log
@@ -218,9 +229,11 @@ type story struct {
 // after notes what a verb has come to.
 func (s *story) after(t require.TestingT, m *memory, verb string, a act) {
 	s.acts = append(s.acts, a)
-	is, v, _ := s.x.state(t, m)
+	v := s.x.read(t, m)
 	s.seen = append(s.seen, v)
+	s.x.isWhole(t, m, v)
 	if a.err == nil && verb == "freeze" {
+		is, _, _ := s.x.state(t, m)
 		s.froze = offered(is)
 	}
 	if a.err == nil && verb == "unfreeze" {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -88,17 +89,24 @@ func TestKilledAtEveryRequest(t *testing.T) {
 func TestRegistriesThatAreNotWhatTheyShouldBe(t *testing.T) {
 	t.Parallel()
 	private, _ := newKey(t)
-	for name, transport := range map[string]http.RoundTripper{
-		"each second": &every{n: 2}, "each third": &every{n: 3}, "each fourth": &every{n: 4}, "each fifth": &every{n: 5},
-		"no digests": bare{},
+	for name, over := range map[string]func(http.RoundTripper) http.RoundTripper{
+		"each second": func(r http.RoundTripper) http.RoundTripper { return &every{RoundTripper: r, n: 2} },
+		"each third":  func(r http.RoundTripper) http.RoundTripper { return &every{RoundTripper: r, n: 3} },
+		"each fourth": func(r http.RoundTripper) http.RoundTripper { return &every{RoundTripper: r, n: 4} },
+		"each fifth":  func(r http.RoundTripper) http.RoundTripper { return &every{RoundTripper: r, n: 5} },
+		"no digests":  func(r http.RoundTripper) http.RoundTripper { return bare{r} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			p := r.publisher(func(o *publish.Options) { o.Store.Transport, o.Keys = transport, []*publish.Key{parsedKey(t, private)} })
-			r.begin(p, "stage")
-			r.lists(p, "stage", "", "velum:4.0.0-rev1-build1.1")
-			r.isWell(p, "stage")
+			transport := over(direct{r.handler})
+			synctest.Test(t, func(t *testing.T) { // a publisher waits before it repeats a request
+				r.t = t
+				p := r.publisher(func(o *publish.Options) { o.Store.Transport, o.Keys = transport, []*publish.Key{parsedKey(t, private)} })
+				r.begin(p, "stage")
+				r.lists(p, "stage", "", "velum:4.0.0-rev1-build1.1")
+				r.isWell(p, "stage")
+			})
 		})
 	}
 }

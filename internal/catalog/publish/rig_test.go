@@ -128,7 +128,7 @@ func (r *rig) push(repository, content string, tags ...string) string {
 	for _, tag := range tags {
 		ref, err := name.NewTag(r.host + "/" + repository + ":" + tag)
 		require.NoError(r.t, err)
-		require.NoError(r.t, remote.Write(ref, image, remote.WithContext(r.t.Context())))
+		require.NoError(r.t, remote.Write(ref, image, remote.WithContext(r.t.Context()), remote.WithTransport(direct{r.handler})))
 	}
 	d, err := image.Digest()
 	require.NoError(r.t, err)
@@ -337,6 +337,8 @@ func (f *flaky) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // every fails each n-th request.
 type every struct {
+	http.RoundTripper
+
 	n     int64
 	count atomic.Int64
 }
@@ -345,14 +347,14 @@ func (e *every) RoundTrip(r *http.Request) (*http.Response, error) {
 	if e.count.Add(1)%e.n == 0 {
 		return answered(r, http.StatusServiceUnavailable, "")
 	}
-	return http.DefaultTransport.RoundTrip(r)
+	return e.RoundTripper.RoundTrip(r)
 }
 
 // bare removes the headers that a registry need not send.
-type bare struct{}
+type bare struct{ http.RoundTripper }
 
-func (bare) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := http.DefaultTransport.RoundTrip(r)
+func (b bare) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(r)
 	if err == nil {
 		resp.Header.Del("Docker-Content-Digest")
 	}
