@@ -14,7 +14,6 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
-	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
@@ -36,7 +35,7 @@ func catalogWorld(t *testing.T) (w *world, first release.Release) {
 }
 
 // promote lists a release in the catalog.
-func (w *world) promote(rel release.Release, edits ...func(*catalog.Listed)) {
+func (w *world) promote(rel release.Release, edits ...func(*format.Release)) {
 	is := agenttest.ListedAs(rel)
 	for _, edit := range edits {
 		edit(&is)
@@ -116,8 +115,8 @@ func TestPausedRolloutHasNoTime(t *testing.T) {
 		w.Policy.Auto = true
 		w.restart()
 		next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-		w.promote(next, func(l *catalog.Listed) {
-			l.Rollout = catalog.Rollout{From: time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC), Spread: time.Hour, Paused: true}
+		w.promote(next, func(l *format.Release) {
+			l.Rollout = &format.Rollout{From: time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC), Hours: 1, Paused: &format.Pause{}}
 		})
 		s := w.check()
 		hold := podOf(s, "velum.yaml").Holds[0]
@@ -142,7 +141,7 @@ func TestRolloutDelaysAutomaticAppliesOnly(t *testing.T) {
 		w.restart()
 		from := w.Clock.Now().Add(time.Hour)
 		next := w.Registry.Release(velum, "4.0.0", 1, "1.2")
-		w.promote(next, func(l *catalog.Listed) { l.Rollout = catalog.Rollout{From: from, Spread: 48 * time.Hour} })
+		w.promote(next, func(l *format.Release) { l.Rollout = &format.Rollout{From: from, Hours: 48} })
 
 		s := w.check()
 		require.Equal(t, status.StateHeld, s.State, s.Reason)
@@ -158,7 +157,7 @@ func TestRolloutDelaysAutomaticAppliesOnly(t *testing.T) {
 		w.runs("velum.yaml", "velum", next.Digest)
 
 		later := w.Registry.Release(velum, "4.0.0", 1, "1.3")
-		w.promote(later, func(l *catalog.Listed) { l.Rollout.From = w.Clock.Now().Add(time.Hour) })
+		w.promote(later, func(l *format.Release) { l.Rollout = &format.Rollout{From: w.Clock.Now().Add(time.Hour)} })
 		w.check()
 		w.apply()
 		w.runs("velum.yaml", "velum", later.Digest)
@@ -174,7 +173,7 @@ func TestModeAutoLeavesWhatIsNotSevereToAPerson(t *testing.T) {
 		w.restart()
 		build := func(n string, severity format.Severity, fixes ...string) release.Release {
 			rel := w.Registry.Release(velum, "4.0.0", 1, n)
-			w.promote(rel, func(l *catalog.Listed) { l.Advisory = &format.Advisory{Severity: severity, Fixes: fixes} })
+			w.promote(rel, func(l *format.Release) { l.Advisory = &format.Advisory{Severity: severity, Fixes: fixes} })
 			return rel
 		}
 		build("1.2", format.SeverityImportant, "CVE-2026-1")
@@ -236,7 +235,7 @@ func setWorld(t *testing.T) (w *world, one, two release.Release) {
 	w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":10.0"))
 	require.Equal(t, status.StateCurrent, w.check().State)
 	one, two = w.Registry.Release(velum, "4.0.0", 1, "1.2"), w.Registry.Release(mariadb, "10.0", 1, "1.2")
-	inSet := func(l *catalog.Listed) { l.Set = "caasp-4.5.2" }
+	inSet := func(l *format.Release) { l.Set = "caasp-4.5.2" }
 	w.promote(one, inSet)
 	w.promote(two, inSet)
 	return w, one, two
@@ -349,7 +348,7 @@ func TestFloatingTagIsGivenTheReleaseOfACatalogUnderIt(t *testing.T) {
 			byTag := map[string]release.Release{"": before}
 			for _, tag := range slices.Backward(c.listed) {
 				byTag[tag] = w.Registry.Publish(velum, tag)
-				w.promote(byTag[tag], func(is *catalog.Listed) { is.Tag = tag })
+				w.promote(byTag[tag], func(is *format.Release) { is.Tag = tag })
 			}
 
 			s := w.check()

@@ -16,21 +16,21 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent"
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
-	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/fleet"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
 // inSetOf lists a release in a set, with the members of the set.
-func inSetOf(set string, members ...release.Release) func(*catalog.Listed) {
-	return func(l *catalog.Listed) {
+func inSetOf(set string, members ...release.Release) func(*format.Release) {
+	return func(l *format.Release) {
 		l.Set = set
 		for _, m := range members {
-			l.Members = append(l.Members, release.Reference{Repository: m.Repository, Tag: m.Long})
+			l.Members = append(l.Members, format.Member(m.Repository, m.Long))
 		}
 	}
 }

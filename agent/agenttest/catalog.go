@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
 // CatalogName is the name of a Catalog's listing.
@@ -33,7 +34,7 @@ func NewCatalog() *Catalog {
 }
 
 // Publish publishes the next version, with new releases of a repository before the existing ones.
-func (c *Catalog) Publish(repository string, releases ...catalog.Listed) {
+func (c *Catalog) Publish(repository string, releases ...format.Release) {
 	c.change(func(l *catalog.Listing) {
 		l.Images[repository] = append(slices.Clone(releases), l.Images[repository]...)
 	})
@@ -45,7 +46,7 @@ func (c *Catalog) Withdraw(rel release.Release, reason, to string) {
 		releases := slices.Clone(l.Images[rel.Repository])
 		for n := range releases {
 			if releases[n].Digest == rel.Digest {
-				releases[n].Withdrawn = &catalog.Withdrawal{Reason: reason, To: to}
+				releases[n].Withdrawn = &format.Withdrawal{Reason: reason, To: to}
 			}
 		}
 		l.Images[rel.Repository] = releases
@@ -53,7 +54,7 @@ func (c *Catalog) Withdraw(rel release.Release, reason, to string) {
 }
 
 // Update publishes the next version with a changed entry of a release.
-func (c *Catalog) Update(rel release.Release, edit func(*catalog.Listed)) {
+func (c *Catalog) Update(rel release.Release, edit func(*format.Release)) {
 	c.change(func(l *catalog.Listing) {
 		releases := slices.Clone(l.Images[rel.Repository])
 		for n := range releases {
@@ -74,7 +75,7 @@ func (c *Catalog) change(f func(*catalog.Listing)) {
 	defer c.mu.Unlock()
 	next := c.published
 	if next.Images = maps.Clone(next.Images); next.Images == nil {
-		next.Images = map[string][]catalog.Listed{}
+		next.Images = map[string][]format.Release{}
 	}
 	f(&next)
 	next.Version++
@@ -126,6 +127,6 @@ func (c *Catalog) Forget(context.Context) error {
 }
 
 // ListedAs returns a release as a catalog lists it.
-func ListedAs(rel release.Release) catalog.Listed {
-	return catalog.Listed{Tag: rel.Name(), Digest: rel.Digest, Created: rel.Created}
+func ListedAs(rel release.Release) format.Release {
+	return format.Release{Tag: rel.Name(), Digest: rel.Digest, Created: rel.Created}
 }

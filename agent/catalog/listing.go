@@ -43,32 +43,7 @@ type Listing struct {
 	By release.Resolved
 	// Images are the releases by repository, the newest first. An image of the node without an
 	// entry is not listed.
-	Images map[string][]Listed
-}
-
-// Listed is one release of a catalog.
-type Listed struct {
-	Tag     string // long tag
-	Digest  digest.Digest
-	Created time.Time
-	Set     string // releases that are applied together; empty if the release is in no set
-	// Members are all releases of the set, including this one; empty if the publisher did not list them: then all
-	// releases with the same Set belong to it.
-	Members []release.Reference
-	Rollout Rollout // zero: at once
-	// Withdrawn is why no node may run it; nil: it may be offered.
-	Withdrawn *Withdrawal
-	// Advisory is what the release is good for; nil: the publisher has not said.
-	Advisory *format.Advisory
-	// UnknownCritical is a critical field that this agent does not know; empty if there is none.
-	UnknownCritical string
-}
-
-// Rollout spreads the automatic applies of a release over the nodes.
-type Rollout struct {
-	From   time.Time
-	Spread time.Duration
-	Paused bool // then From is in the year 9000, until the publisher resumes the rollout
+	Images map[string][]format.Release
 }
 
 // Withdrawal is a publisher's statement that a release must not run any more.
@@ -77,6 +52,14 @@ type Withdrawal struct {
 	Reason string    `json:"reason"`
 	// To is the long tag of the replacement; empty if none is named.
 	To string `json:"to,omitempty"`
+}
+
+// WithdrawalOf returns the statement of a release's entry; nil if there is none.
+func WithdrawalOf(w *format.Withdrawal) *Withdrawal {
+	if w == nil {
+		return nil
+	}
+	return &Withdrawal{At: w.At, Reason: w.Reason, To: w.To}
 }
 
 // String returns, for example, "broken (instead: 4.0.0-rev2-build2.1)".
@@ -100,8 +83,8 @@ func (l Listing) IsListed(repository string) bool {
 
 // Find returns the entry of a release; false if it is not listed. A digest listed under several tags is withdrawn if
 // one of them is.
-func (l Listing) Find(repository string, d digest.Digest) (Listed, bool) {
-	var out Listed
+func (l Listing) Find(repository string, d digest.Digest) (format.Release, bool) {
+	var out format.Release
 	found := false
 	for _, r := range l.Images[repository] {
 		if r.Digest == d && d != "" && (!found || out.Withdrawn == nil && r.Withdrawn != nil) {
@@ -115,18 +98,13 @@ func (l Listing) Find(repository string, d digest.Digest) (Listed, bool) {
 // of each build in between. Without a running digest it is what the offered release brings. It is partial if the
 // catalog does not list one of the two.
 func (l Listing) Brings(repository string, running, offered digest.Digest, s tags.Scheme) format.Brought {
-	var builds []format.Release
-	for _, r := range l.Images[repository] {
-		builds = append(builds, format.Release{Tag: r.Tag, Digest: r.Digest, Created: r.Created, Advisory: r.Advisory})
-	}
-	return format.Between(builds, running, offered, s)
+	return format.Between(l.Images[repository], running, offered, s)
 }
 
-// IsOffered reports whether the release may be offered to nodes.
-func (r Listed) IsOffered() bool { return r.Withdrawn == nil && r.UnknownCritical == "" }
-
 // Newest returns the release under the tag of ref with the highest tag among those that fit.
-func (l Listing) Newest(ref release.Reference, s tags.Scheme, fits func(Listed) bool) (best Listed, ok bool) {
+func (l Listing) Newest(
+	ref release.Reference, s tags.Scheme, fits func(format.Release) bool,
+) (best format.Release, ok bool) {
 	floating, errFloating := s.Parse(ref.Tag)
 	var highest tags.Tag
 	var errHighest error
@@ -163,14 +141,19 @@ func (l Listing) Tags(repository string, s tags.Scheme) []string {
 }
 
 // MembersOf returns the releases in the set of a listed release, including itself; nil if it is in no set.
-func (l Listing) MembersOf(repository string, r Listed) []release.Reference {
+func (l Listing) MembersOf(repository string, r format.Release) []release.Reference {
 	if r.Set == "" {
 		return nil
 	}
-	if len(r.Members) > 0 {
-		return r.Members
+	var out []release.Reference
+	for _, m := range r.Members {
+		image, tag := format.SplitMember(m)
+		out = append(out, release.Reference{Repository: image, Tag: tag})
 	}
-	out := []release.Reference{{Repository: repository, Tag: r.Tag}}
+	if len(out) > 0 {
+		return out
+	}
+	out = []release.Reference{{Repository: repository, Tag: r.Tag}}
 	for _, other := range slices.Sorted(maps.Keys(l.Images)) {
 		for _, is := range l.Images[other] {
 			if ref := (release.Reference{Repository: other, Tag: is.Tag}); is.Set == r.Set && !slices.Contains(out, ref) {
@@ -182,10 +165,10 @@ func (l Listing) MembersOf(repository string, r Listed) []release.Reference {
 }
 
 // ByTag returns the entry of a tag and its index in the repository's list, the newest first; -1 if it is not listed.
-func (l Listing) ByTag(ref release.Reference) (Listed, int) {
-	at := slices.IndexFunc(l.Images[ref.Repository], func(r Listed) bool { return r.Tag == ref.Tag })
+func (l Listing) ByTag(ref release.Reference) (format.Release, int) {
+	at := slices.IndexFunc(l.Images[ref.Repository], func(r format.Release) bool { return r.Tag == ref.Tag })
 	if at < 0 {
-		return Listed{}, -1
+		return format.Release{}, -1
 	}
 	return l.Images[ref.Repository][at], at
 }
@@ -219,14 +202,14 @@ func (l Listing) withdrawSets() (out Listing, changed bool) {
 }
 
 // withdrawnWith returns the withdrawal of a release whose set has a withdrawn one; nil if it has none.
-func (l Listing) withdrawnWith(r Listed, gone []release.Reference) *Withdrawal {
+func (l Listing) withdrawnWith(r format.Release, gone []release.Reference) *format.Withdrawal {
 	if r.Withdrawn != nil || r.Set == "" {
 		return nil
 	}
 	for _, ref := range gone {
 		is, _ := l.ByTag(ref)
-		if is.Set == r.Set && len(r.Members) == 0 || slices.Contains(r.Members, ref) {
-			return &Withdrawal{At: is.Withdrawn.At, Reason: fmt.Sprintf(
+		if is.Set == r.Set && len(r.Members) == 0 || slices.Contains(r.Members, format.Member(ref.Repository, ref.Tag)) {
+			return &format.Withdrawal{At: is.Withdrawn.At, Reason: fmt.Sprintf(
 				"its set %s contains %s, which was withdrawn: %s", r.Set, ref, is.Withdrawn.Reason,
 			)}
 		}

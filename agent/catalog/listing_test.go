@@ -14,12 +14,12 @@ import (
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
-func listed(tag, set string) catalog.Listed {
-	return catalog.Listed{Tag: tag, Set: set, Digest: digest.FromString(tag)}
+func listed(tag, set string) format.Release {
+	return format.Release{Tag: tag, Set: set, Digest: digest.FromString(tag)}
 }
 
-func gone(r catalog.Listed) catalog.Listed {
-	r.Withdrawn = &catalog.Withdrawal{Reason: "it loses data"}
+func gone(r format.Release) format.Release {
+	r.Withdrawn = &format.Withdrawal{Reason: "it loses data"}
 	return r
 }
 
@@ -27,7 +27,7 @@ func TestListing(t *testing.T) {
 	t.Parallel()
 	again := gone(listed("2", ""))
 	again.Tag = "2-again"
-	l := catalog.Listing{Images: map[string][]catalog.Listed{"velum": {listed("2", ""), again, listed("1", "")}}}
+	l := catalog.Listing{Images: map[string][]format.Release{"velum": {listed("2", ""), again, listed("1", "")}}}
 	assert.True(t, l.IsListed("velum"))
 	assert.False(t, l.IsListed("db"))
 	r, is := l.Find("velum", digest.FromString("2"))
@@ -37,7 +37,7 @@ func TestListing(t *testing.T) {
 	r, is = l.Find("velum", digest.FromString("1"))
 	assert.True(t, is)
 	assert.True(t, r.IsOffered())
-	assert.False(t, catalog.Listed{UnknownCritical: "x"}.IsOffered())
+	assert.False(t, format.Release{Critical: []string{"x"}}.IsOffered())
 	for _, d := range []digest.Digest{"", digest.FromString("0")} {
 		_, is = l.Find("velum", d)
 		assert.False(t, is)
@@ -52,36 +52,34 @@ func TestListing(t *testing.T) {
 func TestMembersOfASet(t *testing.T) {
 	t.Parallel()
 	said := listed("2", "s")
-	said.Members = []release.Reference{{Repository: "velum", Tag: "2"}, {Repository: "elsewhere", Tag: "9"}}
-	l := catalog.Listing{Images: map[string][]catalog.Listed{
+	said.Members = []string{"velum:2", "elsewhere:9"}
+	l := catalog.Listing{Images: map[string][]format.Release{
 		"velum": {listed("2", "s"), listed("1", "")}, "db": {listed("7", "s"), listed("6", "another")},
 	}}
 	assert.Nil(t, l.MembersOf("velum", listed("1", "")))
-	assert.Equal(t, said.Members, l.MembersOf("velum", said))
+	assert.Equal(t, []release.Reference{{Repository: "velum", Tag: "2"}, {Repository: "elsewhere", Tag: "9"}}, l.MembersOf("velum", said))
 	assert.Equal(t, []release.Reference{{Repository: "velum", Tag: "2"}, {Repository: "db", Tag: "7"}}, l.MembersOf("velum", listed("2", "s")))
 }
 
 // If one of its releases is withdrawn, the whole set is, unless a newer release replaces the withdrawn one.
 func TestWithdrawnSets(t *testing.T) {
 	t.Parallel()
-	said := func(r catalog.Listed, members ...string) catalog.Listed {
-		for _, m := range members {
-			r.Members = append(r.Members, release.Reference{Repository: m[:2], Tag: m[3:]})
-		}
+	said := func(r format.Release, members ...string) format.Release {
+		r.Members = members
 		return r
 	}
 	for name, c := range map[string]struct {
-		images map[string][]catalog.Listed
+		images map[string][]format.Release
 		want   []string // additionally withdrawn releases
 	}{
-		"nothing is":          {map[string][]catalog.Listed{"aa": {listed("1", "s")}, "bb": {listed("1", "s")}}, nil},
-		"one of a set":        {map[string][]catalog.Listed{"aa": {gone(listed("1", "s"))}, "bb": {listed("1", "s")}}, []string{"bb:1"}},
-		"of no set":           {map[string][]catalog.Listed{"aa": {gone(listed("1", ""))}, "bb": {listed("1", "s")}}, nil},
-		"a newer is offered":  {map[string][]catalog.Listed{"aa": {listed("2", ""), gone(listed("1", "s"))}, "bb": {listed("1", "s")}}, nil},
-		"the newer is, too":   {map[string][]catalog.Listed{"aa": {gone(listed("2", "")), gone(listed("1", "s"))}, "bb": {listed("1", "s")}}, []string{"bb:1"}},
-		"by what was said":    {map[string][]catalog.Listed{"aa": {gone(listed("1", ""))}, "bb": {said(listed("1", "s"), "aa:1", "bb:1")}}, []string{"bb:1"}},
-		"it is no member":     {map[string][]catalog.Listed{"aa": {gone(listed("1", "s"))}, "bb": {said(listed("1", "s"), "bb:1")}}, nil},
-		"one leads to others": {map[string][]catalog.Listed{"aa": {gone(listed("1", "s"))}, "bb": {listed("1", "s")}, "cc": {said(listed("1", "t"), "bb:1")}}, []string{"bb:1", "cc:1"}},
+		"nothing is":          {map[string][]format.Release{"aa": {listed("1", "s")}, "bb": {listed("1", "s")}}, nil},
+		"one of a set":        {map[string][]format.Release{"aa": {gone(listed("1", "s"))}, "bb": {listed("1", "s")}}, []string{"bb:1"}},
+		"of no set":           {map[string][]format.Release{"aa": {gone(listed("1", ""))}, "bb": {listed("1", "s")}}, nil},
+		"a newer is offered":  {map[string][]format.Release{"aa": {listed("2", ""), gone(listed("1", "s"))}, "bb": {listed("1", "s")}}, nil},
+		"the newer is, too":   {map[string][]format.Release{"aa": {gone(listed("2", "")), gone(listed("1", "s"))}, "bb": {listed("1", "s")}}, []string{"bb:1"}},
+		"by what was said":    {map[string][]format.Release{"aa": {gone(listed("1", ""))}, "bb": {said(listed("1", "s"), "aa:1", "bb:1")}}, []string{"bb:1"}},
+		"it is no member":     {map[string][]format.Release{"aa": {gone(listed("1", "s"))}, "bb": {said(listed("1", "s"), "bb:1")}}, nil},
+		"one leads to others": {map[string][]format.Release{"aa": {gone(listed("1", "s"))}, "bb": {listed("1", "s")}, "cc": {said(listed("1", "t"), "bb:1")}}, []string{"bb:1", "cc:1"}},
 	} {
 		l := catalog.Listing{Images: c.images}
 		var got []string
@@ -100,12 +98,12 @@ func TestWithdrawnSets(t *testing.T) {
 // What lies between two releases is that of the repository; of what is not listed, nothing is known.
 func TestListingBrings(t *testing.T) {
 	t.Parallel()
-	build := func(tag string, severity format.Severity) catalog.Listed {
+	build := func(tag string, severity format.Severity) format.Release {
 		r := listed(tag, "")
 		r.Advisory = &format.Advisory{Severity: severity, Fixes: []string{"bsc#" + tag[:1]}}
 		return r
 	}
-	l := catalog.Listing{Images: map[string][]catalog.Listed{velum: {build("3.0", "low"), build("2.0", "critical"), build("1.0", "critical")}}}
+	l := catalog.Listing{Images: map[string][]format.Release{velum: {build("3.0", "low"), build("2.0", "critical"), build("1.0", "critical")}}}
 	assert.Equal(t, format.Brought{Severity: "critical", Fixes: []string{"bsc#3", "bsc#2"}},
 		l.Brings(velum, digest.FromString("1.0"), digest.FromString("3.0"), tags.Scheme{}))
 	assert.Equal(t, format.Brought{Partial: true}, l.Brings("r.io/db", digest.FromString("1.0"), digest.FromString("3.0"), tags.Scheme{}))
@@ -148,12 +146,12 @@ func TestNewest(t *testing.T) {
 		{"1.34", []string{"1.34.2-rev1-build2.1"}, ""},
 		{"1.34", []string{"1.34-rev1-build2.1"}, "1.34-rev1-build2.1"},
 	} {
-		var page []catalog.Listed
+		var page []format.Release
 		for _, tag := range c.listed {
-			page = append(page, catalog.Listed{Tag: tag})
+			page = append(page, format.Release{Tag: tag})
 		}
-		l := catalog.Listing{Images: map[string][]catalog.Listed{velum: page}}
-		got, ok := l.Newest(release.Reference{Repository: velum, Tag: c.followed}, tags.Scheme{}, catalog.Listed.IsOffered)
+		l := catalog.Listing{Images: map[string][]format.Release{velum: page}}
+		got, ok := l.Newest(release.Reference{Repository: velum, Tag: c.followed}, tags.Scheme{}, format.Release.IsOffered)
 		assert.Equal(t, c.want, got.Tag, "%s of %v", c.followed, c.listed)
 		assert.Equal(t, c.want != "", ok, "%s of %v", c.followed, c.listed)
 	}
@@ -161,19 +159,19 @@ func TestNewest(t *testing.T) {
 
 func TestNewestFits(t *testing.T) {
 	t.Parallel()
-	l := catalog.Listing{Images: map[string][]catalog.Listed{velum: {
-		{Tag: "1.34.3", Withdrawn: &catalog.Withdrawal{}}, {Tag: "1.34.2", UnknownCritical: "cpu"}, {Tag: "1.34.1"},
+	l := catalog.Listing{Images: map[string][]format.Release{velum: {
+		{Tag: "1.34.3", Withdrawn: &format.Withdrawal{}}, {Tag: "1.34.2", Critical: []string{"cpu"}}, {Tag: "1.34.1"},
 	}}}
 	ref := release.Reference{Repository: velum, Tag: "1.34"}
-	got, _ := l.Newest(ref, tags.Scheme{}, catalog.Listed.IsOffered)
+	got, _ := l.Newest(ref, tags.Scheme{}, format.Release.IsOffered)
 	assert.Equal(t, "1.34.1", got.Tag)
-	got, _ = l.Newest(ref, tags.Scheme{}, func(catalog.Listed) bool { return true })
+	got, _ = l.Newest(ref, tags.Scheme{}, func(format.Release) bool { return true })
 	assert.Equal(t, "1.34.3", got.Tag)
 }
 
 func TestTags(t *testing.T) {
 	t.Parallel()
-	l := catalog.Listing{Images: map[string][]catalog.Listed{velum: {
+	l := catalog.Listing{Images: map[string][]format.Release{velum: {
 		{Tag: "4.0.0-rev2-build1.1"}, {Tag: "4.0.0-rev1-build1.1"}, {Tag: "v1.34"}, {Tag: "nightly"},
 	}}}
 	assert.Equal(t, []string{

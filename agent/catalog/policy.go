@@ -29,6 +29,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubic-project/image-update-agent/agent/release"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
 // Status is the node's last verified catalog, and why there is no newer one.
@@ -105,9 +106,9 @@ func (p Policy) Refuses(l Listing, rel release.Release) (rule, reason, key strin
 	case !listed:
 		return RuleUnlisted, l.Catalog + " does not list it", ""
 	case is.Withdrawn != nil:
-		return RuleWithdrawn, "withdrawn: " + is.Withdrawn.String(), ""
-	case is.UnknownCritical != "":
-		return RuleCritical, fmt.Sprintf("%s needs a newer agent, which knows %q", l.Catalog, is.UnknownCritical), ""
+		return RuleWithdrawn, "withdrawn: " + WithdrawalOf(is.Withdrawn).String(), ""
+	case is.UnknownCritical() != "":
+		return RuleCritical, fmt.Sprintf("%s needs a newer agent, which knows %q", l.Catalog, is.UnknownCritical()), ""
 	}
 	return "", "", ""
 }
@@ -121,8 +122,11 @@ func (p Policy) AllowsLower(l Listing, was release.Release) bool {
 // RolloutTime returns when this node applies a release automatically: a time within the rollout derived from the
 // machine id and the digest, so that each rollout starts with other nodes. The releases of a set have the same time,
 // derived from the set instead of the digest.
-func (p Policy) RolloutTime(r Listed) time.Time {
-	if r.Rollout.Spread <= 0 {
+func (p Policy) RolloutTime(r format.Release) time.Time {
+	switch {
+	case r.Rollout == nil:
+		return time.Time{}
+	case r.Rollout.Hours <= 0:
 		return r.Rollout.From
 	}
 	what := r.Digest.String()
@@ -130,6 +134,6 @@ func (p Policy) RolloutTime(r Listed) time.Time {
 		what = "set " + r.Set
 	}
 	sum := sha256.Sum256([]byte("image-update-agent rollout " + p.MachineID + " " + what))
-	place, _ := bits.Mul64(binary.BigEndian.Uint64(sum[:8]), uint64(r.Rollout.Spread))
+	place, _ := bits.Mul64(binary.BigEndian.Uint64(sum[:8]), uint64(r.Rollout.Span()))
 	return r.Rollout.From.Add(time.Duration(place))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
 var now = time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
@@ -21,13 +22,13 @@ func TestCatalogRefuses(t *testing.T) {
 	t.Parallel()
 	d := digest.FromString("a release")
 	rel := release.Release{Repository: "r.io/velum", Tag: "4.0.0-rev1", Long: "4.0.0-rev1-build1.1", Digest: d}
-	lists := func(l catalog.Listed) catalog.Listing {
+	lists := func(l format.Release) catalog.Listing {
 		l.Digest = d
-		return catalog.Listing{Catalog: "r.io/catalog:prod", Version: 7, Images: map[string][]catalog.Listed{"r.io/velum": {l}}}
+		return catalog.Listing{Catalog: "r.io/catalog:prod", Version: 7, Images: map[string][]format.Release{"r.io/velum": {l}}}
 	}
-	other := catalog.Listing{Catalog: "r.io/catalog:prod", Version: 7, Images: map[string][]catalog.Listed{"r.io/velum": {{}}}}
+	other := catalog.Listing{Catalog: "r.io/catalog:prod", Version: 7, Images: map[string][]format.Release{"r.io/velum": {{}}}}
 	none := catalog.Listing{Catalog: "r.io/catalog:prod", Version: 7}
-	gone := catalog.Withdrawal{Reason: "it loses data"}
+	gone := format.Withdrawal{Reason: "it loses data"}
 	for name, c := range map[string]struct {
 		policy catalog.Policy
 		lists  catalog.Listing
@@ -39,15 +40,15 @@ func TestCatalogRefuses(t *testing.T) {
 		"no page": {catalog.Policy{OnlyListed: true}, none, policy.Refusal{
 			Rule: "unlisted", Reason: "r.io/catalog:prod does not list r.io/velum", Key: "catalog.unlisted: ask",
 		}},
-		"listed":         {catalog.Policy{OnlyListed: true}, lists(catalog.Listed{}), policy.Refusal{}},
+		"listed":         {catalog.Policy{OnlyListed: true}, lists(format.Release{}), policy.Refusal{}},
 		"another digest": {catalog.Policy{}, other, policy.Refusal{Rule: "unlisted", Reason: "r.io/catalog:prod does not list it"}},
-		"withdrawn":      {catalog.Policy{}, lists(catalog.Listed{Withdrawn: &gone}), policy.Refusal{Rule: "withdrawn", Reason: "withdrawn: it loses data"}},
+		"withdrawn":      {catalog.Policy{}, lists(format.Release{Withdrawn: &gone}), policy.Refusal{Rule: "withdrawn", Reason: "withdrawn: it loses data"}},
 		"withdrawn for another": {
 			catalog.Policy{},
-			lists(catalog.Listed{Withdrawn: &catalog.Withdrawal{Reason: "it leaks", To: "4.0.0-rev2-build1.1"}}),
+			lists(format.Release{Withdrawn: &format.Withdrawal{Reason: "it leaks", To: "4.0.0-rev2-build1.1"}}),
 			policy.Refusal{Rule: "withdrawn", Reason: "withdrawn: it leaks (instead: 4.0.0-rev2-build1.1)"},
 		},
-		"critical": {catalog.Policy{}, lists(catalog.Listed{UnknownCritical: "needsKernel"}), policy.Refusal{
+		"critical": {catalog.Policy{}, lists(format.Release{Critical: []string{"needsKernel"}}), policy.Refusal{
 			Rule: "critical", Reason: `r.io/catalog:prod needs a newer agent, which knows "needsKernel"`,
 		}},
 	} {
@@ -58,10 +59,10 @@ func TestCatalogRefuses(t *testing.T) {
 			assert.Equal(t, c.want, got, name)
 		}
 	}
-	withdrawn := lists(catalog.Listed{Withdrawn: &gone})
+	withdrawn := lists(format.Release{Withdrawn: &gone})
 	assert.True(t, catalog.Policy{AllowLower: true}.AllowsLower(withdrawn, rel))
 	assert.False(t, catalog.Policy{}.AllowsLower(withdrawn, rel))
-	assert.False(t, catalog.Policy{AllowLower: true}.AllowsLower(lists(catalog.Listed{}), rel))
+	assert.False(t, catalog.Policy{AllowLower: true}.AllowsLower(lists(format.Release{}), rel))
 	assert.False(t, catalog.Policy{AllowLower: true}.AllowsLower(other, rel))
 }
 
@@ -77,8 +78,8 @@ func TestSetHasOneRolloutTime(t *testing.T) {
 	t.Parallel()
 	c, from := catalog.Policy{MachineID: "a machine"}, time.Unix(1e9, 0)
 	at := func(set, digestOf string) time.Time {
-		return c.RolloutTime(catalog.Listed{
-			Set: set, Digest: digest.FromString(digestOf), Rollout: catalog.Rollout{From: from, Spread: 48 * time.Hour},
+		return c.RolloutTime(format.Release{
+			Set: set, Digest: digest.FromString(digestOf), Rollout: &format.Rollout{From: from, Hours: 48},
 		})
 	}
 	assert.Equal(t, at("caasp-4.5.2", "velum"), at("caasp-4.5.2", "mariadb"))
@@ -88,9 +89,9 @@ func TestSetHasOneRolloutTime(t *testing.T) {
 
 func TestRolloutWithoutASpread(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, now, catalog.Policy{}.RolloutTime(catalog.Listed{Rollout: catalog.Rollout{From: now}}))
+	assert.Equal(t, now, catalog.Policy{}.RolloutTime(format.Release{Rollout: &format.Rollout{From: now}}))
 	for _, machine := range []string{"a", "b", "c"} {
-		at := catalog.Policy{MachineID: machine}.RolloutTime(catalog.Listed{Rollout: catalog.Rollout{From: now, Spread: time.Hour}})
+		at := catalog.Policy{MachineID: machine}.RolloutTime(format.Release{Rollout: &format.Rollout{From: now, Hours: 1}})
 		assert.WithinRange(t, at, now, now.Add(time.Hour))
 	}
 }
@@ -99,20 +100,20 @@ func TestRolloutWithoutASpread(t *testing.T) {
 func TestNodesKeepTheirPlaceInALongerRollout(t *testing.T) {
 	t.Parallel()
 	for n := range 50 {
-		place := func(spread time.Duration) float64 {
-			at := catalog.Policy{MachineID: fmt.Sprint(n)}.RolloutTime(catalog.Listed{
-				Digest: digest.FromString("velum"), Rollout: catalog.Rollout{From: now, Spread: spread},
+		place := func(hours int) float64 {
+			at := catalog.Policy{MachineID: fmt.Sprint(n)}.RolloutTime(format.Release{
+				Digest: digest.FromString("velum"), Rollout: &format.Rollout{From: now, Hours: hours},
 			})
-			return float64(at.Sub(now)) / float64(spread)
+			return at.Sub(now).Hours() / float64(hours)
 		}
-		assert.InDelta(t, place(24*time.Hour), place(60*time.Hour), 1e-9)
+		assert.InDelta(t, place(24), place(60), 1e-9)
 	}
 }
 
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	assert.Nil(t, catalog.Listing{}.Status(now))
-	l := catalog.Listing{Catalog: "c:prod", Version: 7, Expires: now, Images: map[string][]catalog.Listed{"r.io/velum": nil}}
+	l := catalog.Listing{Catalog: "c:prod", Version: 7, Expires: now, Images: map[string][]format.Release{"r.io/velum": nil}}
 	assert.Equal(t, &catalog.Status{Catalog: "c:prod", Version: 7, Expires: &now, Images: 1}, l.Status(now.Add(-1)))
 	assert.True(t, l.Status(now).Expired)
 }

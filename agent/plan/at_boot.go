@@ -13,13 +13,13 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/manifests"
 )
 
@@ -247,7 +247,7 @@ func (f *facts) bootTarget(w follow.Want) (target release.Release, moves bool) {
 		target.Tag = known.Tag
 	}
 	ref := release.Reference{Repository: target.Repository, Tag: target.Tag}
-	if is, ok := f.inv.Catalog.Newest(ref, rule.Scheme, catalog.Listed.IsOffered); ok {
+	if is, ok := f.inv.Catalog.Newest(ref, rule.Scheme, format.Release.IsOffered); ok {
 		target.Digest, target.Long = is.Digest, is.Tag
 		return target, true
 	}

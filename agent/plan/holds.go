@@ -12,7 +12,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/follow"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/policy"
@@ -320,9 +319,9 @@ func (p *PodPlan) Brings() format.Brought {
 }
 
 // rolloutHold returns the hold on a release whose rollout reaches this node at a time. A paused rollout has no time.
-func rolloutHold(repository string, is catalog.Listed, at time.Time) status.Hold {
+func rolloutHold(repository string, is format.Release, at time.Time) status.Hold {
 	h := status.Hold{Name: status.HoldRollout, Image: repository}
-	if is.Rollout.Paused {
+	if is.IsPaused() {
 		h.Reason = "the publisher paused the rollout of " + is.Tag
 		return h
 	}

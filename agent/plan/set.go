@@ -290,7 +290,7 @@ func (f *facts) lacks(i ImagePlan, need release.Reference) string {
 		return "no longer in the catalog: " + need.String()
 	case is.Withdrawn != nil:
 		return "withdrawn: " + need.String()
-	case is.UnknownCritical != "":
+	case is.UnknownCritical() != "":
 		return "needs a newer agent: " + need.String()
 	case !isTarget, i.Change == "" && i.runsOther():
 		return "not offered: " + need.String()

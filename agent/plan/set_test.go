@@ -62,7 +62,7 @@ func (w *world) locked(file string) {
 func TestPodsOfASet(t *testing.T) {
 	t.Parallel()
 	auto := func() *world { w := setNode(); w.policy.Auto = true; return w }
-	withdrawn := func(l *catalog.Listed) { l.Withdrawn = &catalog.Withdrawal{Reason: "it loses data"} }
+	withdrawn := func(l *format.Release) { l.Withdrawn = &format.Withdrawal{Reason: "it loses data"} }
 	each(t, auto, map[string]row{
 		"both are staged":            {func(*world) {}, "rebuild; staged; with db.yaml | rebuild; staged; with velum.yaml | keep db.yaml; keep velum.yaml; apply db.yaml (rebuild); apply velum.yaml (rebuild)"},
 		"a person has approved it":   {func(w *world) { w.approve(); w.policy.Auto = false }, "rebuild; staged; with db.yaml | rebuild; staged; with velum.yaml | keep db.yaml; keep velum.yaml; apply db.yaml (rebuild); apply velum.yaml (rebuild)"},
@@ -73,7 +73,7 @@ func TestPodsOfASet(t *testing.T) {
 		"the window":                 {func(w *world) { w.policy.Window = night }, "rebuild; staged; with db.yaml; waits: window: the next maintenance window opens at 2026-05-02T02:00:00Z | rebuild; staged; with velum.yaml; waits: window: the next maintenance window opens at 2026-05-02T02:00:00Z | keep db.yaml; keep velum.yaml"},
 		"one is not offered":         {func(w *world) { w.offer("10.0-rev1", firstDB) }, "rebuild; set: caasp-4.5.2: not offered: r.io/caasp/mariadb:10.0-rev1-build1.2 |  | keep velum.yaml; prune r.io/caasp/mariadb:10.0-rev1-build1.2"},
 		"one is withdrawn":           {func(w *world) { w.listed(rebuildDB, withdrawn) }, "rebuild; set: caasp-4.5.2: withdrawn: r.io/caasp/mariadb:10.0-rev1-build1.2 |  | keep velum.yaml"},
-		"one wants a newer agent":    {func(w *world) { w.listed(rebuildDB, func(l *catalog.Listed) { l.UnknownCritical = "x" }) }, "rebuild; set: caasp-4.5.2: needs a newer agent: r.io/caasp/mariadb:10.0-rev1-build1.2 |  | keep velum.yaml"},
+		"one wants a newer agent":    {func(w *world) { w.listed(rebuildDB, func(l *format.Release) { l.Critical = []string{"x"} }) }, "rebuild; set: caasp-4.5.2: needs a newer agent: r.io/caasp/mariadb:10.0-rev1-build1.2 |  | keep velum.yaml"},
 		"one cannot be read":         {func(w *world) { w.templateText("db.yaml", []byte("kind: [")) }, "rebuild; set: caasp-4.5.2: db.yaml cannot be read: r.io/caasp/mariadb:10.0-rev1-build1.2 | template: line 1: did not find expected node content | keep velum.yaml"},
 		"one runs it":                {func(w *world) { w.isBound("db.yaml", "db", rebuildDB) }, "rebuild; staged |  | keep velum.yaml; prune r.io/caasp/mariadb:10.0-rev1-build1.1; apply velum.yaml (rebuild)"},
 		"one runs it and is not verified healthy": {func(w *world) {
@@ -87,13 +87,13 @@ func TestPodsOfASet(t *testing.T) {
 			w.stage(higher)
 		}, "rebuild; staged; with db.yaml | rebuild; staged; with velum.yaml | keep db.yaml; keep velum.yaml; prune r.io/caasp/mariadb:10.0-rev1-build1.2; apply db.yaml (rebuild); apply velum.yaml (rebuild)"},
 		"a member that is not listed any more": {func(w *world) {
-			w.listed(rebuild, func(l *catalog.Listed) {
-				l.Members = []release.Reference{{Repository: velum, Tag: l.Tag}, {Repository: mariadb, Tag: "10.0-rev1-build9.9"}}
+			w.listed(rebuild, func(l *format.Release) {
+				l.Members = []string{velum + ":" + l.Tag, mariadb + ":10.0-rev1-build9.9"}
 			})
 		}, "rebuild; with db.yaml; set: caasp-4.5.2: no longer in the catalog: r.io/caasp/mariadb:10.0-rev1-build9.9 | rebuild; with velum.yaml; set: caasp-4.5.2: no longer in the catalog: r.io/caasp/mariadb:10.0-rev1-build9.9 | keep db.yaml; keep velum.yaml"},
 		"a member that the node does not run": {func(w *world) {
-			w.listed(rebuild, func(l *catalog.Listed) {
-				l.Members = []release.Reference{{Repository: velum, Tag: l.Tag}, {Repository: "r.io/other", Tag: "1.0"}}
+			w.listed(rebuild, func(l *format.Release) {
+				l.Members = []string{velum + ":" + l.Tag, "r.io/other:1.0"}
 			})
 		}, "rebuild; staged; with db.yaml | rebuild; staged; with velum.yaml | keep db.yaml; keep velum.yaml; apply db.yaml (rebuild); apply velum.yaml (rebuild)"},
 		"it runs, and is withdrawn": {func(w *world) {
@@ -119,10 +119,10 @@ func TestPodsOfASet(t *testing.T) {
 			w.offer("4.0.0-rev1", first)
 		}, " | rebuild; set: caasp-4.5.2: withdrawn: r.io/caasp/velum:4.0.0-rev1-build1.2 | keep db.yaml"},
 		"a rollout whose time has come": {func(w *world) {
-			w.listed(rebuildDB, func(l *catalog.Listed) { l.Rollout = catalog.Rollout{From: now} })
+			w.listed(rebuildDB, func(l *format.Release) { l.Rollout = &format.Rollout{From: now} })
 		}, "rebuild; staged; with db.yaml | rebuild; staged; with velum.yaml | keep db.yaml; keep velum.yaml; apply db.yaml (rebuild); apply velum.yaml (rebuild)"},
 		"a rollout of one": {func(w *world) {
-			w.listed(rebuildDB, func(l *catalog.Listed) { l.Rollout = catalog.Rollout{From: now.Add(time.Hour)} })
+			w.listed(rebuildDB, func(l *format.Release) { l.Rollout = &format.Rollout{From: now.Add(time.Hour)} })
 		}, "rebuild; staged; with db.yaml; waits: set: caasp-4.5.2: db.yaml also waits: rollout: 10.0-rev1-build1.2 rolls out to this node at 2026-05-01T13:00:00Z | rebuild; staged; with velum.yaml; waits: rollout: 10.0-rev1-build1.2 rolls out to this node at 2026-05-01T13:00:00Z | keep db.yaml; keep velum.yaml"},
 		"an expired catalog": {func(w *world) { w.inv.Catalog.Expires = now }, "rebuild; staged; with db.yaml; waits: catalog: r.io/catalog:prod expired at 2026-05-01T12:00:00Z | rebuild; staged; with velum.yaml; waits: catalog: r.io/catalog:prod expired at 2026-05-01T12:00:00Z | keep db.yaml; keep velum.yaml"},
 	}, (*world).saysSet)
@@ -163,7 +163,7 @@ func TestBegunSet(t *testing.T) {
 		"the other is offered another": {func(w *world) { w.offer("4.0.0-rev1", rel(velum, "4.0.0-rev1-build1.9")) }, "undo db.yaml (rolled back with its set caasp-4.5.2: velum.yaml would not get r.io/caasp/velum@sha256:c9f7192b08e03733510c2f58698c2e15120367d275058e39b802f4709bc0bd6b): mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent; prune r.io/caasp/velum:4.0.0-rev1-build1.2"},
 		"the other has no update":      {func(w *world) { w.offer("4.0.0-rev1", first) }, "undo db.yaml (rolled back with its set caasp-4.5.2: velum.yaml would not get r.io/caasp/velum@sha256:c9f7192b08e03733510c2f58698c2e15120367d275058e39b802f4709bc0bd6b): mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent; prune r.io/caasp/velum:4.0.0-rev1-build1.2"},
 		"the other is withdrawn": {func(w *world) {
-			w.listed(rebuild, func(l *catalog.Listed) { l.Withdrawn = &catalog.Withdrawal{Reason: "it loses data"} })
+			w.listed(rebuild, func(l *format.Release) { l.Withdrawn = &format.Withdrawal{Reason: "it loses data"} })
 		}, "undo db.yaml (rolled back with its set caasp-4.5.2: velum.yaml would not get r.io/caasp/velum@sha256:c9f7192b08e03733510c2f58698c2e15120367d275058e39b802f4709bc0bd6b): mariadb:10.0-rev1-build1.1@sha256:e25 IfNotPresent; "},
 		"the other failed": {func(w *world) {
 			w.rec.Failed.Set("velum.yaml", record.Failure{Running: "x", Reason: "did not come up"})
@@ -246,13 +246,13 @@ func TestRollbacks(t *testing.T) {
 		w.isBound("db.yaml", "db", rebuildDB)
 		w.ran("velum.yaml", "velum", rebuild, first)
 		w.ran("db.yaml", "db", rebuildDB, firstDB)
-		w.listed(rebuild, func(l *catalog.Listed) { l.Set = "" })
-		w.listed(rebuildDB, func(l *catalog.Listed) { l.Set = "" })
+		w.listed(rebuild, func(l *format.Release) { l.Set = "" })
+		w.listed(rebuildDB, func(l *format.Release) { l.Set = "" })
 		return w
 	}
 	inSet := func(w *world) {
-		w.listed(rebuild, func(l *catalog.Listed) { l.Set = set })
-		w.listed(rebuildDB, func(l *catalog.Listed) { l.Set = set })
+		w.listed(rebuild, func(l *format.Release) { l.Set = set })
+		w.listed(rebuildDB, func(l *format.Release) { l.Set = set })
 	}
 	one, both := plan.Named("velum.yaml"), plan.Named("velum.yaml", "db.yaml")
 	for name, c := range map[string]struct {
@@ -336,8 +336,8 @@ func TestAnUnknownNameProposesThePodManifest(t *testing.T) {
 }
 
 // severe makes the catalog give a release a severity.
-func severe(s format.Severity) func(*catalog.Listed) {
-	return func(l *catalog.Listed) { l.Advisory = &format.Advisory{Severity: s, Fixes: []string{"CVE-2026-1234"}} }
+func severe(s format.Severity) func(*format.Release) {
+	return func(l *format.Release) { l.Advisory = &format.Advisory{Severity: s, Fixes: []string{"CVE-2026-1234"}} }
 }
 
 // Mode auto leaves to a person what no verified catalog calls severe enough; no severity overrides anything else.
@@ -382,13 +382,13 @@ func TestModeAutoAppliesWhatIsSevereEnough(t *testing.T) {
 		},
 		"before its rollout": {func(w *world) {
 			w.listed(rebuild, severe("critical"))
-			w.listed(rebuild, func(l *catalog.Listed) { l.Rollout = catalog.Rollout{From: now.Add(time.Hour)} })
+			w.listed(rebuild, func(l *format.Release) { l.Rollout = &format.Rollout{From: now.Add(time.Hour)} })
 		}, "rebuild; staged; waits: rollout: 4.0.0-rev1-build1.2 rolls out to this node at 2026-05-01T13:00:00Z | keep velum.yaml"},
 		"held":   {func(w *world) { w.listed(rebuild, severe("critical")); w.holds(velum) }, "rebuild; staged; hold: r.io/caasp/velum: wait | keep velum.yaml"},
 		"locked": {func(w *world) { w.listed(rebuild, severe("critical")); w.locked("velum.yaml") }, "rebuild; staged; waits: lock: taken | keep velum.yaml"},
 		"withdrawn": {func(w *world) {
 			w.listed(rebuild, severe("critical"))
-			w.listed(rebuild, func(l *catalog.Listed) { l.Withdrawn = &catalog.Withdrawal{Reason: "bad"} })
+			w.listed(rebuild, func(l *format.Release) { l.Withdrawn = &format.Withdrawal{Reason: "bad"} })
 		}, " | "},
 	}, func(w *world) string { p := w.decide(); return of(p, "velum.yaml") + " | " + steps(p) })
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 
-	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/plan"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/manifests"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -265,16 +265,16 @@ func (w *world) rolledBack(from release.Release) record.Override {
 func (w *world) catalog(set string, listed ...release.Release) {
 	w.inv.Catalog.Catalog, w.inv.Catalog.Version = "r.io/catalog:prod", 1
 	if w.inv.Catalog.Images == nil {
-		w.inv.Catalog.Images = map[string][]catalog.Listed{}
+		w.inv.Catalog.Images = map[string][]format.Release{}
 	}
 	for _, r := range listed {
-		is := catalog.Listed{Tag: r.Long, Digest: r.Digest, Set: set}
-		w.inv.Catalog.Images[r.Repository] = append([]catalog.Listed{is}, w.inv.Catalog.Images[r.Repository]...)
+		is := format.Release{Tag: r.Long, Digest: r.Digest, Set: set}
+		w.inv.Catalog.Images[r.Repository] = append([]format.Release{is}, w.inv.Catalog.Images[r.Repository]...)
 	}
 }
 
 // listed changes the catalog's entry of a release.
-func (w *world) listed(r release.Release, change func(*catalog.Listed)) {
+func (w *world) listed(r release.Release, change func(*format.Release)) {
 	for n, is := range w.inv.Catalog.Images[r.Repository] {
 		if is.Digest == r.Digest {
 			change(&w.inv.Catalog.Images[r.Repository][n])

@@ -206,7 +206,7 @@ func (r *Report) withdrawn(pl plan.Plan) []status.Reason {
 		out = append(out, status.Reason{
 			Kind: status.KindWithdrawn, PodManifest: file, Container: i.Want.Image.Container, Image: i.Offer.Repository,
 			Tag: is.Tag, Digest: is.Digest, Since: is.Withdrawn.At.UTC(),
-			Text: fmt.Sprintf("%s: %s is running but was withdrawn: %s", file, is.Tag, is.Withdrawn),
+			Text: fmt.Sprintf("%s: %s is running but was withdrawn: %s", file, is.Tag, catalog.WithdrawalOf(is.Withdrawn)),
 		})
 	})
 	return status.Sorted(out)
@@ -215,14 +215,14 @@ func (r *Report) withdrawn(pl plan.Plan) []status.Reason {
 // addListed adds the catalog's data about an image's release.
 func (r *Report) addListed(s *status.ImageStatus, i plan.ImagePlan) {
 	if is, listed := r.Catalog.Find(s.Image, i.Running.Digest); listed {
-		s.Withdrawn = is.Withdrawn
+		s.Withdrawn = catalog.WithdrawalOf(is.Withdrawn)
 	}
 	if is, listed := r.Catalog.Find(s.Image, i.Target.Digest); listed && i.Change != "" {
 		s.Set = is.Set
-		if is.Rollout.Paused && !r.Policy.Auto { // in mode auto, a hold says it
+		if is.IsPaused() && !r.Policy.Auto { // in mode auto, a hold says it
 			s.Notes = append(s.Notes, "the publisher paused the rollout of "+is.Tag)
 		}
-		if !is.Rollout.Paused && (is.Rollout.Spread > 0 || !is.Rollout.From.IsZero()) {
+		if !is.IsPaused() {
 			s.RolloutAt = r.Policy.Catalog.RolloutTime(is).UTC()
 		}
 	}

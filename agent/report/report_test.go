@@ -17,6 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/report"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
 // timetable polls at the first retry, and observes after ten minutes.
@@ -54,7 +55,7 @@ func TestNewStatus(t *testing.T) {
 	r = newReport()
 	r.Timetable, r.Pacer = timetable{}, pacer{record.Pace{Budget: record.Budget{PerHour: 100, Remaining: 7}}}
 	r.Record.Sources.Set(velum, record.SourceRecord{Failures: 1, RetryAt: now.Add(5 * time.Minute)})
-	r.Catalog = catalog.Listing{Catalog: "c", Version: 2, Expires: now, Images: map[string][]catalog.Listed{velum: nil}}
+	r.Catalog = catalog.Listing{Catalog: "c", Version: 2, Expires: now, Images: map[string][]format.Release{velum: nil}}
 	r.Record.Sources.Set("c", record.SourceRecord{LastSuccess: now})
 	rolledBack(false)(r)
 	_, reasons := r.NodeState(current())
@@ -115,8 +116,8 @@ func TestImageStatus(t *testing.T) {
 	r.Rollbacks = map[string]record.Override{file: {Images: map[string]record.PinnedImage{
 		"container velum": {Pin: release.Pin{Digest: two}, Tag: "old"}, "container db": {Tag: "x"},
 	}}}
-	r.Catalog = catalog.Listing{Catalog: "c", Images: map[string][]catalog.Listed{velum: {
-		{Digest: one, Withdrawn: &catalog.Withdrawal{Reason: "x"}}, {Digest: two, Set: "s", Rollout: catalog.Rollout{From: now}},
+	r.Catalog = catalog.Listing{Catalog: "c", Images: map[string][]format.Release{velum: {
+		{Digest: one, Withdrawn: &format.Withdrawal{Reason: "x"}}, {Digest: two, Set: "s", Rollout: &format.Rollout{From: now}},
 	}}}
 	i = of(r, offered())
 	assert.Equal(t, &status.Named{Tag: "4.0.0-rev2", Digest: two}, i.Offered)

@@ -22,6 +22,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/report"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/manifests"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -74,8 +75,8 @@ func TestNodeState(t *testing.T) {
 	approval := status.Reason{Kind: status.KindApproval, PodManifest: file, Change: "revision"}
 	none := status.Reason{Kind: status.KindNone}
 	key := release.Key(velum, one)
-	withdrawn := catalog.Listing{Catalog: "r.io/catalog:prod", Version: 1, Images: map[string][]catalog.Listed{
-		velum: {{Tag: "4.0.0-rev1", Digest: one, Withdrawn: &catalog.Withdrawal{Reason: "it leaks", To: "4.0.0-rev2"}}},
+	withdrawn := catalog.Listing{Catalog: "r.io/catalog:prod", Version: 1, Images: map[string][]format.Release{
+		velum: {{Tag: "4.0.0-rev1", Digest: one, Withdrawn: &format.Withdrawal{Reason: "it leaks", To: "4.0.0-rev2"}}},
 	}}
 	withdrawal := status.Reason{Kind: status.KindWithdrawn, PodManifest: file, Container: "velum", Image: velum, Tag: "4.0.0-rev1"}
 	stale := func(r *report.Report) {
@@ -228,8 +229,8 @@ func rolledBack(byHand bool) func(*report.Report) {
 func TestTextsOfReasons(t *testing.T) {
 	t.Parallel()
 	r := newReport()
-	r.Catalog = catalog.Listing{Images: map[string][]catalog.Listed{
-		velum: {{Tag: "4.0.0-rev1", Digest: one, Withdrawn: &catalog.Withdrawal{Reason: "it leaks", To: "4.0.0-rev2"}}},
+	r.Catalog = catalog.Listing{Images: map[string][]format.Release{
+		velum: {{Tag: "4.0.0-rev1", Digest: one, Withdrawn: &format.Withdrawal{Reason: "it leaks", To: "4.0.0-rev2"}}},
 	}}
 	_, reasons := r.NodeState(offered())
 	assert.Equal(t, "velum.yaml: 4.0.0-rev1 is running but was withdrawn: it leaks (instead: 4.0.0-rev2); waiting for approval: velum.yaml (revision)", status.SentenceOf(reasons))

@@ -14,6 +14,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -157,11 +158,11 @@ type listedSource struct {
 // Resolve returns the newest release under a tag that may be offered; if there is none, the newest one, so that the
 // status shows why it is refused.
 func (s listedSource) Resolve(_ context.Context, ref release.Reference) (release.Resolved, error) {
-	is, ok := s.listing.Newest(ref, s.scheme, func(r catalog.Listed) bool {
+	is, ok := s.listing.Newest(ref, s.scheme, func(r format.Release) bool {
 		return r.IsOffered() && s.missing[release.Key(ref.Repository, r.Digest)] == nil
 	})
 	if !ok {
-		is, ok = s.listing.Newest(ref, s.scheme, func(catalog.Listed) bool { return true })
+		is, ok = s.listing.Newest(ref, s.scheme, func(format.Release) bool { return true })
 	}
 	by := s.listing.By
 	if !ok {

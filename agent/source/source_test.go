@@ -20,12 +20,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/agenttest"
-	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/tags"
 )
 
@@ -834,7 +834,7 @@ func TestCatalog(t *testing.T) {
 		"it is withdrawn":          {"4.0.0-rev1", func(n *node) { n.catalog().Withdraw(list(n, "1.1", "1.2")["1.2"], "broken", "") }, "4.0.0-rev1-build1.1"},
 		"never read":               {"4.0.0-rev1", func(n *node) { n.catalog().Fail(agenttest.ErrRefused) }, "; not asked yet"},
 		"needs a newer agent": {"4.0.0-rev1", func(n *node) {
-			n.catalog().Update(list(n, "1.1", "1.2")["1.2"], func(l *catalog.Listed) { l.UnknownCritical = "cpu" })
+			n.catalog().Update(list(n, "1.1", "1.2")["1.2"], func(l *format.Release) { l.Critical = []string{"cpu"} })
 		}, "4.0.0-rev1-build1.1"},
 		"the promoted one for a new pod": {"3.0.0-rev1", func(n *node) { list(n, "1.1"); n.rule(policy.Rule{Updates: tags.Major}) }, "4.0.0-rev1-build1.1"},
 		"what runs, and is not listed any more": {"3.0.0-rev1", func(n *node) {
@@ -843,9 +843,9 @@ func TestCatalog(t *testing.T) {
 			n.running = map[release.Question][]digest.Digest{asked(velum, "3.0.0-rev1"): {n.Publish(velum, "3.0.0-rev1").Digest}}
 		}, "3.0.0-rev1; newest 4.0.0-rev1-build1.1"},
 		"no release of the tag": {"3.0.0-rev1", func(n *node) { list(n, "1.1") }, "; registry.test/catalog:prod: r.io/caasp/velum:3.0.0-rev1: not in the catalog"},
-		"not listed":            {"4.0.0-rev1", func(n *node) { n.catalog().Publish(db, catalog.Listed{Tag: "1.0-rev1-build1.1", Digest: "sha256:d"}) }, "4.0.0-rev1-build1.1"},
+		"not listed":            {"4.0.0-rev1", func(n *node) { n.catalog().Publish(db, format.Release{Tag: "1.0-rev1-build1.1", Digest: "sha256:d"}) }, "4.0.0-rev1-build1.1"},
 		"not listed, and only that": {"4.0.0-rev1", func(n *node) {
-			n.catalog().Publish(db, catalog.Listed{Tag: "1.0-rev1-build1.1", Digest: "sha256:d"})
+			n.catalog().Publish(db, format.Release{Tag: "1.0-rev1-build1.1", Digest: "sha256:d"})
 			n.Policy.Catalog.OnlyListed = true
 		}, "; registry.test/catalog:prod: r.io/caasp/velum: not in the catalog"},
 	} {

@@ -26,6 +26,7 @@ import (
 	"github.com/kubic-project/image-update-agent/e2e/fleet"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
 const (
@@ -45,7 +46,7 @@ type simulation struct {
 
 func newSimulation(p *publishers, first, release digest.Digest) *simulation {
 	s := &simulation{first: first, release: release, catalog: p.registry.Ref("catalog:prod"), image: p.registry.Ref("demo/velum")}
-	listed := catalog.Listed{Digest: release, Rollout: catalog.Rollout{From: fleet.Epoch(), Spread: simulatedFor}}
+	listed := format.Release{Digest: release, Rollout: &format.Rollout{From: fleet.Epoch(), Hours: int(simulatedFor.Hours())}}
 	for i := range simulated {
 		id := fmt.Sprintf("n%05d", i)
 		s.at = append(s.at, catalog.Policy{MachineID: id}.RolloutTime(listed).Sub(fleet.Epoch()))

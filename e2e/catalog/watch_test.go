@@ -31,6 +31,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/face/metrics"
 	"github.com/kubic-project/image-update-agent/tags"
 )
@@ -94,37 +95,17 @@ func (w *wave) releases(t *testing.T, build string, more ...string) digest.Diges
 	return d
 }
 
-// listed is a release of `inspect --output json`.
-type listed struct {
-	Tag     string
-	Digest  digest.Digest
-	Created time.Time
-	Rollout *struct {
-		From   time.Time
-		Hours  int
-		Paused *struct{}
-	}
-}
-
 // poll has each node poll the real catalog, and apply what mode auto applies now.
 func (w *wave) poll(t *testing.T) {
 	t.Helper()
 	var channel struct {
-		Images []struct{ Releases []listed }
+		Images []format.Page
 	}
 	require.NoError(t, json.Unmarshal([]byte(w.does(t, "inspect", "prod", "velum", "--output", "json")), &channel))
-	var all []catalog.Listed
-	for _, r := range channel.Images[0].Releases {
-		is := catalog.Listed{Tag: r.Tag, Digest: r.Digest, Created: r.Created}
-		if o := r.Rollout; o != nil {
-			is.Rollout = catalog.Rollout{From: o.From, Spread: time.Duration(o.Hours) * time.Hour, Paused: o.Paused != nil}
-		}
-		all = append(all, is)
-	}
 	repository := w.registry.Ref("demo/velum")
 	for _, n := range w.nodes {
 		n.Catalog = agenttest.NewCatalog()
-		n.Catalog.Publish(repository, all...)
+		n.Catalog.Publish(repository, channel.Images[0].Releases...)
 		s, err := n.Agent().Cycle(t.Context(), source.PollAll)
 		require.NoError(t, err, n.name)
 		s.Catalog.Catalog = w.registry.Ref("catalog:prod") // a catalog in memory has another name
@@ -187,7 +168,7 @@ func TestWatchedRolloutStopsAtTheFirstFailure(t *testing.T) {
 	bad := w.releases(t, "1.2", "--rollout", "48h")
 	order := slices.SortedFunc(slices.Values(w.nodes), func(a, b *waveNode) int {
 		at := func(n *waveNode) time.Time {
-			return catalog.Policy{MachineID: n.name}.RolloutTime(catalog.Listed{Digest: bad, Rollout: catalog.Rollout{Spread: 48 * time.Hour}})
+			return catalog.Policy{MachineID: n.name}.RolloutTime(format.Release{Digest: bad, Rollout: &format.Rollout{Hours: 48}})
 		}
 		return cmp.Compare(at(a).UnixNano(), at(b).UnixNano())
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/release"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 )
 
 // Wave is a release that a catalog rolls out over a fleet in mode auto, with an edit of the catalog during the rollout.
@@ -21,14 +22,16 @@ type Wave struct {
 	Spread   time.Duration // of the rollout, from its publication
 	Edit     time.Duration // after the publication; 0: none
 	// Change is the edit of the release.
-	Change func(*catalog.Listed)
+	Change func(*format.Release)
 }
 
 // Pause moves the rollout beyond the simulated time; Withdraw withdraws the release.
-func Pause(r *catalog.Listed) { r.Rollout.From = r.Rollout.From.AddDate(1, 0, 0) }
+func Pause(r *format.Release) {
+	r.Rollout = &format.Rollout{From: r.Rollout.From.AddDate(1, 0, 0), Hours: r.Rollout.Hours}
+}
 
 // Withdraw withdraws the release.
-func Withdraw(r *catalog.Listed) { r.Withdrawn = &catalog.Withdrawal{Reason: "broken"} }
+func Withdraw(r *format.Release) { r.Withdrawn = &format.Withdrawal{Reason: "broken"} }
 
 // Waves returns those of docs/fleets.md.
 func Waves() []Wave {
@@ -53,8 +56,8 @@ const waveImage = "registry.example.com/velum"
 // Begin simulates a wave, and returns the nodes that begin, in order.
 func (w Wave) Begin() []Begun {
 	published := Epoch()
-	first := catalog.Listed{Tag: "4.0.0-rev1-build1.2", Digest: digest.FromString(w.Name)}
-	first.Rollout.From, first.Rollout.Spread = published, w.Spread
+	first := format.Release{Tag: "4.0.0-rev1-build1.2", Digest: digest.FromString(w.Name)}
+	first.Rollout = &format.Rollout{From: published, Hours: int(w.Spread.Hours())}
 	edited := first
 	if w.Change != nil {
 		w.Change(&edited)
@@ -83,8 +86,8 @@ func (w Wave) Begin() []Begun {
 }
 
 // beginsAt returns when a node that learns of a release at a time applies it automatically; zero: never.
-func beginsAt(c catalog.Policy, r catalog.Listed, learns time.Time) time.Time {
-	listing := catalog.Listing{Catalog: "c", Version: 1, Images: map[string][]catalog.Listed{waveImage: {r}}}
+func beginsAt(c catalog.Policy, r format.Release, learns time.Time) time.Time {
+	listing := catalog.Listing{Catalog: "c", Version: 1, Images: map[string][]format.Release{waveImage: {r}}}
 	if rule, _, _ := c.Refuses(listing, release.Release{Repository: waveImage, Digest: r.Digest}); rule != "" {
 		return time.Time{}
 	}

@@ -78,21 +78,22 @@ func (o Rollout) Gone(now time.Time) time.Duration {
 	if o.Paused != nil {
 		from, now = o.Paused.From, o.Paused.At
 	}
-	return min(max(now.Sub(from), 0), o.span())
+	return min(max(now.Sub(from), 0), o.Span())
 }
 
 // Share returns how much of the rollout's time is over, in percent.
 func (o Rollout) Share(now time.Time) int {
 	switch {
 	case o.Hours > 0:
-		return int(100 * o.Gone(now) / o.span())
+		return int(100 * o.Gone(now) / o.Span())
 	case o.Paused == nil && !now.Before(o.From):
 		return 100
 	}
 	return 0
 }
 
-func (o Rollout) span() time.Duration { return time.Duration(o.Hours) * time.Hour }
+// Span returns the rollout's time in all.
+func (o Rollout) Span() time.Duration { return time.Duration(o.Hours) * time.Hour }
 
 // Pause returns the rollout, paused now.
 func (o Rollout) Pause(now time.Time) Rollout {
@@ -112,9 +113,9 @@ func (o Rollout) Resume(now time.Time, hours int) Rollout {
 	if next.From.Before(now) {
 		share := 1.0
 		if o.Hours > 0 {
-			share = float64(o.Gone(now)) / float64(o.span())
+			share = float64(o.Gone(now)) / float64(o.Span())
 		}
-		next.From = now.Add(-time.Duration(share * float64(next.span()))).Truncate(time.Second)
+		next.From = now.Add(-time.Duration(share * float64(next.Span()))).Truncate(time.Second)
 	}
 	return next
 }
@@ -127,7 +128,7 @@ func (o Rollout) isValid() bool {
 	if p := o.Paused; p != nil && (!p.At.Equal(outside.Time(p.At)) || !p.From.Equal(outside.Time(p.From))) {
 		return false
 	}
-	end := o.From.Add(time.Duration(o.Hours) * time.Hour)
+	end := o.From.Add(o.Span())
 	return end.Equal(outside.Time(end))
 }
 
@@ -228,6 +229,12 @@ func (r Release) UnknownCritical() string {
 	}
 	return ""
 }
+
+// IsOffered reports whether nodes may run the release.
+func (r Release) IsOffered() bool { return r.Withdrawn == nil && r.UnknownCritical() == "" }
+
+// IsPaused reports whether the rollout of the release is paused.
+func (r Release) IsPaused() bool { return r.Rollout != nil && r.Rollout.Paused != nil }
 
 // check checks all fields.
 func (r Release) check() error {

@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	agentcatalog "github.com/kubic-project/image-update-agent/agent/catalog"
 	"github.com/kubic-project/image-update-agent/agent/release"
 	"github.com/kubic-project/image-update-agent/internal/catalog"
 )
@@ -314,12 +313,7 @@ func TestMarksOfAReleaseReachTheNode(t *testing.T) {
 	w.publish(m, pages)
 	l, err := w.refresh()
 	require.NoError(t, err)
-	assert.Equal(t, []agentcatalog.Listed{{
-		Tag: r.Tag, Digest: r.Digest, Created: noon, Set: "caasp-4.5.2",
-		Rollout:   agentcatalog.Rollout{From: noon, Spread: 48 * time.Hour},
-		Withdrawn: &agentcatalog.Withdrawal{At: noon, Reason: "bsc#1", To: "4.0.0-rev1-build1.2"}, UnknownCritical: "kernel",
-		Advisory: r.Advisory,
-	}}, l.Images[velum])
+	assert.Equal(t, []catalog.Release{*r}, l.Images[velum])
 }
 
 func TestCatalogOfManyImagesAndReleases(t *testing.T) {

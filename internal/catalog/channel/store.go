@@ -59,35 +59,10 @@ func (v version) listing(name string) agentcatalog.Listing {
 	}
 	out := agentcatalog.Listing{
 		Catalog: name, Version: v.Version, Digest: v.Digest, Created: v.Created, Expires: v.Expires, By: v.by,
-		Images: map[string][]agentcatalog.Listed{},
+		Images: map[string][]catalog.Release{},
 	}
 	for image, page := range v.pages {
-		listed := make([]agentcatalog.Listed, 0, len(page.releases))
-		for _, r := range page.releases {
-			listed = append(listed, listedOf(r))
-		}
-		out.Images[image] = listed
-	}
-	return out
-}
-
-func listedOf(r catalog.Release) agentcatalog.Listed {
-	out := agentcatalog.Listed{
-		Tag: r.Tag, Digest: r.Digest, Created: r.Created, Set: r.Set, Advisory: r.Advisory,
-		UnknownCritical: r.UnknownCritical(),
-	}
-	for _, m := range r.Members {
-		image, tag := catalog.SplitMember(m)
-		out.Members = append(out.Members, release.Reference{Repository: image, Tag: tag})
-	}
-	if r.Rollout != nil {
-		out.Rollout = agentcatalog.Rollout{
-			From: r.Rollout.From, Spread: time.Duration(r.Rollout.Hours) * time.Hour,
-			Paused: r.Rollout.Paused != nil,
-		}
-	}
-	if w := r.Withdrawn; w != nil {
-		out.Withdrawn = &agentcatalog.Withdrawal{At: w.At, Reason: w.Reason, To: w.To}
+		out.Images[image] = page.releases
 	}
 	return out
 }

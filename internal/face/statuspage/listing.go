@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/catalog"
+	format "github.com/kubic-project/image-update-agent/internal/catalog"
 	"github.com/kubic-project/image-update-agent/internal/face/terminal"
 )
 
@@ -41,7 +42,7 @@ type ListedRelease struct {
 }
 
 // NewCatalogView returns the view of a listing; rolloutTime is that of this node.
-func NewCatalogView(l catalog.Listing, rolloutTime func(catalog.Listed) time.Time) CatalogView {
+func NewCatalogView(l catalog.Listing, rolloutTime func(format.Release) time.Time) CatalogView {
 	out := CatalogView{
 		Catalog: l.Catalog, Version: l.Version, Digest: l.Digest.String(), Created: orNull(l.Created),
 		Expires: orNull(l.Expires), Images: []ListedImage{},
@@ -50,10 +51,10 @@ func NewCatalogView(l catalog.Listing, rolloutTime func(catalog.Listed) time.Tim
 		releases := []ListedRelease{}
 		for _, r := range l.Images[image] {
 			shown := ListedRelease{
-				Tag: r.Tag, Digest: r.Digest.String(), Created: orNull(r.Created), Set: r.Set, Withdrawn: r.Withdrawn,
-				Critical: r.UnknownCritical, Paused: r.Rollout.Paused,
+				Tag: r.Tag, Digest: r.Digest.String(), Created: orNull(r.Created), Set: r.Set,
+				Withdrawn: catalog.WithdrawalOf(r.Withdrawn), Critical: r.UnknownCritical(), Paused: r.IsPaused(),
 			}
-			if r.Rollout != (catalog.Rollout{}) && !r.Rollout.Paused {
+			if !r.IsPaused() {
 				shown.RolloutAt = orNull(rolloutTime(r))
 			}
 			releases = append(releases, shown)
