@@ -31,6 +31,9 @@ those of its paths that no setting changes.`,
 			if err != nil {
 				return err
 			}
+			if err := c.Unread(); err != nil {
+				fmt.Fprintf(a.err, "image-update-agent: warning: %v\n", err)
+			}
 			return a.show(c.Entries(), func() error {
 				out, err := c.YAML()
 				if err != nil {

@@ -137,14 +137,18 @@ so it never waits. Two at once, or one beside a daemon during an apply, are harm
 file is restored by one rename that replaces nothing.
 
 If the configuration cannot be read, put-back uses the directory that kubelet's
-configuration names, or /etc/kubernetes/manifests, and exits with 2.`,
+configuration names, or /etc/kubernetes/manifests, and exits with 2. If systemd does not
+say which directory kubelet reads, and podManifests is not set, it exits with 1.`,
 		Example: `  image-update-agent put-back`,
 		Hidden:  true,
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, wrong := a.podManifests()
-			if dir == "" {
+			switch {
+			case dir == "":
 				return wrong
+			case wrong != nil:
+				wrong = fmt.Errorf("pod manifests may be set aside elsewhere than in %s: %w", dir, wrong)
 			}
 			a.acts.Store(true)
 			names, err := podfiles.New(podfiles.Dirs{PodManifests: dir}).PutBack(cmd.Context())
@@ -165,11 +169,12 @@ type putBackView struct {
 }
 
 // podManifests is kubelet's directory as configured. With a wrong configuration it is
-// the one without any: a misspelt key must not keep a pod away.
+// the one without any: a misspelt key must not keep a pod away. wrong: kubelet may read
+// another directory.
 func (a *app) podManifests() (dir string, wrong error) {
 	c, wrong := a.load()
 	if wrong == nil {
-		return c.Settings.PodManifests, nil
+		return c.Settings.PodManifests, c.Unread()
 	}
 	// Also the file of the package may be wrong.
 	c, err := config.Load(config.Sources{Root: a.below(), Defaults: true, Command: a.starts})

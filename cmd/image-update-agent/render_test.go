@@ -160,6 +160,7 @@ func isBack(t *testing.T, dir string) {
 func TestPutBackPrintsWhatCameBack(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
+	put(t, root, map[string]string{"etc/image-update-agent/config.yaml": "podManifests: /etc/kubernetes/manifests\n"})
 	dir := filepath.Join(root, "etc/kubernetes/manifests")
 	assert.Empty(t, does(t, "put-back", "--root", root), "no directory: nothing was aside")
 	asideFrom(t, dir)
@@ -178,6 +179,20 @@ func TestPutBackGoesWhereTheConfigurationSays(t *testing.T) {
 	asideFrom(t, filepath.Join(root, "pods"))
 	assert.Equal(t, "a.yaml\nb.yaml\n", does(t, "put-back", "--root", root, "--config", file))
 	isBack(t, filepath.Join(root, "pods"))
+}
+
+// Without an answer of systemd, kubelet may read any directory: nothing restored is then no good news.
+func TestPutBackSaysThatItMayLookInTheWrongPlace(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	asideFrom(t, filepath.Join(root, "etc/kubernetes/manifests"))
+	for _, restored := range []string{"a.yaml\nb.yaml\n", ""} {
+		code, out, errs := ends(t, "put-back", "--root", root)
+		assert.Equal(t, exitFailed, code)
+		assert.Equal(t, restored, out)
+		assert.Contains(t, errs, "/etc/kubernetes/manifests: cannot tell which directory kubelet reads")
+		assert.Contains(t, errs, "set podManifests")
+	}
 }
 
 // A daemon that does not start any more, for a misspelt key, leaves no pod away.

@@ -30,7 +30,7 @@ func (n Node) checkKubelet(ctx context.Context) []Finding {
 	}
 	problems := n.KubeletConfig.Problems
 	if n.Unread != nil { // it names them
-		out = append(out, fail(check, n.Unread, "repair the file, or set podManifests in the configuration of the agent; "+
+		out = append(out, fail(check, n.Unread, "repair what it names, or set podManifests in the agent's configuration; "+
 			"until then the agent applies nothing"))
 		problems = nil
 	}
