@@ -71,7 +71,7 @@ func ImagesConformance(t *testing.T, version node.Version) {
 		"pins leave foreign records":         testPinsForeign,
 		"pinned image survives its tag":      testPinHoldsContent,
 		"several releases at the same time":  testStageParallel,
-		"records are put back on an error":   testStageUndo,
+		"a failed pull writes no record":     testStageUndo,
 		"repository moved to another digest": testStageNewer,
 		"prune frees what nothing needs":     testPruneFrees,
 		"prune of what kubelet pulled, too":  testPrunePulled,

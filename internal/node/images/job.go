@@ -42,11 +42,10 @@ type job struct {
 	ref     string // repository@digest
 	options node.StageOptions
 
-	spaceGranted bool                     // CheckSpace was called without an error
-	resumes      bool                     // an earlier attempt left bytes
-	fetched      atomic.Int64             // bytes of layers
-	progress     status.Progress          // as last reported
-	previous     map[string]*images.Image // the records before staging; a nil value means none
+	spaceGranted bool            // CheckSpace was called without an error
+	resumes      bool            // an earlier attempt left bytes
+	fetched      atomic.Int64    // bytes of layers
+	progress     status.Progress // as last reported
 }
 
 func newJob(r release.Release, o node.StageOptions) *job {
@@ -106,24 +105,17 @@ func (c *session) attempt(ctx context.Context, j *job) (err error) {
 	if ctx, err = c.lease(ctx, j); err != nil {
 		return err
 	}
-	if err := c.saveRecords(ctx, j); err != nil {
-		return err
-	}
 	return c.stage(ctx, j)
 }
 
-// finish restores the records after an error, and deletes or keeps the leases.
+// finish deletes or keeps the leases.
 func (c *session) finish(ctx context.Context, j *job, err error) error {
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
 	err = withKind(err)
-	if c.link.isLost() {
-		return err
+	if !c.link.isLost() {
+		c.endLeases(ctx, j, err)
 	}
-	if err != nil {
-		c.restoreRecords(ctx, j)
-	}
-	c.endLeases(ctx, j, err)
 	return err
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
@@ -179,49 +178,6 @@ func covers(existing, want images.Image) bool {
 		}
 	}
 	return existing.Target.Digest == want.Target.Digest
-}
-
-// saveRecords saves the records that staging may write, for restoreRecords. Only the first attempt of a job does so: a
-// second one would find those of the first.
-func (c *session) saveRecords(ctx context.Context, j *job) error {
-	if j.previous != nil {
-		return nil
-	}
-	previous := map[string]*images.Image{}
-	for _, name := range []string{j.release.StagedName(), pinName(j.release.Repository, j.release.Digest)} {
-		record, err := c.client.ImageService().Get(ctx, name)
-		switch {
-		case err == nil:
-			previous[name] = &record
-		case errdefs.IsNotFound(err):
-			previous[name] = nil
-		default:
-			return fmt.Errorf("record %s: %w", name, err)
-		}
-	}
-	j.previous = previous
-	return nil
-}
-
-func (c *session) restoreRecords(ctx context.Context, j *job) {
-	for name, previous := range j.previous {
-		if err := c.restoreRecord(ctx, name, previous); err != nil && !errdefs.IsNotFound(err) {
-			c.log.Warn("cannot restore the image record in containerd", "name", name, "error", err)
-		}
-	}
-}
-
-func (c *session) restoreRecord(ctx context.Context, name string, previous *images.Image) error {
-	current, err := c.client.ImageService().Get(ctx, name)
-	switch {
-	case err != nil && (previous == nil || !errdefs.IsNotFound(err)):
-		return err
-	case previous == nil:
-		return c.client.ImageService().Delete(ctx, name)
-	case err == nil && current.Target.Digest == previous.Target.Digest && maps.Equal(current.Labels, previous.Labels):
-		return nil
-	}
-	return c.writeRecord(ctx, *previous)
 }
 
 // Name gives a complete digest the name repository@digest. CRI then finds an image that a pod manifest names as
