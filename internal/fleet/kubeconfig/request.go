@@ -80,12 +80,9 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%d: %s", r.Code, outside.Text(r.Status.Message))
 }
 
-// ReasonNotFound is the reason of a Status about something that does not exist.
-const ReasonNotFound = "NotFound"
-
 // Status is why an API server refused a request (Kubernetes' metav1.Status).
 type Status struct {
-	Reason  string // such as ReasonNotFound
+	Reason  string // such as NotFound
 	Message string // for people, as the server wrote it
 	About   string // the resource, such as leases; empty: unknown
 }

@@ -76,7 +76,7 @@ func (s *session) send(ctx context.Context, method, path string, l *object) ([]b
 
 // The reasons of Kubernetes' Status that the client knows.
 const (
-	reasonNotFound = kubeconfig.ReasonNotFound
+	reasonNotFound = "NotFound"
 	reasonConflict = "Conflict"
 	reasonExists   = "AlreadyExists"
 )

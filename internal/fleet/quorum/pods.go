@@ -14,9 +14,6 @@ import (
 
 // podSpec is the part of a pod manifest that is read.
 type podSpec struct {
-	Metadata struct {
-		Name string `yaml:"name"`
-	} `yaml:"metadata"`
 	Spec struct {
 		Containers []container `yaml:"containers"`
 		Inits      []container `yaml:"initContainers"`

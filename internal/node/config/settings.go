@@ -238,7 +238,7 @@ type Lock struct {
 }
 
 // IsSet reports whether there is a lock.
-func (l Lock) IsSet() bool { return l.Lease != "" || l.URL != "" }
+func (l Lock) IsSet() bool { return l.Target() != fleet.Target{} }
 
 // Target is what the nodes lock.
 func (l Lock) Target() fleet.Target {
