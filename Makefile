@@ -51,7 +51,8 @@ INPUTS ?= 100000
 # are processors, so that one whose last story waits keeps none of them idle. With two directories on two processors all
 # stories took 614 s, with three 471 s, and every processor computed until the end. More than 48 nodes at once would need
 # more memory than most machines have. All is compiled first: one that boots a system beside one that compiles doubles
-# both. Their timeout of 6 hours is for a busy machine.
+# both. Their timeout of 6 hours is for a busy machine. As many packages are tested at once: a dozen mostly wait, for a
+# timeout of five seconds or a process to end.
 STORIES ?= $(shell n=$$((3 * $$(nproc))); echo $$((n < 12 ? n : 12)))
 DIRECTORIES ?= $(shell n=$$((1 + $$(nproc))); echo $$((n < 4 ? n : 4)))
 # The directories whose tests take longest, which begin first: in the order of the alphabet, the longest would end alone.
@@ -141,7 +142,7 @@ demo-catalog: root ## show catalogs on such a node: stage, prod, a promotion, a 
 test: root hosts ## run all tests, including those on the real node; installs and builds what they need; needs root
 	@code=0; \
 	$(call say,'tests of the packages'); \
-	$(SAME_GO) tools/in-memory go $(TEST) -timeout 2h ./... || code=$$?; \
+	$(SAME_GO) tools/in-memory go $(TEST) -timeout 2h -p $(DIRECTORIES) ./... || code=$$?; \
 	$(call say,'the same under the race detector: packages whose goroutines share memory'); \
 	RAPID_CHECKS=20 CGO_ENABLED=1 tools/in-memory go $(TEST) -race -timeout 2h -skip '$(WITHOUT_RACE)' $(RACES) || code=$$?; \
 	$(call say,'stories on the real node'); \
@@ -155,7 +156,7 @@ neighbours: root ## ask the programs of docs/dev/neighbours.md anew, and write t
 	@IUA_NEIGHBOURS=ask go -C e2e $(TEST) -count=1 -timeout 2h -tags neighbours ./neighbours
 
 quick: ## run all tests that need no node (as root, a few mount a tmpfs)
-	@$(SAME_GO) tools/in-memory go $(TEST) -timeout 2h ./...
+	@$(SAME_GO) tools/in-memory go $(TEST) -timeout 2h -p $(DIRECTORIES) ./...
 
 bench: ## run the benchmarks, also of comparable programs, and print the size of the binary
 	@$(MAKE) build

@@ -475,7 +475,11 @@ func (v *View) isSettled(ctx context.Context, must map[string]bool, wrote bool) 
 
 // result describes the channel as it is now.
 func (c *change) result(ctx context.Context, last *View, losses []ops.Loss) (Result, error) {
-	log, err := c.p.Log(ctx, last.Version)
+	written := last.Version // since the change began: earlier parts of the log have nothing to report
+	written.Log = slices.DeleteFunc(slices.Clone(last.Log), func(part catalog.BlobRef) bool {
+		return slices.Contains(c.first.Log, part)
+	})
+	log, err := c.p.Log(ctx, written)
 	if err != nil {
 		return Result{}, err
 	}

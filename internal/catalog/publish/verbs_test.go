@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -117,6 +118,20 @@ func TestLogHasFewParts(t *testing.T) {
 		assert.Contains(t, log[n+1].Reason, fmt.Sprintf("number %d of", n))
 		assert.EqualValues(t, n+2, log[n+1].Version)
 	}
+
+	// A change reports what is new in the log, and so does not read the rest of it.
+	reads := &reading{}
+	r.does(r.publisher(func(o *publish.Options) { o.Store.Transport = reads }), "prod", publish.Refresh(noon.Add(time.Hour)), publish.How{})
+	_, isRead := reads.paths.Load("/v2/catalog/blobs/" + v.Log[0].Digest.String())
+	assert.False(t, isRead, "the oldest part")
+}
+
+// reading notes the paths of requests.
+type reading struct{ paths sync.Map }
+
+func (r *reading) RoundTrip(req *http.Request) (*http.Response, error) {
+	r.paths.Store(req.URL.Path, true)
+	return http.DefaultTransport.RoundTrip(req)
 }
 
 // promote --soaked takes the newest release that stage has offered long enough, and a set only as a whole.
