@@ -70,6 +70,10 @@ func TestAFreezeEnds(t *testing.T) {
 	require.ErrorContains(t, err, "frozen until 2026-11-22T13:00:00Z")
 	_, err = r.add(later, "prod", "velum:4.0.0-rev1-build1.1")
 	require.NoError(t, err)
+	r.does(later, "prod", publish.Freeze(noon.Add(3*time.Hour)), publish.How{Reason: "holidays"})
+	got, err := r.add(later, "prod", "velum:4.0.0-rev1-build1.1")
+	require.NoError(t, err, "it brings nothing new")
+	assert.False(t, got.Changed)
 }
 
 // withoutBlob is a registry that has lost a blob.

@@ -187,6 +187,9 @@ type place struct {
 	block    block
 	admins   string // was without the blocks
 
+	isEarlier bool          // an earlier version wrote its hosts.toml
+	kept      nodefile.File // the file of the admin that it has kept; may not exist
+
 	from      string        // one of the constants in edit.go
 	source    []byte        // the content of the source; nil if there is no file
 	sourceDir string        // the directory of the source's files
@@ -207,7 +210,7 @@ func (r Registries) place(registry string) (place, error) {
 	switch {
 	case own:
 		if err := p.readOwn(); err != nil {
-			return place{}, err
+			return p, err
 		}
 	case found != "":
 		p.dir = filepath.Join(filepath.Dir(found), registry)
@@ -220,6 +223,9 @@ func (r Registries) place(registry string) (place, error) {
 		return p, r.takeDefault(&p)
 	case p.was.Exists() && (!p.ours || p.block.from != fromNothing || p.admins != ""):
 		p.from, p.source, p.like = fromFile, []byte(p.admins), p.was
+		if p.kept.Exists() {
+			p.like = p.kept
+		}
 	default:
 		p.from = fromNothing
 	}
@@ -234,7 +240,7 @@ func (p place) isCopy() bool {
 	case p.block.from == fromDirectory:
 		return p.admins == ""
 	}
-	return p.block.from == fromDefault && sum([]byte(p.admins)) == p.block.sum
+	return p.block.from == fromDefault && (p.isEarlier || sum([]byte(p.admins)) == p.block.sum)
 }
 
 // takeDefault uses _default as the source: without the generated file containerd would read it.
@@ -258,9 +264,9 @@ func (r Registries) takeDefault(p *place) error {
 // isOpen reports whether a copy has other permissions than its source.
 func (p place) isOpen() bool { return p.ours && p.like.Exists() && !p.was.SameAccess(p.like) }
 
-// isOutdated reports whether the source of a copy has changed since.
+// isOutdated reports whether the source of a copy, or of a file of an earlier version, has changed since.
 func (p place) isOutdated() bool {
-	return p.isCopy() && (p.isOpen() || sum(p.source) != cmp.Or(p.block.sum, sum(nil)))
+	return (p.isCopy() || p.isEarlier) && (p.isOpen() || sum(p.source) != cmp.Or(p.block.sum, sum(nil)))
 }
 
 // noRegistry has no directory other than _default.
@@ -274,8 +280,42 @@ func (p *place) readOwn() (err error) {
 	if p.was, err = read(p.dir, hostsTOML); err != nil {
 		return refusal(filepath.Join(p.dir, hostsTOML), err)
 	}
+	if m := earlierHeader().FindSubmatch(p.was.Data); m != nil {
+		return p.readEarlier(m)
+	}
 	if p.admins, p.block, p.ours, err = restore(string(p.was.Data)); err != nil {
 		return &RefusedError{filepath.Join(p.dir, hostsTOML), err.Error() + byHand}
+	}
+	return nil
+}
+
+// readEarlier takes all lines of the hosts.toml of an earlier version, with these parts of its header, as the agent's:
+// the admin's are those of the file that was kept.
+func (p *place) readEarlier(header [][]byte) (err error) {
+	p.ours, p.isEarlier = true, true
+	file, source := filepath.Join(p.dir, hostsTOML), string(header[3])
+	p.block.marks = marks{
+		position: localregistry.Position(header[1]), registry: string(header[2]), sum: string(header[4]),
+		from: map[string]string{
+			keptFile: fromFile, "no hosts.toml": fromNothing, "no directory of its own": fromDirectory,
+			"_default/hosts.toml": fromDefault,
+		}[source],
+	}
+	if source == keptFile {
+		if p.kept, err = read(p.dir, keptFile); err != nil {
+			return refusal(filepath.Join(p.dir, keptFile), err)
+		}
+		p.admins = string(p.kept.Data)
+	}
+	isEdited := sum(p.was.Data[len(header[0]):]) != string(header[5])
+	switch {
+	case source == keptFile && !p.kept.Exists():
+		return &RefusedError{file, "an earlier version made it from " + keptFile + ", which is gone" + byHand}
+	case isEdited && source == keptFile:
+		return &RefusedError{file, "an earlier version made it, and it was edited: make the edit in " + keptFile +
+			" beside it, and rename that to " + hostsTOML}
+	case isEdited:
+		return &RefusedError{file, "an earlier version made it, and it was edited" + byHand}
 	}
 	return nil
 }
@@ -361,7 +401,7 @@ func (p place) compose(ctx context.Context, position localregistry.Position) (st
 // isEdited reports whether a person has changed the agent's own lines. It does not know this of a file whose hosts
 // containerd cannot read.
 func (p place) isEdited(ctx context.Context) bool {
-	if !p.ours {
+	if !p.ours || p.isEarlier { // readEarlier has compared
 		return false
 	}
 	order, err := orderOf(ctx, p.sourceDir, []byte(p.admins), p.registry)

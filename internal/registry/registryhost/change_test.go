@@ -3,6 +3,7 @@
 package registryhost
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -377,6 +378,75 @@ func TestLinesForRKE2(t *testing.T) {
 				c, err := r.Enable(t.Context(), registry, position)
 				require.NoError(t, err, "now it is only remembered")
 				assert.True(t, c.IsNone())
+			})
+		}
+	}
+}
+
+// The files of an earlier version, which wrote whole ones and kept the admin's beside them, are disabled, enabled and
+// shown as one's own.
+func TestFilesOfAnEarlierVersion(t *testing.T) {
+	t.Parallel()
+	const (
+		file, kept = suse + "/hosts.toml", suse + "/" + keptFile
+		old        = "# image-update-agent: the node's local registry, fallback. Remove it: image-update-agent local-registry " +
+			"disable registry.suse.com --write\n# Made from SOURCE. Below this line: sha256:SUM\n"
+		body = "server = \"http://127.0.0.1:334\"\ncapabilities = [\"pull\", \"resolve\"]\n" +
+			"[host.\"https://registry.suse.com\"]\ndial_timeout = \"2s\"\n"
+		mine = "server = \"https://registry.suse.com\"\n"
+	)
+	written := func(source, from string) string {
+		return strings.NewReplacer("SOURCE", source+", sha256:"+sum([]byte(from)), "SUM", sum([]byte(body))).Replace(old) + body
+	}
+	for name, c := range map[string]struct {
+		before, files map[string]string
+		outdated      bool
+		refused       string
+	}{
+		"a file":              {before: map[string]string{file: mine}, files: map[string]string{file: written(keptFile, mine), kept: mine}},
+		"an edited kept file": {before: map[string]string{file: mine}, files: map[string]string{file: written(keptFile, ""), kept: mine}, outdated: true},
+		"no file":             {before: map[string]string{suse + "/README": ""}, files: map[string]string{file: written("no hosts.toml", ""), suse + "/README": ""}},
+		"no directory":        {files: map[string]string{file: written("no directory of its own", "")}},
+		"a copy of _default": {
+			before: map[string]string{"_default/hosts.toml": mine},
+			files:  map[string]string{file: written("_default/hosts.toml", mine), "_default/hosts.toml": mine},
+		},
+		"a copy of a changed _default": {
+			before: map[string]string{"_default/hosts.toml": mine}, outdated: true,
+			files: map[string]string{file: written("_default/hosts.toml", ""), "_default/hosts.toml": mine},
+		},
+		"a kept file that is gone": {files: map[string]string{file: written(keptFile, mine)}, refused: "which is gone: remove the lines"},
+		"an edited file":           {files: map[string]string{file: written("no hosts.toml", "") + "# mine\n"}, refused: "was edited: remove the lines"},
+		"an edited file, a kept one": {
+			files:   map[string]string{file: written(keptFile, mine) + "# mine\n", kept: mine},
+			refused: "make the edit in hosts.toml.before-local-registry beside it, and rename that to hosts.toml",
+		},
+	} {
+		for _, again := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, enabled again: %t", name, again), func(t *testing.T) {
+				t.Parallel()
+				dir := certsD(t, c.files)
+				r := Registries{Dirs: []string{dir}}
+				found, err := r.Of(t.Context(), suse)
+				require.NoError(t, err)
+				assert.Equal(t, localregistry.Fallback, found.Position, "containerd asks it")
+				if c.refused != "" {
+					assert.Equal(t, Edited, found.Author)
+					require.ErrorContains(t, errors.New(found.Error), c.refused)
+					_, err := r.Disable(t.Context(), suse)
+					require.ErrorIs(t, err, release.ErrHeld)
+					return
+				}
+				assert.Equal(t, Registration{
+					Registry: suse, Position: localregistry.Fallback, File: filepath.Join(dir, file), Author: Agent, Outdated: c.outdated,
+				}, found)
+				if again {
+					enable(t, r, suse, localregistry.Gate)
+					assert.NoFileExists(t, filepath.Join(dir, kept))
+					assert.Equal(t, []string{localregistry.URL, "https://registry.suse.com"}, order(t, r, suse))
+				}
+				disable(t, r, suse)
+				assert.Equal(t, tree(t, certsD(t, c.before)), tree(t, dir))
 			})
 		}
 	}

@@ -7,14 +7,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubic-project/image-update-agent/agent/localregistry"
 	"github.com/kubic-project/image-update-agent/agent/localregistry/table"
+	"github.com/kubic-project/image-update-agent/internal/face/terminal"
 )
 
 // inFiles returns the positions in hosts.toml files.
@@ -113,6 +116,29 @@ func TestLostLocalRegistryIsReported(t *testing.T) {
 				assert.Empty(t, view.Lost)
 			}
 		})
+	}
+}
+
+// containerd asks the local registry that a damaged block names: show says so, and advises nothing that is refused.
+func TestDamagedBlockIsNotLost(t *testing.T) {
+	t.Parallel()
+	for damage, want := range map[string]string{
+		"":            suse + ": gate, asked before all other hosts; a block of image-update-agent has no end: remove the lines",
+		"server = \n": suse + ": a block of image-update-agent has no end: remove the lines",
+	} {
+		dir := certsD(t, nil)
+		m := Memory{Dir: t.TempDir(), Registries: Registries{Dirs: []string{dir}}}
+		c := enable(t, m.Registries, suse, localregistry.Gate)
+		_, err := m.Enabled(localregistry.Wanted{Registry: suse, Position: c.Position, File: c.File})
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(c.File, []byte(strings.Replace(string(c.After), end, damage, 1)), 0o600))
+		view, err := m.Show(t.Context(), filepath.Join(m.Dir, table.File))
+		require.NoError(t, err)
+		var out strings.Builder
+		require.NoError(t, view.Write(terminal.NewPage(&out, time.Now())))
+		assert.Contains(t, out.String(), want)
+		assert.NotContains(t, out.String(), "local-registry enable")
+		assert.Equal(t, damage != "", len(view.Lost) > 0)
 	}
 }
 

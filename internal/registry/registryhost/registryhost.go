@@ -64,7 +64,7 @@ type Registration struct {
 	// Outdated: the file is a copy of _default's, which has changed since, or has another mode or owner. Enabling it
 	// again updates the file.
 	Outdated bool `json:"outdated,omitempty"`
-	// Error is why containerd cannot use the file.
+	// Error is why containerd cannot use the file, or enable and disable refuse to change it.
 	Error string `json:"error,omitempty"`
 }
 
@@ -87,7 +87,8 @@ func (r Registries) Of(ctx context.Context, registry string) (Registration, erro
 		return Registration{}, err
 	}
 	p, err := r.place(registry)
-	if err != nil {
+	refused, isRefused := errors.AsType[*RefusedError](err)
+	if err != nil && !isRefused {
 		return Registration{}, err
 	}
 	found := Registration{Registry: registry}
@@ -100,6 +101,11 @@ func (r Registries) Of(ctx context.Context, registry string) (Registration, erro
 	}
 	found.Position = localregistry.PositionIn(urls(order))
 	switch {
+	case isRefused:
+		found.Error = refused.Reason
+		if p.ours {
+			found.Author = Edited
+		}
 	case p.isEdited(ctx):
 		found.Author = Edited
 	case p.ours:

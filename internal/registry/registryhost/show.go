@@ -71,10 +71,7 @@ func (m Memory) Show(ctx context.Context, table string, names ...string) (View, 
 // usable returns the local registry's position among the hosts of a registry; Off if containerd cannot use its
 // hosts.toml.
 func (m Memory) usable(ctx context.Context, registry string) localregistry.Position {
-	found, err := m.Registries.Of(ctx, registry)
-	if err != nil || found.Error != "" {
-		return localregistry.Off
-	}
+	found, _ := m.Registries.Of(ctx, registry)
 	return found.Position
 }
 
@@ -132,6 +129,9 @@ func (v View) Write(p *terminal.Page) error {
 		for _, l := range v.Lost {
 			if l.Registry == r.Registry {
 				p.Item("  lost  ", "enabled as "+string(l.Wanted)+": "+l.Reason)
+				if r.Error != "" {
+					continue // enable and disable would refuse
+				}
 				p.Item("        ", Remedy(localregistry.Wanted{Registry: l.Registry, Position: l.Wanted}))
 			}
 		}
@@ -154,6 +154,8 @@ func (r Registration) sentence() string {
 		localregistry.Gate: "gate, asked before all other hosts",
 	}[r.Position]
 	switch {
+	case r.Error != "" && r.Position == localregistry.Off:
+		return terminal.OneLine(r.Error)
 	case r.Error != "":
 		return text + "; " + terminal.OneLine(r.Error)
 	case r.Outdated:

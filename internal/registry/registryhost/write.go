@@ -64,6 +64,9 @@ func (c Change) write() (err error) {
 	if _, err := dir.Write(hostsTOML, c.After, options); err != nil {
 		return err
 	}
+	if p.kept.Exists() {
+		return dir.Remove(keptFile, &p.kept)
+	}
 	return c.show()
 }
 
