@@ -39,7 +39,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/base/nodefile"
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/base/sent"
-	"github.com/kubic-project/image-update-agent/internal/registry/transport"
+	"github.com/kubic-project/image-update-agent/internal/registry/distspec"
 )
 
 // Options configure a Client. URL, Group and ID are required.
@@ -260,7 +260,8 @@ func (c *Client) answer(ctx context.Context, resp *http.Response, lock bool) (fl
 		e.Answer.Retained = !isJSON && said.Value == retained
 		return e.Answer, nil
 	}
-	e.Kind, e.Value, e.RetryAt = said.Kind, said.Value, c.retryAt(resp.Header)
+	e.Kind, e.Value = said.Kind, said.Value
+	e.RetryAt = distspec.RetryAfter(resp.Header.Get("Retry-After"), c.o.Now(), maxRetry)
 	if len(e.Answer.Holders) == 0 {
 		e.Answer.Holders = holderIn(said)
 	}
@@ -350,15 +351,6 @@ func parse(body []byte) (m message, isJSON bool) {
 	}
 	m.Slots = max(m.Slots, 0)
 	return m, isJSON
-}
-
-// retryAt parses Retry-After; zero if there is none.
-func (c *Client) retryAt(h http.Header) time.Time {
-	at, latest := transport.RetryAt(h, c.o.Now()), c.o.Now().Add(maxRetry)
-	if at.After(latest) {
-		return latest
-	}
-	return at
 }
 
 // application is the application id of this program, see machine-id(5). It never changes: another one would make every

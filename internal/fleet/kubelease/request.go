@@ -17,7 +17,7 @@ import (
 	"github.com/kubic-project/image-update-agent/internal/base/outside"
 	"github.com/kubic-project/image-update-agent/internal/base/sent"
 	"github.com/kubic-project/image-update-agent/internal/fleet/kubeconfig"
-	"github.com/kubic-project/image-update-agent/internal/registry/transport"
+	"github.com/kubic-project/image-update-agent/internal/registry/distspec"
 )
 
 func (s *session) collection() string {
@@ -85,11 +85,7 @@ const (
 // a proxy, has no reason. After a 5xx the request may have succeeded.
 func (s *session) refused(a *kubeconfig.Refusal) error {
 	e := s.fault(a.Code, nil)
-	if latest := s.o.Now().Add(maxRetry); a.Header.Get("Retry-After") != "" {
-		if e.RetryAt = transport.RetryAt(a.Header, s.o.Now()); e.RetryAt.After(latest) {
-			e.RetryAt = latest
-		}
-	}
+	e.RetryAt = distspec.RetryAfter(a.Header.Get("Retry-After"), s.o.Now(), maxRetry)
 	said := a.Status
 	switch {
 	case !a.IsStatus:
