@@ -199,6 +199,7 @@ soak: root soakparts ## run all tests on each system and containerd and under th
 	@IUA_ROUNDS=$(KILLS) go -C e2e test -tags soak -count=1 -timeout 4h -v -run '^TestKilledInAnApply$$' ./apply
 	@IUA_ROUNDS=200 go -C e2e test -count=1 -timeout 4h -v -run '^TestNoAddOfManyPublishersIsLost$$' ./catalog
 	@IUA_ROUNDS=$(CHECKS) IUA_SEED=$$(date +%s) go test -count=1 -timeout 4h -v -run 'Pair|Three' ./internal/catalog/publish
+	@IUA_ROUNDS=1000 IUA_SEED=$$(date +%s) go test -count=1 -v -run '^TestIDsOfManyMachinesMatchSystemd$$' ./internal/fleet/fleetlock
 	@IUA_ROUNDS=$(TURNS) go -C e2e test -tags soak -count=1 -timeout 4h -v -run '^TestEightAgentsTakeTurns$$' ./fleet
 	@tools/setup $(NEIGHBOURS)
 	@IUA_ROUNDS=$(INPUTS) IUA_SEED=$$(date +%s) go -C e2e test -count=1 -timeout 12h -v -tags neighbours ./neighbours

@@ -10,7 +10,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -81,12 +83,21 @@ func TestIDs(t *testing.T) {
 	assert.NotEqual(t, fleetlock.ID("a"), fleetlock.ID("b"))
 }
 
-// The ids of random machines match systemd's. Each machine id is mounted in a mount namespace.
+// The ids of random machines match systemd's. Each machine id is mounted in a mount namespace. IUA_ROUNDS machines with
+// the seed IUA_SEED: each takes two processes, and any shows each bit that systemd sets.
 func TestIDsOfManyMachinesMatchSystemd(t *testing.T) {
 	t.Parallel()
-	r := rand.New(rand.NewPCG(1, 2))
+	number := func(variable string, otherwise uint64) uint64 {
+		if n, err := strconv.ParseUint(os.Getenv(variable), 10, 64); err == nil {
+			return n
+		}
+		return otherwise
+	}
+	seed := number("IUA_SEED", 1)
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 2))
 	var machines strings.Builder
-	for range 500 {
+	for range number("IUA_ROUNDS", 50) {
 		fmt.Fprintf(&machines, "%016x%016x\n", r.Uint64()|1, r.Uint64())
 	}
 	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-euc", `
