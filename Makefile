@@ -62,7 +62,7 @@ LONGEST := ./host ./apply ./cli ./page ./catalog ./images
 # The packages whose goroutines share memory, and that are small: the race detector instruments all that a package
 # imports, and makes a history up to twenty times as slow. So there are no histories and no documents of megabytes, and
 # a fifth of the cases of a property. `make soak` runs it on all of them.
-RACES := ./agent ./agent/stage ./agent/watch ./internal/face/api ./internal/face/bus ./internal/face/hook ./internal/registry ./internal/registry/hosts ./internal/registry/registryhost/... ./internal/registry/transport ./internal/node/state
+RACES := ./agent ./agent/stage ./agent/watch ./internal/face/api ./internal/face/bus ./internal/face/hook ./internal/registry ./internal/registry/hosts ./internal/registry/registryhost/answer ./internal/registry/transport ./internal/node/state
 HISTORIES := ^TestHistories
 WITHOUT_RACE := $(HISTORIES)|^TestPowerCut|^TestGrowthIsLinear|^TestDocumentsAreBounded|^TestLimitsOfSizeAndCount|^TestStatusOfALargeNode
 HAVE_HISTORIES := ./agent ./internal/catalog/publish
