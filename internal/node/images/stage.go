@@ -143,6 +143,7 @@ func (c *session) name(ctx context.Context, r release.Release, target ocispec.De
 	}
 	ok, err := c.isComplete(ctx, target)
 	if err == nil && !ok {
+		c.removeNames(ctx, pinName(r.Repository, r.Digest), r.StagedName())
 		err = errors.New("incomplete after the pull")
 	}
 	return err
@@ -213,7 +214,7 @@ func (c *session) nameDigest(ctx context.Context, r release.Release) error {
 	// From here on the name protects the content, but containerd may have collected
 	// some of it just before.
 	if ok, err = c.isComplete(ctx, target); err == nil && !ok {
-		c.removeName(ctx, r)
+		c.removeNames(ctx, digestName(r))
 		err = c.incomplete()
 	}
 	return err
@@ -223,16 +224,19 @@ func (c *session) incomplete() error {
 	return fmt.Errorf("%w: not complete for %s", release.ErrNotFound, platforms.Format(c.platform))
 }
 
-// removeName removes the name if it is the agent's.
-func (c *session) removeName(ctx context.Context, r release.Release) {
+// removeNames removes the records of these names that are the agent's.
+func (c *session) removeNames(ctx context.Context, names ...string) {
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
-	record, err := c.client.ImageService().Get(ctx, digestName(r))
-	if _, ours := stagedOf(record); err == nil && ours {
-		err = c.client.ImageService().Delete(ctx, record.Name, images.DeleteTarget(&record.Target))
-	}
-	if err != nil {
-		c.log.Warn("cannot remove the image record from containerd", "name", digestName(r), "error", err)
+	for _, name := range names {
+		record, err := c.client.ImageService().Get(ctx, name)
+		_, isStaged := stagedOf(record)
+		if _, isPin := pinOf(record); err == nil && (isStaged || isPin) {
+			err = c.client.ImageService().Delete(ctx, name, images.DeleteTarget(&record.Target))
+		}
+		if err != nil {
+			c.log.Warn("cannot remove the image record from containerd", "name", name, "error", err)
+		}
 	}
 }
 

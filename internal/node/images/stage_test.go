@@ -10,6 +10,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -375,6 +376,7 @@ func with(t *testing.T, c *session, records images.Store, snapshotter snapshots.
 	t.Helper()
 	client, err := containerd.New("", containerd.WithServices(
 		containerd.WithImageStore(records), containerd.WithContentStore(c.client.ContentStore()),
+		containerd.WithLeasesService(&fakeLeases{live: map[string]leases.Lease{}}),
 		containerd.WithSnapshotters(map[string]snapshots.Snapshotter{"fake": snapshotter})))
 	require.NoError(t, err)
 	return &session{Store: c.Store, client: client, matcher: c.matcher, link: c.link}
@@ -425,6 +427,21 @@ func TestNameDigestCollected(t *testing.T) {
 		_, left := records.records[digestName(r)]
 		assert.Equal(t, labels != nil, left, "%s: a name that promises too much", name)
 	}
+}
+
+// An image that was collected while it was named keeps neither name nor pin: the next cycle would take it for staged.
+func TestStageCollected(t *testing.T) {
+	t.Parallel()
+	c, records, store, r := naming(t)
+	target := records.records[pinName(r.Repository, r.Digest)].Target
+	delete(records.records, pinName(r.Repository, r.Digest))
+	var once sync.Once
+	g := collected{records, func() {
+		once.Do(func() { require.NoError(t, store.Delete(t.Context(), digest.FromString("layer"))) })
+	}}
+	require.EqualError(t, with(t, c, g, unpackedAll{}).name(t.Context(), r, target), "incomplete after the pull")
+	assert.Len(t, records.wrote, 2, "the release's name and the pin")
+	assert.Empty(t, records.records)
 }
 
 // A containerd that fails the last query must not cost an existing name.
