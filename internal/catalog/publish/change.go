@@ -475,7 +475,9 @@ func (v *View) isSettled(ctx context.Context, must map[string]bool, wrote bool) 
 
 // result describes the channel as it is now.
 func (c *change) result(ctx context.Context, last *View, losses []ops.Loss) (Result, error) {
-	written := last.Version // since the change began: earlier parts of the log have nothing to report
+	// Only the parts of the log since the change began. An op that was pruned, stored again and folded again by now is
+	// reported again: it came in with this request.
+	written := last.Version
 	written.Log = slices.DeleteFunc(slices.Clone(last.Log), func(part catalog.BlobRef) bool {
 		return slices.Contains(c.first.Log, part)
 	})

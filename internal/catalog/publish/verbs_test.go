@@ -128,6 +128,9 @@ func TestLogHasFewParts(t *testing.T) {
 	r.does(r.publisher(func(o *publish.Options) { o.Store.Transport = reads }), "prod", publish.Refresh(noon.Add(time.Hour)), publish.How{})
 	_, isRead := reads.paths.Load("/v2/catalog/blobs/" + v.Log[0].Digest.String())
 	assert.False(t, isRead, "the oldest part")
+	newest := r.read(p, "prod").Log
+	_, isRead = reads.paths.Load("/v2/catalog/blobs/" + newest[len(newest)-1].Digest.String())
+	assert.True(t, isRead, "the newest part")
 }
 
 // reading notes the paths of requests.
