@@ -4,6 +4,7 @@ package doctor
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,6 @@ func (n Node) checkLocalRegistry(ctx context.Context) []Finding {
 	case err != nil:
 		return []Finding{warn(check, err.Error(), "check the directories of hosts.toml (containerd.certsD)")}
 	}
-	all = slices.DeleteFunc(all, func(r registryhost.Registration) bool { return r.Author == "" })
 	out, all := n.remembered(all)
 	if len(all) == 0 && len(out) > 0 {
 		return out
@@ -64,6 +64,12 @@ func (n Node) remembered(all []registryhost.Registration) (lost []Finding, other
 	const check = "local registry"
 	memory := registryhost.Memory{Dir: n.StateDir, Registries: registryhost.Registries{Dirs: n.Containerd.CertsD}}
 	wanted, err := memory.Wanted()
+	isWanted := func(r registryhost.Registration) bool {
+		return slices.ContainsFunc(wanted, func(w localregistry.Wanted) bool { return w.Registry == r.Registry })
+	}
+	all = slices.DeleteFunc(all, func(r registryhost.Registration) bool { // broken, and not about the local registry
+		return r.Author == "" && r.Position == localregistry.Off && !isWanted(r)
+	})
 	if err != nil {
 		return []Finding{fail(check, fmt.Errorf("cannot tell which registries it was enabled for: %w", err),
 			"remove the file, then run image-update-agent local-registry enable for each registry")}, all
@@ -82,8 +88,7 @@ func (n Node) remembered(all []registryhost.Registration) (lost []Finding, other
 		lost = append(lost, fail(check, err, registryhost.Remedy(w)))
 	}
 	for _, r := range all {
-		isWanted := func(w localregistry.Wanted) bool { return w.Registry == r.Registry }
-		if r.Author == registryhost.Agent && r.Error == "" && !slices.ContainsFunc(wanted, isWanted) {
+		if r.Author == registryhost.Agent && r.Error == "" && !isWanted(r) {
 			lost = append(lost, advise(check,
 				r.Registry+": the agent has no record that it was enabled, so it would not notice a loss",
 				"image-update-agent local-registry enable "+r.Registry+flagOf(r.Position)+" --write"))
@@ -106,9 +111,12 @@ func localRegistryFinding(r registryhost.Registration, version string, hostTable
 	byHand := "remove the lines of image-update-agent from the file, then " + again
 	old := isOlder(version, "1.6.", "1.7.")
 	switch {
+	case r.Error != "" && r.Position != localregistry.Off:
+		return warn(check, fmt.Sprintf("%s: %s; containerd asks the local registry, as %s", r.File, r.Error, r.Position),
+			"correct that by hand: local-registry enable and disable do not change the file")
 	case r.Error != "":
-		return fail(check, fmt.Errorf("%s: %s", r.File, r.Error),
-			"correct the file; containerd reads it at the next pull")
+		return fail(check, fmt.Errorf("%s: %s", cmp.Or(r.File, r.Registry), r.Error),
+			"correct that by hand; containerd reads the file at the next pull")
 	case r.Position == localregistry.Off:
 		return warn(check, r.File+": the file was edited, and containerd no longer asks the local registry", byHand)
 	case !hostTable && old:

@@ -23,6 +23,8 @@ func TestLocalRegistryFinding(t *testing.T) {
 	}
 	outdated, broken := at(localregistry.Gate, registryhost.Agent), at(localregistry.Off, registryhost.Edited)
 	outdated.Outdated, broken.Error = true, "no such ca"
+	refused := at(localregistry.Gate, "")
+	refused.Error = "others may write to it"
 	for name, c := range map[string]struct {
 		is      registryhost.Registration
 		version string
@@ -41,6 +43,7 @@ func TestLocalRegistryFinding(t *testing.T) {
 		"edited away":                {at(localregistry.Off, registryhost.Edited), "2.4.2", true, Warn, []string{"no longer asks", "enable registry.suse.com --write"}},
 		"outdated":                   {outdated, "2.4.2", true, Warn, []string{"has changed"}},
 		"broken":                     {broken, "2.4.2", true, Fail, []string{"no such ca"}},
+		"refused":                    {refused, "2.4.2", true, Warn, []string{"others may write to it; containerd asks the local registry, as gate", "by hand"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -122,6 +125,14 @@ func TestDoctorMissesWhatWasEnabled(t *testing.T) {
 		require.Len(t, lost, 1)
 		assert.Empty(t, others, "it is said once")
 		found(t, lost[0], Fail, "enabled as gate", "enable registry.suse.com --gate --write", "k3s", "disable registry.suse.com --write")
+	}
+	for _, now := range []localregistry.Position{localregistry.Gate, localregistry.Off} {
+		refused := registryhost.Registration{Registry: "registry.suse.com", Position: now, File: file, Error: "refused"}
+		other := registryhost.Registration{Registry: "ghcr.io", Position: now, File: file, Error: "refused"}
+		lost, others = n.remembered([]registryhost.Registration{refused, other})
+		assert.Empty(t, lost, "enable would refuse the file: it has a finding of its own")
+		assert.Equal(t, now != localregistry.Off, len(others) == 2)
+		assert.Contains(t, others, refused)
 	}
 	lost, _ = n.remembered(nil)
 	require.Len(t, lost, 1)

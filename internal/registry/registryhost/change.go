@@ -184,6 +184,7 @@ type place struct {
 	hadDir   bool          // it exists
 	was      nodefile.File // its hosts.toml; may not exist
 	ours     bool          // it has blocks of the agent
+	altered  bool          // they are not as the agent wrote them for this registry: readOwn sees this of some
 	block    block
 	admins   string // was without the blocks
 
@@ -284,6 +285,7 @@ func (p *place) readOwn() (err error) {
 		return p.readEarlier(m)
 	}
 	if p.admins, p.block, p.ours, err = restore(string(p.was.Data)); err != nil {
+		p.altered = true
 		return &RefusedError{filepath.Join(p.dir, hostsTOML), err.Error() + byHand}
 	}
 	return nil
@@ -301,21 +303,21 @@ func (p *place) readEarlier(header [][]byte) (err error) {
 			"_default/hosts.toml": fromDefault,
 		}[source],
 	}
+	p.altered = sum(p.was.Data[len(header[0]):]) != string(header[5]) || p.block.registry != p.registry
 	if source == keptFile {
 		if p.kept, err = read(p.dir, keptFile); err != nil {
 			return refusal(filepath.Join(p.dir, keptFile), err)
 		}
 		p.admins = string(p.kept.Data)
 	}
-	isEdited := sum(p.was.Data[len(header[0]):]) != string(header[5])
 	switch {
 	case source == keptFile && !p.kept.Exists():
 		return &RefusedError{file, "an earlier version made it from " + keptFile + ", which is gone" + byHand}
-	case isEdited && source == keptFile:
-		return &RefusedError{file, "an earlier version made it, and it was edited: make the edit in " + keptFile +
+	case p.altered && source == keptFile:
+		return &RefusedError{file, "an earlier version made it, and it was edited or copied: make the edit in " + keptFile +
 			" beside it, and rename that to " + hostsTOML}
-	case isEdited:
-		return &RefusedError{file, "an earlier version made it, and it was edited" + byHand}
+	case p.altered:
+		return &RefusedError{file, "an earlier version made it, and it was edited or copied" + byHand}
 	}
 	return nil
 }
@@ -401,8 +403,8 @@ func (p place) compose(ctx context.Context, position localregistry.Position) (st
 // isEdited reports whether a person has changed the agent's own lines. It does not know this of a file whose hosts
 // containerd cannot read.
 func (p place) isEdited(ctx context.Context) bool {
-	if !p.ours || p.isEarlier { // readEarlier has compared
-		return false
+	if !p.ours || p.isEarlier || p.altered { // readOwn has compared
+		return p.altered
 	}
 	order, err := orderOf(ctx, p.sourceDir, []byte(p.admins), p.registry)
 	if err != nil {

@@ -401,7 +401,9 @@ func TestFilesOfAnEarlierVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, files map[string]string
 		outdated      bool
+		open          string // the file that others may write to
 		refused       string
+		author        Author
 	}{
 		"a file":              {before: map[string]string{file: mine}, files: map[string]string{file: written(keptFile, mine), kept: mine}},
 		"an edited kept file": {before: map[string]string{file: mine}, files: map[string]string{file: written(keptFile, ""), kept: mine}, outdated: true},
@@ -415,25 +417,40 @@ func TestFilesOfAnEarlierVersion(t *testing.T) {
 			before: map[string]string{"_default/hosts.toml": mine}, outdated: true,
 			files: map[string]string{file: written("_default/hosts.toml", ""), "_default/hosts.toml": mine},
 		},
-		"a kept file that is gone": {files: map[string]string{file: written(keptFile, mine)}, refused: "which is gone: remove the lines"},
-		"an edited file":           {files: map[string]string{file: written("no hosts.toml", "") + "# mine\n"}, refused: "was edited: remove the lines"},
+		"a kept file that is gone": {files: map[string]string{file: written(keptFile, mine)}, refused: "which is gone: remove the lines", author: Agent},
+		"an unsafe kept file":      {files: map[string]string{file: written(keptFile, mine), kept: mine}, open: kept, refused: kept + ": ", author: Agent},
+		"an unsafe file":           {files: map[string]string{file: written("no hosts.toml", "")}, open: file, refused: "others may write"},
+		"an unsafe _default": {
+			files: map[string]string{file: written("_default/hosts.toml", mine), "_default/hosts.toml": mine},
+			open:  "_default/hosts.toml", refused: "_default/hosts.toml: ", author: Agent,
+		},
+		"an edited file":         {files: map[string]string{file: written("no hosts.toml", "") + "# mine\n"}, refused: "was edited or copied: remove the lines", author: Edited},
+		"that of another":        {files: map[string]string{file: strings.Replace(written("no hosts.toml", ""), suse, "ghcr.io", 1)}, refused: "was edited or copied", author: Edited},
+		"nearly the kept file's": {files: map[string]string{file: written("hosts-toml.before-local-registry", mine), kept: mine}, refused: "has no end", author: Edited},
 		"an edited file, a kept one": {
 			files:   map[string]string{file: written(keptFile, mine) + "# mine\n", kept: mine},
-			refused: "make the edit in hosts.toml.before-local-registry beside it, and rename that to hosts.toml",
+			refused: "make the edit in hosts.toml.before-local-registry beside it, and rename that to hosts.toml", author: Edited,
 		},
 	} {
 		for _, again := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, enabled again: %t", name, again), func(t *testing.T) {
 				t.Parallel()
 				dir := certsD(t, c.files)
+				if c.open != "" {
+					require.NoError(t, os.Chmod(filepath.Join(dir, c.open), 0o666))
+				}
 				r := Registries{Dirs: []string{dir}}
 				found, err := r.Of(t.Context(), suse)
 				require.NoError(t, err)
 				assert.Equal(t, localregistry.Fallback, found.Position, "containerd asks it")
 				if c.refused != "" {
-					assert.Equal(t, Edited, found.Author)
+					assert.Equal(t, c.author, found.Author)
+					assert.False(t, found.Outdated)
+					names, err := r.Names(t.Context())
+					require.NoError(t, err)
+					assert.Contains(t, names, suse)
 					require.ErrorContains(t, errors.New(found.Error), c.refused)
-					_, err := r.Disable(t.Context(), suse)
+					_, err = r.Disable(t.Context(), suse)
 					require.ErrorIs(t, err, release.ErrHeld)
 					return
 				}

@@ -49,8 +49,8 @@ const keptFile = "hosts.toml.before-local-registry"
 
 // earlierHeader matches the first lines of a hosts.toml of an earlier version, which wrote the whole file.
 var earlierHeader = lazyregexp.New(`\A` + begin + `(fallback|gate)` + remedy + `([^\s]{1,255})` + write +
-	`# Made from (` + keptFile + `|no directory of its own|no hosts.toml|_default/hosts.toml), sha256:([0-9a-f]{64})` +
-	`\. Below this line: sha256:([0-9a-f]{64})\n`)
+	`# Made from (hosts\.toml\.before-local-registry|no directory of its own|no hosts\.toml|_default/hosts\.toml)` +
+	`, sha256:([0-9a-f]{64})\. Below this line: sha256:([0-9a-f]{64})\n`)
 
 // marks are what the first lines of blocks say.
 type marks struct {

@@ -165,7 +165,7 @@ func (m Memory) Why(w localregistry.Wanted, now localregistry.Position) string {
 	case err != nil:
 		return err.Error()
 	case found.Error != "":
-		return cmp.Or(found.File, w.File) + " cannot be used: " + found.Error
+		return cmp.Or(found.File, w.File) + ": " + found.Error
 	case !slices.Contains(m.Registries.Dirs, filepath.Dir(filepath.Dir(w.File))):
 		return fmt.Sprintf("it is in %s, but containerd reads %s", w.File, strings.Join(m.Registries.Dirs, ", "))
 	case found.File == "" || filepath.Base(filepath.Dir(found.File)) == defaultDir && found.Position == localregistry.Off:

@@ -69,7 +69,7 @@ func TestLostLocalRegistryIsReported(t *testing.T) {
 		}, want: "names it as fallback"},
 		"it is no TOML": {spoil: func(t *testing.T, dir string) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte("server = \n"), 0o600))
-		}, want: "cannot be used"},
+		}, want: file + ": not TOML"},
 		"it cannot be read": {spoil: func(t *testing.T, dir string) {
 			require.NoError(t, os.Remove(filepath.Join(dir, file)))
 			require.NoError(t, os.Mkdir(filepath.Join(dir, file), 0o700))

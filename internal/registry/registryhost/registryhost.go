@@ -45,7 +45,7 @@ type Registries struct {
 	Writer *platform.Platform
 }
 
-// Author is the author of the hosts.toml that names the local registry.
+// Author is the author of the hosts.toml that names the local registry; empty if none names it, or it is not known.
 type Author string
 
 // The authors.
@@ -61,8 +61,8 @@ type Registration struct {
 	Position localregistry.Position `json:"position"` // empty if it is not among them
 	File     string                 `json:"file"`     // the hosts.toml that containerd reads; empty if there is none
 	Author   Author                 `json:"author,omitempty"`
-	// Outdated: the file is a copy of _default's, which has changed since, or has another mode or owner. Enabling it
-	// again updates the file.
+	// Outdated: the file is a copy of _default's, or of an earlier version, and its source has changed since, or has
+	// another mode or owner. Enabling it again updates the file.
 	Outdated bool `json:"outdated,omitempty"`
 	// Error is why containerd cannot use the file, or enable and disable refuse to change it.
 	Error string `json:"error,omitempty"`
@@ -100,17 +100,18 @@ func (r Registries) Of(ctx context.Context, registry string) (Registration, erro
 		found.Error = err.Error()
 	}
 	found.Position = localregistry.PositionIn(urls(order))
-	switch {
-	case isRefused:
+	if isRefused {
 		found.Error = refused.Reason
-		if p.ours {
-			found.Author = Edited
+		if refused.File != found.File {
+			found.Error = refused.Error()
 		}
+	}
+	switch {
 	case p.isEdited(ctx):
 		found.Author = Edited
 	case p.ours:
-		found.Author, found.Outdated = Agent, p.isOutdated()
-	case found.Position != localregistry.Off:
+		found.Author, found.Outdated = Agent, !isRefused && p.isOutdated()
+	case found.Position != localregistry.Off && !isRefused: // a refused file may be the agent's
 		found.Author = Person
 	}
 	return found, nil
@@ -158,7 +159,7 @@ func (r Registries) Names(ctx context.Context) ([]string, error) {
 	enabled, err := r.Enabled(ctx)
 	var names []string
 	for _, one := range enabled {
-		if one.Author != "" { // otherwise it is broken, and not generated
+		if one.Author != "" || one.Position != localregistry.Off { // otherwise it is broken, and not generated
 			names = append(names, one.Registry)
 		}
 	}

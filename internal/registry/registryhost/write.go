@@ -18,7 +18,8 @@ import (
 
 // Write applies a change. containerd reads one complete file or the other at any time. Write returns
 // nodefile.ErrConflict for a file that was changed since the change was computed. After an interruption it can be
-// computed and written again: remains are removed first.
+// computed and written again: remains are removed first, except the kept file of an earlier version, which nothing
+// reads any more.
 func (c Change) Write() error {
 	if c.IsNone() {
 		return nil
