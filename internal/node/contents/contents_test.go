@@ -47,6 +47,8 @@ func TestMain(m *testing.M) {
 		<-time.After(time.Minute) // a select without a case would end at once, as a deadlock
 	case "flood":
 		_, err = os.Stdout.Write(bytes.Repeat([]byte(" "), maxAnswer+1)) // which would decode as no package
+	case "talk":
+		err = errors.New("the cause, and then " + strings.Repeat("more ", maxMessage))
 	case "memory":
 		wasted := make([]byte, 2*maxMemory)
 		wasted[len(wasted)-1] = 1
@@ -315,6 +317,9 @@ func TestTheReaderHasNoRights(t *testing.T) {
 	assert.True(t, slices.ContainsFunc(packages, func(p Package) bool {
 		return p.Format == Go && strings.HasSuffix(p.Name, "/image-update-agent") && p.Source == "bin/test"
 	}), "%v", packages)
+
+	_, err = Read(t.Context(), files, "talk")
+	require.ErrorContains(t, err, "the cause, and then more")
 
 	_, err = Read(t.Context(), files, "memory")
 	require.ErrorContains(t, err, "memory") // the runtime says it in two ways

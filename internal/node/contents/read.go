@@ -109,10 +109,12 @@ type bounded struct {
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
-	if b.data.Len()+len(p) > b.most {
-		return 0, fmt.Errorf("more than %d bytes", b.most)
+	n := min(len(p), b.most-b.data.Len())
+	b.data.Write(p[:n])
+	if n < len(p) {
+		return n, fmt.Errorf("more than %d bytes", b.most)
 	}
-	return b.data.Write(p)
+	return n, nil
 }
 
 // Serve is the other process: it writes the packages of its files, which are open from descriptor 3 on and named by
