@@ -146,11 +146,12 @@ func serve(t *testing.T, readOnly bool, d Daemon) (path string) {
 	return path
 }
 
-func serveAt(t *testing.T, path string, readOnly bool, d Daemon) {
+func serveAt(t *testing.T, path string, readOnly bool, d Daemon) *Server {
 	t.Helper()
 	s, err := Listen(t.Context(), path, readOnly, d, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	serving(t, s)
+	return s
 }
 
 func TestStatusIsForBothSockets(t *testing.T) {

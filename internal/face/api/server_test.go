@@ -33,7 +33,8 @@ import (
 // Whoever holds all connections of the status socket loses the one that is open the longest.
 func TestWhoHoldsTheStatusSocketKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
-	path := serve(t, true, &daemon{})
+	path := filepath.Join(t.TempDir(), "s")
+	s := serveAt(t, path, true, &daemon{})
 	var held []net.Conn
 	for range 2 * maxReaders {
 		conn, err := new(net.Dialer).DialContext(t.Context(), "unix", path)
@@ -47,6 +48,10 @@ func TestWhoHoldsTheStatusSocketKeepsNobodyOut(t *testing.T) {
 	}
 	_, err := held[0].Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
+	crowd := s.listener.(*crowd)
+	crowd.mu.Lock()
+	defer crowd.mu.Unlock()
+	assert.LessOrEqual(t, len(crowd.open), maxReaders)
 }
 
 // A user with many connections loses the oldest of them, and others none.

@@ -144,7 +144,7 @@ func TestHTTPProbeReadsTenKilobytes(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	assert.Empty(t, ask(t, checker(t, readiness.Options{}), podOf(probeOf(t, s))).Unready)
+	assert.Equal(t, apply.Verdict{}, ask(t, checker(t, readiness.Options{}), podOf(probeOf(t, s))))
 }
 
 // kubelet's default replaces an invalid time.

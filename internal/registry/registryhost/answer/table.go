@@ -137,8 +137,6 @@ func Note(dir string, r Result, e table.Entry, at time.Time) {
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return
-	case err == nil && !info.Mode().IsRegular():
-		return // a FIFO would block, and with it all other clients
 	case err == nil && info.Size() >= MaxJournal:
 		shorten(path)
 	}
@@ -150,7 +148,8 @@ func Note(dir string, r Result, e table.Entry, at time.Time) {
 	_, _ = file.WriteString(line + "\n")
 }
 
-// open opens a regular file for all to read: with the umask of the service the daemon could not.
+// open opens a regular file for all to read: with the umask of the service the daemon could not. A FIFO would block, and
+// with it all other clients.
 func open(path string, flags int) (*os.File, error) {
 	file, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {

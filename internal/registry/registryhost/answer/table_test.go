@@ -152,9 +152,13 @@ func TestJournalIsARegularFile(t *testing.T) {
 			if err := syscall.Mkfifo(path, 0o600); err != nil {
 				return err
 			}
-			reader, err := os.OpenFile(path, os.O_RDWR, 0)
+			reader, err := syscall.Open(path, syscall.O_RDWR|syscall.O_NONBLOCK, 0)
 			if err == nil {
-				t.Cleanup(func() { _ = reader.Close() })
+				t.Cleanup(func() {
+					_, err := syscall.Read(reader, make([]byte, 1))
+					assert.ErrorIs(t, err, syscall.EAGAIN, "nothing was written")
+					_ = syscall.Close(reader)
+				})
 			}
 			return err
 		},
