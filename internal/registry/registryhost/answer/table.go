@@ -148,8 +148,8 @@ func Note(dir string, r Result, e table.Entry, at time.Time) {
 	_, _ = file.WriteString(line + "\n")
 }
 
-// open opens a regular file for all to read: with the umask of the service the daemon could not. A FIFO would block, and
-// with it all other clients.
+// open opens a regular file for all to read: with the umask of the service the daemon could not. A FIFO would block,
+// and with it all other clients.
 func open(path string, flags int) (*os.File, error) {
 	file, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
