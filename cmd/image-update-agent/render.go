@@ -137,8 +137,8 @@ so it never waits. Two at once, or one beside a daemon during an apply, are harm
 file is restored by one rename that replaces nothing.
 
 If the configuration cannot be read, put-back uses the directory that kubelet's
-configuration names, or /etc/kubernetes/manifests, and exits with 2. If systemd does not
-say which directory kubelet reads, and podManifests is not set, it exits with 1.`,
+configuration names, or /etc/kubernetes/manifests, and exits with 2. If it is not known
+which directory kubelet reads, and podManifests is not set, it exits with 1.`,
 		Example: `  image-update-agent put-back`,
 		Hidden:  true,
 		Args:    cli.NoArgs,

@@ -129,8 +129,10 @@ func (c *session) find(ctx context.Context, r release.Release) (ocispec.Descript
 // name writes the missing records, the pin last, and checks the image once more with its
 // pin in place.
 func (c *session) name(ctx context.Context, r release.Release, target ocispec.Descriptor) error {
-	named := images.Image{Name: r.StagedName(), Target: target, Labels: stagedLabels(r)}
-	if err := c.ensureRecord(ctx, named); err != nil {
+	named, pin := images.Image{Name: r.StagedName(), Target: target, Labels: stagedLabels(r)},
+		pinRecord(r.Repository, images.Image{Target: target})
+	isNewName, err := c.ensureRecord(ctx, named)
+	if err != nil {
 		return err
 	}
 	// The first record protects the content. The lease is deleted before the pin is written: if the agent is killed in
@@ -138,33 +140,42 @@ func (c *session) name(ctx context.Context, r release.Release, target ocispec.De
 	if err := c.deleteLeases(ctx, digestName(r)); err != nil {
 		return fmt.Errorf("lease: %w", err)
 	}
-	if err := c.ensureRecord(ctx, pinRecord(r.Repository, images.Image{Target: target})); err != nil {
+	isNewPin, err := c.ensureRecord(ctx, pin)
+	if err != nil {
 		return err
 	}
+	// Containerd may have collected some of it before the first record protected it. An older record stays: what it still
+	// protects may be the running image, or the one for a rollback.
 	ok, err := c.isComplete(ctx, target)
-	if err == nil && !ok {
-		c.removeNames(ctx, pinName(r.Repository, r.Digest), r.StagedName())
-		err = errors.New("incomplete after the pull")
+	if err != nil || ok {
+		return err
 	}
-	return err
+	if isNewPin {
+		c.removeName(ctx, pin.Name)
+	}
+	if isNewName {
+		c.removeName(ctx, named.Name)
+	}
+	return errors.New("incomplete after it was named")
 }
 
 // ensureRecord writes a record unless the existing one has the same target and at least the agent's labels. labelStaged
-// may be missing: then CRI has pulled that name, and the record stays CRI's.
-func (c *session) ensureRecord(ctx context.Context, want images.Image) error {
+// may be missing: then CRI has pulled that name, and the record stays CRI's. isNew: there was none of that name.
+func (c *session) ensureRecord(ctx context.Context, want images.Image) (isNew bool, err error) {
 	service := c.client.ImageService()
-	_, err := service.Create(ctx, want)
+	_, err = service.Create(ctx, want)
+	isNew = err == nil
 	if errdefs.IsAlreadyExists(err) {
 		existing, unread := service.Get(ctx, want.Name)
 		if unread == nil && covers(existing, want) {
-			return nil
+			return false, nil
 		}
 		_, err = service.Update(ctx, want)
 	}
 	if err != nil {
-		return fmt.Errorf("record %s: %w", want.Name, err)
+		return false, fmt.Errorf("record %s: %w", want.Name, err)
 	}
-	return nil
+	return isNew, nil
 }
 
 // stagedLabels returns the labels of the record under the release's name.
@@ -208,13 +219,14 @@ func (c *session) nameDigest(ctx context.Context, r release.Release) error {
 	if !ok {
 		return c.incomplete()
 	}
-	if err = c.ensureRecord(ctx, images.Image{Name: digestName(r), Target: target, Labels: stagedLabels(r)}); err != nil {
+	named := images.Image{Name: digestName(r), Target: target, Labels: stagedLabels(r)}
+	if _, err = c.ensureRecord(ctx, named); err != nil {
 		return err
 	}
 	// From here on the name protects the content, but containerd may have collected
 	// some of it just before.
 	if ok, err = c.isComplete(ctx, target); err == nil && !ok {
-		c.removeNames(ctx, digestName(r))
+		c.removeName(ctx, named.Name)
 		err = c.incomplete()
 	}
 	return err
@@ -224,19 +236,17 @@ func (c *session) incomplete() error {
 	return fmt.Errorf("%w: not complete for %s", release.ErrNotFound, platforms.Format(c.platform))
 }
 
-// removeNames removes the records of these names that are the agent's.
-func (c *session) removeNames(ctx context.Context, names ...string) {
+// removeName removes a record if it is the agent's.
+func (c *session) removeName(ctx context.Context, name string) {
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
-	for _, name := range names {
-		record, err := c.client.ImageService().Get(ctx, name)
-		_, isStaged := stagedOf(record)
-		if _, isPin := pinOf(record); err == nil && (isStaged || isPin) {
-			err = c.client.ImageService().Delete(ctx, name, images.DeleteTarget(&record.Target))
-		}
-		if err != nil {
-			c.log.Warn("cannot remove the image record from containerd", "name", name, "error", err)
-		}
+	record, err := c.client.ImageService().Get(ctx, name)
+	_, isStaged := stagedOf(record)
+	if _, isPin := pinOf(record); err == nil && (isStaged || isPin) {
+		err = c.client.ImageService().Delete(ctx, name, images.DeleteTarget(&record.Target))
+	}
+	if err != nil {
+		c.log.Warn("cannot remove the image record from containerd", "name", name, "error", err)
 	}
 }
 

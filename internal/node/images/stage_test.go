@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net"
 	"path/filepath"
 	"slices"
@@ -429,19 +430,27 @@ func TestNameDigestCollected(t *testing.T) {
 	}
 }
 
-// An image that was collected while it was named keeps neither name nor pin: the next cycle would take it for staged.
+// An image that was collected while it was named keeps no new record: CRI would find a name that promises too much. A
+// pin of before stays.
 func TestStageCollected(t *testing.T) {
 	t.Parallel()
-	c, records, store, r := naming(t)
-	target := records.records[pinName(r.Repository, r.Digest)].Target
-	delete(records.records, pinName(r.Repository, r.Digest))
-	var once sync.Once
-	g := collected{records, func() {
-		once.Do(func() { require.NoError(t, store.Delete(t.Context(), digest.FromString("layer"))) })
-	}}
-	require.EqualError(t, with(t, c, g, unpackedAll{}).name(t.Context(), r, target), "incomplete after the pull")
-	assert.Len(t, records.wrote, 2, "the release's name and the pin")
-	assert.Empty(t, records.records)
+	for _, isPinned := range []bool{false, true} {
+		c, records, store, r := naming(t)
+		r.Long = "1-rev1-build1"
+		target := records.records[pinName(r.Repository, r.Digest)].Target
+		before := maps.Clone(records.records)
+		if !isPinned {
+			clear(before)
+			clear(records.records)
+		}
+		var once sync.Once
+		g := collected{records, func() {
+			once.Do(func() { require.NoError(t, store.Delete(t.Context(), digest.FromString("layer"))) })
+		}}
+		require.EqualError(t, with(t, c, g, unpackedAll{}).name(t.Context(), r, target), "incomplete after it was named")
+		assert.Contains(t, records.wrote, r.StagedName())
+		assert.Equal(t, before, records.records)
+	}
 }
 
 // A containerd that fails the last query must not cost an existing name.
