@@ -76,16 +76,19 @@ func (n Node) remembered(all []registryhost.Registration) (lost []Finding, other
 	}
 	for _, w := range wanted {
 		at := slices.IndexFunc(all, func(r registryhost.Registration) bool { return r.Registry == w.Registry })
-		if at >= 0 && (all[at].Position == w.Position || all[at].Error != "") {
-			continue // it is there, or its file has a finding of its own
+		if at >= 0 && all[at].Position == w.Position {
+			continue
 		}
-		now := localregistry.Off
+		now, remedy := localregistry.Off, registryhost.Remedy(w)
 		if at >= 0 {
-			now = all[at].Position
+			if now = all[at].Position; all[at].Error != "" { // enable and disable would refuse
+				remedy = "correct that by hand, then run image-update-agent local-registry enable " + w.Registry +
+					flagOf(w.Position) + " --write"
+			}
 			all = slices.Delete(all, at, at+1)
 		}
 		err := fmt.Errorf("%s: enabled as %s, but %s", w.Registry, w.Position, memory.Why(w, now))
-		lost = append(lost, fail(check, err, registryhost.Remedy(w)))
+		lost = append(lost, fail(check, err, remedy))
 	}
 	for _, r := range all {
 		if r.Author == registryhost.Agent && r.Error == "" && !isWanted(r) {
@@ -111,6 +114,9 @@ func localRegistryFinding(r registryhost.Registration, version string, hostTable
 	byHand := "remove the lines of image-update-agent from the file, then " + again
 	old := isOlder(version, "1.6.", "1.7.")
 	switch {
+	case r.Position != localregistry.Off && !hostTable && old:
+		return fail(check, fmt.Errorf("%s: no [host] table: containerd %s ignores the whole file", r.File, version),
+			"add a line [host] at the end of the file")
 	case r.Error != "" && r.Position != localregistry.Off:
 		return warn(check, fmt.Sprintf("%s: %s; containerd asks the local registry, as %s", r.File, r.Error, r.Position),
 			"correct that by hand: local-registry enable and disable do not change the file")
@@ -119,20 +125,20 @@ func localRegistryFinding(r registryhost.Registration, version string, hostTable
 			"correct that by hand; containerd reads the file at the next pull")
 	case r.Position == localregistry.Off:
 		return warn(check, r.File+": the file was edited, and containerd no longer asks the local registry", byHand)
-	case !hostTable && old:
-		return fail(check, fmt.Errorf("%s: no [host] table: containerd %s ignores the whole file", r.File, version),
-			"add a line [host] at the end of the file")
 	case r.Author == registryhost.Edited:
 		return warn(check, fmt.Sprintf("%s: the lines of the local registry, enabled as %s, were edited", r.File,
 			r.Position), byHand)
 	case r.Outdated:
 		return warn(check, r.File+": the file that it was made from has changed", again)
 	case r.Position == localregistry.Fallback && version != "" && !hosts.EndsSilence(version):
+		gate := "name the local registry first in the file"
+		if r.Author == registryhost.Agent {
+			gate = "the gate: image-update-agent local-registry enable " + r.Registry + " --gate --write"
+		}
 		return advise(check, fmt.Sprintf("%s: %s; containerd %s waits forever for a registry that accepts "+
 			"requests but never answers, "+
 			"and then does not reach the fallback", r.Registry, r.Position, version),
-			"use containerd 2.3 or later, or the gate: "+
-				"image-update-agent local-registry enable "+r.Registry+" --gate --write")
+			"use containerd 2.3 or later, or "+gate)
 	default:
 		return ok(check, fmt.Sprintf("%s: %s", r.Registry, r.Position))
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -23,7 +24,7 @@ func TestLocalRegistryFinding(t *testing.T) {
 	}
 	outdated, broken := at(localregistry.Gate, registryhost.Agent), at(localregistry.Off, registryhost.Edited)
 	outdated.Outdated, broken.Error = true, "no such ca"
-	refused := at(localregistry.Gate, "")
+	refused, unsafe := at(localregistry.Gate, ""), "others may write to it; containerd asks the local registry, as gate"
 	refused.Error = "others may write to it"
 	for name, c := range map[string]struct {
 		is      registryhost.Registration
@@ -32,18 +33,21 @@ func TestLocalRegistryFinding(t *testing.T) {
 		verdict string
 		texts   []string
 	}{
-		"fallback":                   {at(localregistry.Fallback, registryhost.Agent), "v2.4.2", true, OK, []string{"registry.suse.com: fallback"}},
-		"gate":                       {at(localregistry.Gate, registryhost.Agent), "1.7.24", true, OK, []string{"gate"}},
-		"a person's":                 {at(localregistry.Gate, registryhost.Person), "2.4.2", true, OK, nil},
-		"fallback, containerd hangs": {at(localregistry.Fallback, registryhost.Agent), "2.2.7", true, Advice, []string{"never answers", "2.3", "--gate"}},
-		"fallback, 1.7 hangs":        {at(localregistry.Fallback, registryhost.Agent), "1.7.24", true, Advice, []string{"never answers"}},
-		"no [host] table":            {at(localregistry.Fallback, registryhost.Person), "v1.6.20", false, Fail, []string{"ignores the whole file", "[host]"}},
-		"no [host] table, 2":         {at(localregistry.Gate, registryhost.Person), "2.4.2", false, OK, nil},
-		"edited":                     {at(localregistry.Gate, registryhost.Edited), "2.4.2", true, Warn, []string{"edited", "remove the lines", "--gate --write"}},
-		"edited away":                {at(localregistry.Off, registryhost.Edited), "2.4.2", true, Warn, []string{"no longer asks", "enable registry.suse.com --write"}},
-		"outdated":                   {outdated, "2.4.2", true, Warn, []string{"has changed"}},
-		"broken":                     {broken, "2.4.2", true, Fail, []string{"no such ca"}},
-		"refused":                    {refused, "2.4.2", true, Warn, []string{"others may write to it; containerd asks the local registry, as gate", "by hand"}},
+		"fallback":                    {at(localregistry.Fallback, registryhost.Agent), "v2.4.2", true, OK, []string{"registry.suse.com: fallback"}},
+		"gate":                        {at(localregistry.Gate, registryhost.Agent), "1.7.24", true, OK, []string{"gate"}},
+		"a person's":                  {at(localregistry.Gate, registryhost.Person), "2.4.2", true, OK, nil},
+		"fallback, containerd hangs":  {at(localregistry.Fallback, registryhost.Agent), "2.2.7", true, Advice, []string{"never answers", "2.3", "--gate"}},
+		"fallback, 1.7 hangs":         {at(localregistry.Fallback, registryhost.Agent), "1.7.24", true, Advice, []string{"never answers"}},
+		"no [host] table":             {at(localregistry.Fallback, registryhost.Person), "v1.6.20", false, Fail, []string{"ignores the whole file", "[host]"}},
+		"no [host] table, 2":          {at(localregistry.Gate, registryhost.Person), "2.4.2", false, OK, nil},
+		"edited":                      {at(localregistry.Gate, registryhost.Edited), "2.4.2", true, Warn, []string{"edited", "remove the lines", "--gate --write"}},
+		"edited away":                 {at(localregistry.Off, registryhost.Edited), "2.4.2", true, Warn, []string{"no longer asks", "enable registry.suse.com --write"}},
+		"outdated":                    {outdated, "2.4.2", true, Warn, []string{"has changed"}},
+		"broken":                      {broken, "2.4.2", true, Fail, []string{"no such ca"}},
+		"refused":                     {refused, "2.4.2", true, Warn, []string{unsafe, "by hand"}},
+		"refused, no [host] table":    {refused, "1.7.24", false, Fail, []string{"ignores the whole file", "[host]"}},
+		"refused, with a table":       {refused, "1.7.24", true, Warn, []string{unsafe}},
+		"a symlink, containerd hangs": {at(localregistry.Fallback, ""), "2.2.7", true, Advice, []string{"name the local registry first in the file"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -126,13 +130,19 @@ func TestDoctorMissesWhatWasEnabled(t *testing.T) {
 		assert.Empty(t, others, "it is said once")
 		found(t, lost[0], Fail, "enabled as gate", "enable registry.suse.com --gate --write", "k3s", "disable registry.suse.com --write")
 	}
-	for _, now := range []localregistry.Position{localregistry.Gate, localregistry.Off} {
+	for _, now := range []localregistry.Position{localregistry.Gate, localregistry.Fallback, localregistry.Off} {
 		refused := registryhost.Registration{Registry: "registry.suse.com", Position: now, File: file, Error: "refused"}
 		other := registryhost.Registration{Registry: "ghcr.io", Position: now, File: file, Error: "refused"}
 		lost, others = n.remembered([]registryhost.Registration{refused, other})
-		assert.Empty(t, lost, "enable would refuse the file: it has a finding of its own")
-		assert.Equal(t, now != localregistry.Off, len(others) == 2)
-		assert.Contains(t, others, refused)
+		assert.Equal(t, now != localregistry.Off, slices.Contains(others, other))
+		if now == localregistry.Gate {
+			assert.Empty(t, lost)
+			assert.Contains(t, others, refused)
+			continue
+		}
+		require.Len(t, lost, 1)
+		assert.NotContains(t, others, refused, "it is said once")
+		found(t, lost[0], Fail, "enabled as gate", "correct that by hand, then run image-update-agent local-registry enable")
 	}
 	lost, _ = n.remembered(nil)
 	require.Len(t, lost, 1)

@@ -262,9 +262,20 @@ func TestNames(t *testing.T) {
 		suse + "/hosts.toml": "# all\n", "docker.io/hosts.toml": "no TOML", "quay.io/hosts.toml": "[host.\"https://m\"]\n",
 	})
 	r := Registries{Dirs: []string{dir, filepath.Join(dir, "none")}}
+	const ofDir, ofFile = "mirror.example.com", "other.example.com"
+	require.NoError(t, os.Symlink("ghcr.io", filepath.Join(dir, ofDir)))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, ofFile), 0o755))
+	require.NoError(t, os.Symlink("../ghcr.io/hosts.toml", filepath.Join(dir, ofFile, "hosts.toml")))
 	before := tree(t, dir)
 	enable(t, r, suse, localregistry.Fallback)
 	enable(t, r, "ghcr.io", localregistry.Gate)
+	for _, linked := range []string{ofDir, ofFile} {
+		of, err := r.Of(t.Context(), linked)
+		require.NoError(t, err)
+		assert.Equal(t, Registration{
+			Registry: linked, Position: localregistry.Gate, File: filepath.Join(dir, linked, "hosts.toml"),
+		}, of, "a symlink to an enabled one")
+	}
 	names, err := r.Names(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, []string{"ghcr.io", suse}, names)

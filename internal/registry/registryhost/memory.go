@@ -164,6 +164,8 @@ func (m Memory) Why(w localregistry.Wanted, now localregistry.Position) string {
 	switch {
 	case err != nil:
 		return err.Error()
+	case found.Error != "" && found.Position != localregistry.Off && found.Position != w.Position:
+		return found.File + " names it as " + string(found.Position) + "; " + found.Error
 	case found.Error != "":
 		return cmp.Or(found.File, w.File) + ": " + found.Error
 	case !slices.Contains(m.Registries.Dirs, filepath.Dir(filepath.Dir(w.File))):

@@ -67,6 +67,11 @@ func TestLostLocalRegistryIsReported(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(
 				"[host.\"https://m1\"]\n[host.\""+localregistry.URL+"\"]\n"), 0o600))
 		}, want: "names it as fallback"},
+		"so it does, and others may write": {spoil: func(t *testing.T, dir string) {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(
+				"[host.\"https://m1\"]\n[host.\""+localregistry.URL+"\"]\n"), 0o600))
+			require.NoError(t, os.Chmod(filepath.Join(dir, file), 0o666))
+		}, want: "names it as fallback; read"},
 		"it is no TOML": {spoil: func(t *testing.T, dir string) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte("server = \n"), 0o600))
 		}, want: file + ": not TOML"},

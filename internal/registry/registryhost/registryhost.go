@@ -100,7 +100,9 @@ func (r Registries) Of(ctx context.Context, registry string) (Registration, erro
 		found.Error = err.Error()
 	}
 	found.Position = localregistry.PositionIn(urls(order))
-	if isRefused {
+	// What a symlink leads to is enabled where it is.
+	isLinked := found.Position != localregistry.Off && (isSymlink(p.found) || isSymlink(found.File))
+	if isRefused && !isLinked {
 		found.Error = refused.Reason
 		if refused.File != found.File {
 			found.Error = refused.Error()
@@ -159,7 +161,8 @@ func (r Registries) Names(ctx context.Context) ([]string, error) {
 	enabled, err := r.Enabled(ctx)
 	var names []string
 	for _, one := range enabled {
-		if one.Author != "" || one.Position != localregistry.Off { // otherwise it is broken, and not generated
+		// Otherwise it is broken and not generated, or a symlink.
+		if one.Author != "" || one.Position != localregistry.Off && one.Error != "" {
 			names = append(names, one.Registry)
 		}
 	}
@@ -182,6 +185,11 @@ func urls(order []hosts.Host) (all []string) {
 		all = append(all, h.URL)
 	}
 	return all
+}
+
+func isSymlink(path string) bool {
+	_, err := os.Readlink(path)
+	return err == nil
 }
 
 func exists(path string) bool {
