@@ -9,6 +9,7 @@ package watch
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -39,6 +40,11 @@ type RuntimeEvent struct {
 // come in bursts, so events cause at most one observation per second.
 const eventDelay = time.Second
 
+// settled is the age from which an event is over: containerd tells CRI and the agent of an end at the same time, and
+// CRI lists the container as running until it has cleaned up. An event that is younger when the node is observed causes
+// another observation.
+const settled = eventDelay / 2
+
 // Watched holds the followed containers that run, and those that should.
 type Watched struct {
 	mu       sync.Mutex
@@ -51,6 +57,7 @@ type Watched struct {
 	node     string          // see Inventory.NodeName
 	seen     map[string]seen // by file/container, observed during a cycle
 	due      bool            // an event was about a followed container
+	noted    time.Time       // when the last of them came
 	started  map[string]bool // other started containers, which may belong to a new pod
 }
 
@@ -77,21 +84,29 @@ func (w *Watched) WatchEvents(
 	group.Go(func() {
 		events.Watch(ctx, func(e RuntimeEvent) {
 			if w.note(e) {
-				select {
-				case due <- struct{}{}:
-				default:
-				}
+				ring(due)
 			}
 		})
 	})
 	group.Go(func() {
 		for nextEvents(ctx, due) {
-			if w.isDue(ctx, pods) {
+			isDue, isOver := w.isDue(ctx, pods)
+			if isDue {
 				observe(ctx)
+			}
+			if !isOver {
+				ring(due)
 			}
 		}
 	})
 	return func() { cancel(); group.Wait() }
+}
+
+func ring(due chan<- struct{}) {
+	select {
+	case due <- struct{}{}:
+	default:
+	}
 }
 
 // nextEvents waits for an event, and for those that follow within eventDelay; false when ctx ends.
@@ -115,7 +130,7 @@ func (w *Watched) note(e RuntimeEvent) bool {
 	defer w.mu.Unlock()
 	switch {
 	case e.ContainerID == "", w.ids[e.ContainerID], e.Ended && w.busy, !e.Ended && w.down, len(w.started) >= maxStarted:
-		w.due = true
+		w.due, w.noted = true, time.Now()
 		return true
 	case e.Ended:
 		return false
@@ -127,19 +142,21 @@ func (w *Watched) note(e RuntimeEvent) bool {
 	return true
 }
 
-// isDue reports whether an event since the last call was about a followed container, or a static pod that the last
-// cycle did not see.
-func (w *Watched) isDue(ctx context.Context, pods node.ContainerLister) bool {
+// isDue reports whether an event was about a followed container, or a static pod that the last cycle did not see. If
+// one about a followed container is not over, the next call reports all of them again.
+func (w *Watched) isDue(ctx context.Context, pods node.ContainerLister) (isDue, isOver bool) {
 	w.mu.Lock()
-	due, started := w.due, w.started
-	w.due, w.started = false, nil
+	due, started := w.due, maps.Clone(w.started)
+	if isOver = time.Since(w.noted) >= settled; isOver {
+		w.due, w.started = false, nil
+	}
 	w.mu.Unlock()
 	if due {
-		return true
+		return true, isOver
 	}
 	containers, _, err := pods.Containers(ctx)
 	return err != nil || // the observation reports it
-		slices.ContainsFunc(containers, func(c node.Container) bool { return started[c.ID] })
+		slices.ContainsFunc(containers, func(c node.Container) bool { return started[c.ID] }), isOver
 }
 
 // SetBusy sets whether a cycle is running.

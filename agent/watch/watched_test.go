@@ -36,6 +36,7 @@ type runtime struct {
 	containers []node.Container
 	err        error
 	events     []watch.RuntimeEvent
+	later      func(handle func(watch.RuntimeEvent))
 	listed     int
 }
 
@@ -47,6 +48,9 @@ func (r *runtime) Containers(context.Context) ([]node.Container, []digest.Digest
 func (r *runtime) Watch(ctx context.Context, handle func(watch.RuntimeEvent)) {
 	for _, e := range r.events {
 		handle(e)
+	}
+	if r.later != nil {
+		r.later(handle)
 	}
 	<-ctx.Done()
 }
@@ -125,6 +129,27 @@ func TestEvents(t *testing.T) {
 		})
 	}
 	(&watch.Watched{}).WatchEvents(t.Context(), nil, nil, nil)()
+}
+
+// CRI lists an ended container as running for a moment: an end just before an observation causes another one.
+func TestEndJustBeforeAnObservation(t *testing.T) {
+	t.Parallel()
+	for before, want := range map[time.Duration][]time.Duration{
+		10 * time.Millisecond: {time.Second, 2 * time.Second}, 800 * time.Millisecond: {time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w, r := watched(t, nil), &runtime{events: []watch.RuntimeEvent{{}}}
+			r.later = func(handle func(watch.RuntimeEvent)) {
+				time.Sleep(time.Second - before) //nolint:forbidigo // the bubble's time
+				handle(watch.RuntimeEvent{ContainerID: "ours", Ended: true})
+			}
+			began, observed := time.Now(), []time.Duration(nil)
+			stop := w.WatchEvents(t.Context(), r, r, func(context.Context) { observed = append(observed, time.Since(began)) })
+			time.Sleep(time.Minute) //nolint:forbidigo // the bubble's time
+			stop()
+			assert.Equal(t, want, observed)
+		})
+	}
 }
 
 // After a cycle that found a followed container down, each start causes an observation.
