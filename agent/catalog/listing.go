@@ -54,7 +54,7 @@ type Withdrawal struct {
 	To string `json:"to,omitempty"`
 }
 
-// WithdrawalOf returns the statement of a release's entry; nil if there is none.
+// WithdrawalOf returns a publisher's withdrawal as the status shows it; nil for nil.
 func WithdrawalOf(w *format.Withdrawal) *Withdrawal {
 	if w == nil {
 		return nil

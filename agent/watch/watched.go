@@ -9,7 +9,6 @@ package watch
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -56,8 +55,7 @@ type Watched struct {
 	names    []string
 	node     string          // see Inventory.NodeName
 	seen     map[string]seen // by file/container, observed during a cycle
-	due      bool            // an event was about a followed container
-	noted    time.Time       // when the last of them came
+	due      time.Time       // of the last event about a followed container; zero: none, or it has been observed
 	started  map[string]bool // other started containers, which may belong to a new pod
 }
 
@@ -130,7 +128,7 @@ func (w *Watched) note(e RuntimeEvent) bool {
 	defer w.mu.Unlock()
 	switch {
 	case e.ContainerID == "", w.ids[e.ContainerID], e.Ended && w.busy, !e.Ended && w.down, len(w.started) >= maxStarted:
-		w.due, w.noted = true, time.Now()
+		w.due = time.Now()
 		return true
 	case e.Ended:
 		return false
@@ -143,15 +141,16 @@ func (w *Watched) note(e RuntimeEvent) bool {
 }
 
 // isDue reports whether an event was about a followed container, or a static pod that the last cycle did not see. If
-// one about a followed container is not over, the next call reports all of them again.
+// one about a followed container is not over, the next call reports it again.
 func (w *Watched) isDue(ctx context.Context, pods node.ContainerLister) (isDue, isOver bool) {
 	w.mu.Lock()
-	due, started := w.due, maps.Clone(w.started)
-	if isOver = time.Since(w.noted) >= settled; isOver {
-		w.due, w.started = false, nil
+	due, started := w.due, w.started
+	w.started = nil
+	if isOver = time.Since(due) >= settled; isOver {
+		w.due = time.Time{}
 	}
 	w.mu.Unlock()
-	if due {
+	if !due.IsZero() {
 		return true, isOver
 	}
 	containers, _, err := pods.Containers(ctx)

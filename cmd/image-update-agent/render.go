@@ -143,11 +143,15 @@ which directory kubelet reads, and podManifests is not set, it exits with 1.`,
 		Hidden:  true,
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, wrong := a.podManifests()
+			c, wrong := a.loadAnyway()
 			switch {
-			case dir == "":
+			case c == nil:
 				return wrong
-			case wrong != nil:
+			case wrong == nil:
+				wrong = c.Unread()
+			}
+			dir := c.Settings.PodManifests
+			if wrong != nil {
 				wrong = fmt.Errorf("pod manifests may be set aside elsewhere than in %s: %w", dir, wrong)
 			}
 			a.acts.Store(true)
@@ -168,18 +172,17 @@ type putBackView struct {
 	PutBack []string `json:"putBack"` // names of pod manifests
 }
 
-// podManifests is kubelet's directory as configured. With a wrong configuration it is
-// the one without any: a misspelt key must not keep a pod away. wrong: kubelet may read
-// another directory.
-func (a *app) podManifests() (dir string, wrong error) {
-	c, wrong := a.load()
+// loadAnyway returns the configuration, and the one of no file if it is wrong: a misspelt
+// key must not keep a pod away. Nil: there is none.
+func (a *app) loadAnyway() (c *config.Config, wrong error) {
+	c, wrong = a.load()
 	if wrong == nil {
-		return c.Settings.PodManifests, c.Unread()
+		return c, nil
 	}
 	// Also the file of the package may be wrong.
 	c, err := config.Load(config.Sources{Root: a.below(), Defaults: true, Command: a.starts})
 	if err != nil {
-		return "", errors.Join(wrong, err)
+		return nil, errors.Join(wrong, err)
 	}
-	return c.Settings.PodManifests, wrong
+	return c, wrong
 }

@@ -106,8 +106,8 @@ func (a *app) statusBelow(ctx context.Context, settings settings) (status.Status
 		fmt.Fprintf(a.err, "no daemon answers; this is the status of %s (%s)\n",
 			terminal.Clock(last.Written, a.zone), terminal.Ago(time.Since(last.Written)))
 		a.away = true
-		if dir, _ := a.podManifests(); dir != "" {
-			a.aside, _ = podfiles.New(podfiles.Dirs{PodManifests: dir}).Aside(ctx) // not root: not known
+		if c, _ := a.loadAnyway(); c != nil {
+			a.aside, _ = podfiles.New(podfiles.Dirs{PodManifests: c.Settings.PodManifests}).Aside(ctx) // not root: not known
 		}
 		return last, nil
 	}

@@ -3,6 +3,7 @@
 package publish_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -436,17 +437,13 @@ func TestEveryPairOfVerbsAtEveryRequest(t *testing.T) {
 func TestThreePublishersAtRandomRequests(t *testing.T) {
 	t.Parallel()
 	x := newPairs(t)
-	number := func(variable string, otherwise uint64) uint64 {
-		if n, err := strconv.ParseUint(os.Getenv(variable), 10, 64); err == nil {
-			return n
-		}
-		return otherwise
-	}
-	seed := number("IUA_SEED", 1)
+	seed, _ := strconv.ParseUint(os.Getenv("IUA_SEED"), 10, 64)
+	rounds, _ := strconv.ParseUint(os.Getenv("IUA_ROUNDS"), 10, 64)
+	seed = cmp.Or(seed, 1)
 	t.Logf("seed %d", seed)
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 2))
-		for round := range number("IUA_ROUNDS", 300) {
+		for round := range cmp.Or(rounds, 300) {
 			m := x.base.clone()
 			s := &story{x: x, title: fmt.Sprintf("seed %d, round %d:", seed, round)}
 			x.nested(t, random, s, m, 0)

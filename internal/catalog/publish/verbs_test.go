@@ -124,21 +124,17 @@ func TestLogHasFewParts(t *testing.T) {
 	}
 
 	// A change reports what is new in the log, and so does not read the rest of it.
-	reads := &reading{}
+	var paths sync.Map
+	reads := transportFunc(func(req *http.Request) (*http.Response, error) {
+		paths.Store(req.URL.Path, true)
+		return http.DefaultTransport.RoundTrip(req)
+	})
 	r.does(r.publisher(func(o *publish.Options) { o.Store.Transport = reads }), "prod", publish.Refresh(noon.Add(time.Hour)), publish.How{})
-	_, isRead := reads.paths.Load("/v2/catalog/blobs/" + v.Log[0].Digest.String())
+	_, isRead := paths.Load("/v2/catalog/blobs/" + v.Log[0].Digest.String())
 	assert.False(t, isRead, "the oldest part")
 	newest := r.read(p, "prod").Log
-	_, isRead = reads.paths.Load("/v2/catalog/blobs/" + newest[len(newest)-1].Digest.String())
+	_, isRead = paths.Load("/v2/catalog/blobs/" + newest[len(newest)-1].Digest.String())
 	assert.True(t, isRead, "the newest part")
-}
-
-// reading notes the paths of requests.
-type reading struct{ paths sync.Map }
-
-func (r *reading) RoundTrip(req *http.Request) (*http.Response, error) {
-	r.paths.Store(req.URL.Path, true)
-	return http.DefaultTransport.RoundTrip(req)
 }
 
 // promote --soaked takes the newest release that stage has offered long enough, and a set only as a whole.

@@ -82,8 +82,7 @@ func (n Node) remembered(all []registryhost.Registration) (lost []Finding, other
 		now, remedy := localregistry.Off, registryhost.Remedy(w)
 		if at >= 0 {
 			if now = all[at].Position; all[at].Error != "" { // enable and disable would refuse
-				remedy = "correct that by hand, then run image-update-agent local-registry enable " + w.Registry +
-					flagOf(w.Position) + " --write"
+				remedy = "correct that by hand, then run " + registryhost.EnableCommand(w)
 			}
 			all = slices.Delete(all, at, at+1)
 		}
@@ -94,23 +93,16 @@ func (n Node) remembered(all []registryhost.Registration) (lost []Finding, other
 		if r.Author == registryhost.Agent && r.Error == "" && !isWanted(r) {
 			lost = append(lost, advise(check,
 				r.Registry+": the agent has no record that it was enabled, so it would not notice a loss",
-				"image-update-agent local-registry enable "+r.Registry+flagOf(r.Position)+" --write"))
+				registryhost.EnableCommand(localregistry.Wanted{Registry: r.Registry, Position: r.Position})))
 		}
 	}
 	return lost, all
 }
 
-func flagOf(p localregistry.Position) string {
-	if p == localregistry.Gate {
-		return " --gate"
-	}
-	return ""
-}
-
 // localRegistryFinding is about one registry. version is containerd's; empty: not known.
 func localRegistryFinding(r registryhost.Registration, version string, hostTable bool) Finding {
 	const check = "local registry"
-	again := "run image-update-agent local-registry enable " + r.Registry + flagOf(r.Position) + " --write"
+	again := "run " + registryhost.EnableCommand(localregistry.Wanted{Registry: r.Registry, Position: r.Position})
 	byHand := "remove the lines of image-update-agent from the file, then " + again
 	old := isOlder(version, "1.6.", "1.7.")
 	switch {
@@ -133,7 +125,8 @@ func localRegistryFinding(r registryhost.Registration, version string, hostTable
 	case r.Position == localregistry.Fallback && version != "" && !hosts.EndsSilence(version):
 		gate := "name the local registry first in the file"
 		if r.Author == registryhost.Agent {
-			gate = "the gate: image-update-agent local-registry enable " + r.Registry + " --gate --write"
+			gated := localregistry.Wanted{Registry: r.Registry, Position: localregistry.Gate}
+			gate = "the gate: " + registryhost.EnableCommand(gated)
 		}
 		return advise(check, fmt.Sprintf("%s: %s; containerd %s waits forever for a registry that accepts "+
 			"requests but never answers, "+

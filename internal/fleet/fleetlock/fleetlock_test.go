@@ -3,6 +3,7 @@
 package fleetlock_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -87,17 +88,13 @@ func TestIDs(t *testing.T) {
 // the seed IUA_SEED: each takes two processes, and any shows each bit that systemd sets.
 func TestIDsOfManyMachinesMatchSystemd(t *testing.T) {
 	t.Parallel()
-	number := func(variable string, otherwise uint64) uint64 {
-		if n, err := strconv.ParseUint(os.Getenv(variable), 10, 64); err == nil {
-			return n
-		}
-		return otherwise
-	}
-	seed := number("IUA_SEED", 1)
+	seed, _ := strconv.ParseUint(os.Getenv("IUA_SEED"), 10, 64)
+	rounds, _ := strconv.ParseUint(os.Getenv("IUA_ROUNDS"), 10, 64)
+	seed = cmp.Or(seed, 1)
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 2))
 	var machines strings.Builder
-	for range number("IUA_ROUNDS", 50) {
+	for range cmp.Or(rounds, 50) {
 		fmt.Fprintf(&machines, "%016x%016x\n", r.Uint64()|1, r.Uint64())
 	}
 	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-euc", `

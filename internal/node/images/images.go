@@ -18,9 +18,9 @@
 //   - Staging never writes the floating tag: that would let an unapproved image start.
 //   - Naming writes one record, repository@digest, so that CRI finds the image
 //     without a registry.
-//   - A failed pull writes no record, and an image that is not complete after it gets none. Another error may leave a
-//     record of a complete image, as a kill does: the next staging uses it, and Pins and Prune remove what is not
-//     wanted.
+//   - A failed pull writes no record, and an image that is not complete after it keeps no new one. Another error may
+//     leave a record of a complete image, as a kill does: the next staging uses it, and Pins and Prune remove what is
+//     not wanted.
 //   - Records of others are never written or removed, except for a tag's record that is not an
 //     image (Restore).
 //   - The agent's lease keeps a partial pull for the next attempt, for a day at most, if it can

@@ -129,8 +129,7 @@ func (c *session) find(ctx context.Context, r release.Release) (ocispec.Descript
 // name writes the missing records, the pin last, and checks the image once more with its
 // pin in place.
 func (c *session) name(ctx context.Context, r release.Release, target ocispec.Descriptor) error {
-	named, pin := images.Image{Name: r.StagedName(), Target: target, Labels: stagedLabels(r)},
-		pinRecord(r.Repository, images.Image{Target: target})
+	named := images.Image{Name: r.StagedName(), Target: target, Labels: stagedLabels(r)}
 	isNewName, err := c.ensureRecord(ctx, named)
 	if err != nil {
 		return err
@@ -140,6 +139,7 @@ func (c *session) name(ctx context.Context, r release.Release, target ocispec.De
 	if err := c.deleteLeases(ctx, digestName(r)); err != nil {
 		return fmt.Errorf("lease: %w", err)
 	}
+	pin := pinRecord(r.Repository, images.Image{Target: target})
 	isNewPin, err := c.ensureRecord(ctx, pin)
 	if err != nil {
 		return err

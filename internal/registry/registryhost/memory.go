@@ -185,14 +185,19 @@ func (m Memory) Why(w localregistry.Wanted, now localregistry.Position) string {
 
 // Remedy returns how to fix a registry that has lost the local registry.
 func Remedy(w localregistry.Wanted) string {
+	return EnableCommand(w) + "; " +
+		"if another program writes the file (k3s and RKE2 at each start), make that program name " +
+		localregistry.URL + "; " +
+		"if you no longer want it: image-update-agent local-registry disable " + w.Registry + " --write"
+}
+
+// EnableCommand returns the command that names the local registry as wanted.
+func EnableCommand(w localregistry.Wanted) string {
 	gate := ""
 	if w.Position == localregistry.Gate {
 		gate = " --gate"
 	}
-	return "image-update-agent local-registry enable " + w.Registry + gate + " --write; " +
-		"if another program writes the file (k3s and RKE2 at each start), make that program name " +
-		localregistry.URL + "; " +
-		"if you no longer want it: image-update-agent local-registry disable " + w.Registry + " --write"
+	return "image-update-agent local-registry enable " + w.Registry + gate + " --write"
 }
 
 // lockFile is locked by the process that enables or disables the local registry.

@@ -95,7 +95,7 @@ func (c *Client) Send(ctx context.Context, host docker.RegistryHost, q Question)
 			return resp, nil
 		}
 		discard(resp)
-		refused := &Refused{Status: resp.StatusCode, RetryAt: RetryAt(resp.Header, c.options.Now())}
+		refused := &Refused{Status: resp.StatusCode, RetryAt: retryAt(resp.Header, c.options.Now())}
 		if resp.StatusCode != http.StatusUnauthorized || n > maxChallenges {
 			return nil, refused
 		}

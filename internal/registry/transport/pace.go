@@ -149,7 +149,7 @@ func (p *pace) answered(to route, resp *http.Response) *Held {
 		return nil
 	}
 	now := p.now()
-	if wait := (record.Wait{Until: RetryAt(resp.Header, now), Status: status}); isWait(wait, now) {
+	if wait := (record.Wait{Until: retryAt(resp.Header, now), Status: status}); isWait(wait, now) {
 		p.recovered(to.account())
 		p.wait(to.host, wait, now)
 		return &Held{Host: to.host, Led: to.isLed(), Status: status, Until: wait.Until.UTC(), text: cause}
@@ -350,7 +350,7 @@ func roundUp(t time.Time) time.Time {
 	return t
 }
 
-// RetryAt parses Retry-After. It is zero if there is none, or if it is invalid.
-func RetryAt(h http.Header, now time.Time) time.Time {
+// retryAt parses Retry-After. It is zero if there is none, or if it is invalid.
+func retryAt(h http.Header, now time.Time) time.Time {
 	return distspec.RetryAfter(h.Get("Retry-After"), now, maxRetryAfter)
 }

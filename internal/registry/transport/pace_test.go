@@ -110,7 +110,7 @@ func FuzzRetryAfter(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value string, unix int64) {
 		now := time.Unix(unix%(1<<33), 0).UTC()
-		at := RetryAt(http.Header{"Retry-After": {value}}, now)
+		at := retryAt(http.Header{"Retry-After": {value}}, now)
 		if at.IsZero() {
 			if n, err := strconv.ParseUint(value, 10, 64); err == nil && n < 1e9 {
 				assert.Fail(t, "a number of seconds was not read", n)
