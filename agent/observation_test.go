@@ -447,3 +447,31 @@ func TestNewPodStartedDuringAPullIsShownWithinTwoSeconds(t *testing.T) {
 		assert.Nil(t, i.Down)
 	})
 }
+
+// containerd serves its events before CRI: the observation after the reconnection fails, and no other event follows.
+func TestNodeThatCannotBeObservedIsObservedAgainSoon(t *testing.T) {
+	t.Parallel()
+	for name, earlier := range map[string]func(l *looped){
+		"a current node": func(*looped) {},
+		"a node that has been failed for a day": func(l *looped) {
+			l.Node.SetKubelet(false)
+			l.Node.Restart("velum.yaml", "velum")
+			pass(24 * time.Hour)
+			l.Node.SetKubelet(true)
+		},
+	} {
+		run(t, name, func(t *testing.T) {
+			l := observed(t)
+			earlier(l)
+			l.Node.Blind(errors.New("server is not initialized yet"))
+			l.Node.Tell(watch.RuntimeEvent{})
+			pass(2 * time.Second)
+			require.True(t, l.Status().HasReason(status.KindNode), l.Status().Reason)
+			l.Node.Sync()
+			pass(10 * time.Second)
+			l.Node.Blind(nil)
+			pass(15 * time.Second)
+			assert.Equal(t, status.StateCurrent, l.Status().State, l.Status().Reason)
+		})
+	}
+}

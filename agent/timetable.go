@@ -32,6 +32,7 @@ type timetable struct {
 	first         time.Time // the first poll of new tags; zero: none
 	observation   time.Time // zero: observeInterval after the running cycle
 	noRetryBefore time.Time
+	blindSince    time.Time // since when the node cannot be observed; zero: it can
 }
 
 // now returns the time without its monotonic clock, to notice that the clock was set back.
@@ -43,7 +44,7 @@ func (t *timetable) nextSlot(now time.Time) { t.slot = policy.NextSlot(now, t.in
 // clockWasSet resets the timetable after the clock was set back to now.
 func (t *timetable) clockWasSet(now time.Time) {
 	t.nextSlot(now)
-	t.observation, t.first, t.noRetryBefore = now, time.Time{}, time.Time{}
+	t.observation, t.first, t.noRetryBefore, t.blindSince = now, time.Time{}, time.Time{}, time.Time{}
 }
 
 // NextPoll returns when the next poll begins. Tags that were never polled are polled soon, at a time that differs by
@@ -94,19 +95,30 @@ func (t *timetable) NextObservation(s status.Status) time.Time {
 	if s.Lock != nil && s.Lock.RetryAt.After(t.now()) {
 		t.observation = policy.Earlier(t.observation, s.Lock.RetryAt)
 	}
+	switch {
+	case !s.HasReason(status.KindNode):
+		t.blindSince = time.Time{}
+	case t.blindSince.IsZero():
+		t.blindSince = t.now()
+	}
+	if !t.blindSince.IsZero() { // no event tells when the node can be observed again
+		t.observation = policy.Earlier(t.observation, t.now().Add(pause(t.blindSince, t.now())))
+	}
 	t.observation = sooner(t.observation, t.now(), s)
 	return t.observation
 }
 
-// sooner returns an earlier time while containers are down. The pauses grow with their downtime, as kubelet's back-off
-// does. Events report restarts; only observations show kubelet's reasons.
+// pause returns the pause between observations of a failure. It grows with its age, as kubelet's back-off does.
+func pause(since, now time.Time) time.Duration { return max(now.Sub(since).Abs()/2, 2*time.Second) }
+
+// sooner returns an earlier time while containers are down. Events report restarts; only observations show kubelet's
+// reasons.
 func sooner(observation, now time.Time, s status.Status) time.Time {
-	const leastPause = 2 * time.Second
 	for _, i := range s.Images {
 		if i.Down == nil {
 			continue
 		}
-		observation = policy.Earlier(observation, now.Add(max(now.Sub(i.Down.Since).Abs()/2, leastPause)))
+		observation = policy.Earlier(observation, now.Add(pause(i.Down.Since, now)))
 		if end := i.Down.Since.Add(follow.StartTimeout); i.Down.Starting && end.After(now) {
 			observation = policy.Earlier(observation, end)
 		}
