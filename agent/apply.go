@@ -97,7 +97,7 @@ func (a *Agent) apply(ctx context.Context, r *Request, req ApplyRequest) ([]stat
 	}
 	for n := range outcomes {
 		if isOpen(outcomes[n]) {
-			a.outcome(r, &outcomes[n], d.results)
+			a.outcome(ctx, r, &outcomes[n], d.results)
 		}
 	}
 	if err == nil && d.results.hasTagMoved() {
@@ -230,7 +230,7 @@ func (a *Agent) pick(ctx context.Context, req ApplyRequest) ([]plan.PodPlan, err
 }
 
 // outcome sets the outcome of an approval from the results of its cycle.
-func (a *Agent) outcome(r *Request, o *status.Outcome, all results) {
+func (a *Agent) outcome(ctx context.Context, r *Request, o *status.Outcome, all results) {
 	err := all.err(o.PodManifest)
 	approval, pending := a.records.Record.Approved[o.PodManifest]
 	switch {
@@ -241,7 +241,7 @@ func (a *Agent) outcome(r *Request, o *status.Outcome, all results) {
 	case r.isCanceled(o.PodManifest):
 		o.Result, o.Reason = status.ResultCanceled, reasonCanceled
 	case pending:
-		o.Result, o.Reason = status.ResultContinues, reasonInterrupted
+		o.Result, o.Reason = status.ResultContinues, reasonInterrupted(ctx)
 	case !all.isApplied(o.PodManifest):
 		o.Result, o.Reason = status.ResultHeld, "the offer has changed in the meantime"
 	default:

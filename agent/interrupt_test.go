@@ -288,3 +288,52 @@ func TestRollbackOfSeveralPodsIsNotInterrupted(t *testing.T) {
 		}
 	})
 }
+
+// The node cannot be observed from the moment when a person's request is saved: it goes on when the node can be observed
+// again, and its outcome does not speak of a daemon that ends.
+func TestRequestOnANodeThatCannotBeObservedContinues(t *testing.T) {
+	t.Parallel()
+	for verb, begins := range map[string]func(w *world) ([]status.Outcome, error){
+		"apply": func(w *world) ([]status.Outcome, error) {
+			out, _, err := w.agent.Apply(w.t.Context(), agent.ApplyRequest{Which: plan.All()})
+			return out, err
+		},
+		"rollback": func(w *world) ([]status.Outcome, error) {
+			out, _, err := w.agent.Rollback(w.t.Context(), plan.All())
+			return out, err
+		},
+	} {
+		run(t, verb, func(t *testing.T) {
+			w, first, second := twoReleases(t)
+			want := first
+			if verb == "apply" {
+				want = w.publish(3, "1.3")
+			}
+			w.agent.Recorder = &afterSave{w.Disk, func() { w.Node.Blind(assert.AnError) }}
+			out, err := begins(w)
+			require.ErrorIs(t, err, assert.AnError)
+			require.Equal(t, status.ResultContinues, out[0].Result, out[0].Reason)
+			assert.Equal(t, "interrupted: continues at the next observation of the node", out[0].Reason)
+			w.runs("velum.yaml", "velum", second.Digest)
+			w.agent.Recorder = w.Disk
+			w.Node.Blind(nil)
+			w.observe()
+			w.runs("velum.yaml", "velum", want.Digest)
+		})
+	}
+}
+
+// The node cannot be observed at the end of an apply: what it has done stays done.
+func TestApplyOnANodeThatCannotBeObservedAfterwardsIsApplied(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, _ := offered(t)
+		w.agent.Progress = func(p status.Progress) {
+			if p.Ended != "" && p.PodManifest == "velum.yaml" {
+				w.Node.Blind(assert.AnError)
+			}
+		}
+		out, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()})
+		require.ErrorIs(t, err, assert.AnError)
+		assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+	})
+}

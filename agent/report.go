@@ -119,7 +119,7 @@ func (c *cycle) lacks(at record.PinnedImage) string {
 	return text
 }
 
-// unobserved reports a cycle that ended before its first plan.
+// unobserved reports a cycle that could not observe the node.
 func (c *cycle) unobserved(ctx context.Context, cause error) (cycleResult, error) {
 	if ctx.Err() != nil {
 		return cycleResult{}, cause
@@ -130,7 +130,7 @@ func (c *cycle) unobserved(ctx context.Context, cause error) (cycleResult, error
 	)
 	s.Sources = report.SourceStatus(c.agent.records.Record)
 	published := c.agent.records.Publish(ctx, &s)
-	return cycleResult{status: s, reported: true}, errors.Join(cause, published)
+	return cycleResult{status: s, reported: true, results: c.results}, errors.Join(cause, published)
 }
 
 // initialStatus returns the status before the first cycle.

@@ -187,9 +187,16 @@ func (r *Request) takeBack() (undo []func(), files []string) {
 const (
 	reasonCanceled  = "approval removed before the pod was restarted"
 	reasonContinues = "already restarting; continues without the caller"
-	// reasonInterrupted is for a daemon that ends.
-	reasonInterrupted = "interrupted: continues at the next start of the daemon"
 )
+
+// reasonInterrupted is the reason in an outcome whose cycle ended too early: the daemon ends, or could not observe the
+// node.
+func reasonInterrupted(ctx context.Context) string {
+	if ctx.Err() != nil {
+		return "interrupted: continues at the next start of the daemon"
+	}
+	return "interrupted: continues at the next observation of the node"
+}
 
 // ErrCanceled is returned to a caller that left before anything was approved.
 var ErrCanceled = errors.New("canceled before anything was approved")

@@ -63,7 +63,7 @@ func (a *Agent) rollback(
 	}
 	for n := range outcomes {
 		if isOpen(outcomes[n]) {
-			a.rollbackOutcome(r, &outcomes[n], d.results)
+			a.rollbackOutcome(ctx, r, &outcomes[n], d.results)
 		}
 	}
 	return outcomes, d, err
@@ -202,7 +202,7 @@ func (c *cycle) endRequests(inv node.Inventory, pl plan.Plan) {
 }
 
 // rollbackOutcome sets the outcome of a rollback from the results of its cycle.
-func (a *Agent) rollbackOutcome(r *Request, o *status.Outcome, all results) {
+func (a *Agent) rollbackOutcome(ctx context.Context, r *Request, o *status.Outcome, all results) {
 	override, err := a.records.Record.Overrides[o.PodManifest], all.err(o.PodManifest)
 	switch {
 	case err != nil:
@@ -210,7 +210,7 @@ func (a *Agent) rollbackOutcome(r *Request, o *status.Outcome, all results) {
 	case r.isCanceled(o.PodManifest):
 		o.Result, o.Reason = status.ResultCanceled, reasonCanceled
 	case override.Pending:
-		o.Result, o.Reason = status.ResultContinues, reasonInterrupted
+		o.Result, o.Reason = status.ResultContinues, reasonInterrupted(ctx)
 	default:
 		o.Result, o.Reason = status.ResultRolledBack, "runs "+override.Releases()
 	}
