@@ -122,7 +122,7 @@ func (b *Bus) serve(ctx context.Context) (joined bool, err error) {
 	b.Log.Info("joined the system bus", "name", BusName)
 	alive, lost := context.WithCancel(ctx)
 	var signals sync.WaitGroup
-	signals.Go(func() { b.emit(alive, service) })
+	signals.Go(b.emit(alive, service))
 	defer signals.Wait()
 	defer lost()
 	for {
@@ -147,41 +147,48 @@ type emitter interface {
 	Emit(path, face, member string, values ...any) error
 }
 
-// emit sends signals until ctx ends, or one cannot be sent: then the connection is
-// at its end. Only emit waits for the bus, the daemon's work does not.
-func (b *Bus) emit(ctx context.Context, to emitter) {
+// emit returns the function that sends signals until ctx ends, or one cannot be sent: then the connection is at its
+// end. It tells what has changed since emit, so emit is called before a client is answered. Only this function waits
+// for the bus, the daemon's work does not.
+func (b *Bus) emit(ctx context.Context, to emitter) (send func()) {
 	latest := progress{added: make(chan struct{}, 1)}
-	defer b.Daemon.Listen(latest.put)()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	<-timer.C
-	added := latest.added
-	var last map[string]dbus.Variant
+	stop := b.Daemon.Listen(latest.put)
 	var shown status.Status
-	for {
-		changed := b.Daemon.Changed()
+	look := func() (changed <-chan struct{}, now map[string]dbus.Variant) {
+		changed = b.Daemon.Changed()
 		s := lasting(b.Daemon.Status())
 		if !reflect.DeepEqual(s, shown) {
 			b.revision.Add(1)
 			shown = s
 		}
-		now := b.properties(s)
-		if last != nil && emitChanges(to, last, now) != nil {
-			return
-		}
-		last = now
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
-		case <-added:
-			if emitProgress(to, latest.take()) != nil {
+		return changed, b.properties(s)
+	}
+	changed, last := look()
+	return func() {
+		defer stop()
+		timer := time.NewTimer(0)
+		defer timer.Stop()
+		<-timer.C
+		added := latest.added
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			case <-added:
+				if emitProgress(to, latest.take()) != nil {
+					return
+				}
+				added = nil // what comes now waits
+				timer.Reset(progressRest)
+			case <-timer.C:
+				added = latest.added
+			}
+			next, now := look()
+			if emitChanges(to, last, now) != nil {
 				return
 			}
-			added = nil // what comes now waits
-			timer.Reset(progressRest)
-		case <-timer.C:
-			added = latest.added
+			changed, last = next, now
 		}
 	}
 }

@@ -98,7 +98,8 @@ func telling(t *testing.T, f func(t *testing.T, d *watched, h *heard)) {
 		d, h := newWatched(&daemon{status: status.Status{State: status.StateCurrent}}), &heard{}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { defer close(ended); NewBus(BusOptions{Daemon: d}).emit(ctx, h) }()
+		send := NewBus(BusOptions{Daemon: d}).emit(ctx, h)
+		go func() { defer close(ended); send() }()
 		synctest.Wait()
 		f(t, d, h)
 		stop()
@@ -242,5 +243,21 @@ func TestEndsAreTold(t *testing.T) {
 		h.take()
 		assert.Contains(t, h.details, `map[count:@t 0 deadline:@t 0 done:@t 0 ended:"verifying" healthyAt:@t 0 number:@t 0 phase:"done" `+
 			`podManifest:"velum.yaml" reason:"" reference:"velum" since:@t 0 total:@t 0]`)
+	})
+}
+
+// A client may have been answered before the first signal: what changes from then on is told.
+func TestWhatChangesAtTheBeginningIsTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, h := newWatched(&daemon{status: status.Status{State: status.StateCurrent}}), &heard{}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		send := NewBus(BusOptions{Daemon: d}).emit(ctx, h)
+		d.become(status.Status{State: status.StateHeld})
+		go func() { defer close(ended); send() }()
+		assert.Equal(t, []string{"PropertiesChanged Revision State", "Changedheld2"}, h.take())
+		stop()
+		<-ended
 	})
 }
