@@ -138,7 +138,7 @@ const (
 	// progressRest is the time between two reports of progress: four a second are
 	// more than an eye wants.
 	progressRest = 250 * time.Millisecond
-	// maxReported bounds the references in one report. Fewer are pulled side by side.
+	// maxReported bounds the reports that wait for a client, but ends. Fewer images are pulled side by side.
 	maxReported = 16
 )
 
@@ -254,10 +254,11 @@ func emitProgress(to emitter, reports []status.Progress) error {
 	return nil
 }
 
-// progress is the last report of each reference, in the order in which the references
+// progress is what a client has not heard yet: the last report of each reference, in the order in which the references
 // came up.
 type progress struct {
-	added chan struct{} // filled when there is any
+	added   chan struct{} // filled when there is any
+	byPhase bool          // the last report of each phase of a reference, in their order
 
 	mu      sync.Mutex // guards reports
 	reports []status.Progress
@@ -267,14 +268,18 @@ type progress struct {
 func (p *progress) put(report status.Progress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i := range p.reports {
-		if p.reports[i].Reference == report.Reference {
-			p.reports[i] = report
-			return
+	for i, waiting := range slices.Backward(p.reports) {
+		if waiting.Reference != report.Reference {
+			continue
 		}
+		if p.byPhase && (waiting.Phase != report.Phase || waiting.Ended != report.Ended) {
+			break
+		}
+		p.reports[i] = report
+		return
 	}
-	// A client waits for the end of what it has heard of.
-	if len(p.reports) >= maxReported && (report.Ended == "" || len(p.reports) >= maxListed) {
+	// A client waits for the end of what it has heard of. There are no more ends than images and pods.
+	if len(p.reports) >= maxReported && !isEnd(report) {
 		return
 	}
 	p.reports = append(p.reports, report)
@@ -282,6 +287,11 @@ func (p *progress) put(report status.Progress) {
 	case p.added <- struct{}{}:
 	default:
 	}
+}
+
+// isEnd reports whether a report is the last one of its reference.
+func isEnd(p status.Progress) bool {
+	return p.Phase == status.PhaseDone || p.Phase == status.PhaseFailed || p.Phase == status.PhaseInterrupted
 }
 
 // take empties it.

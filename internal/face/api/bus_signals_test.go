@@ -246,6 +246,30 @@ func TestEndsAreTold(t *testing.T) {
 	})
 }
 
+// Of any number of pulls and pods that end together, each end is told.
+func TestEachEndOfManyIsTold(t *testing.T) {
+	for _, phase := range []string{status.PhaseDone, status.PhaseFailed, status.PhaseInterrupted} {
+		t.Run(phase, func(t *testing.T) {
+			telling(t, func(t *testing.T, d *watched, h *heard) {
+				d.say(status.Progress{Reference: "first", Phase: status.PhaseResolving})
+				h.take()
+				for n := range maxReported {
+					d.say(status.Progress{Reference: fmt.Sprint("under way ", n), Phase: status.PhaseDownloading})
+				}
+				var want []string
+				for n := range 10 * maxReported {
+					d.say(status.Progress{Reference: fmt.Sprintf("%03d ", n), Phase: phase})
+					want = append(want, fmt.Sprintf("Progress%03d %s0 0", n, phase))
+				}
+				pass(progressRest)
+				told := h.take()
+				require.Len(t, told, maxReported+len(want))
+				assert.Equal(t, want, told[maxReported:])
+			})
+		})
+	}
+}
+
 // A client may have been answered before the first signal: what changes from then on is told.
 func TestWhatChangesAtTheBeginningIsTold(t *testing.T) {
 	t.Parallel()

@@ -217,7 +217,7 @@ func (s *Server) poll(
 }
 
 // stream sends progress during the work, and its result at the end. A slow reader
-// misses progress, never the result, and does not delay the work.
+// misses progress, never an end or the result, and does not delay the work.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, do work) {
 	// The server notices the end of the connection only after the whole body was read.
 	if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxRequest)); err != nil {
@@ -225,15 +225,10 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, do work) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	progress := make(chan status.Progress, 16)
+	unheard := progress{added: make(chan struct{}, 1), byPhase: true}
 	result := make(chan ResultEvent, 1)
 	go func() {
-		res, err := do(r.Context(), func(p status.Progress) {
-			select {
-			case progress <- p:
-			default:
-			}
-		})
+		res, err := do(r.Context(), unheard.put)
 		if err != nil {
 			res.Error, res.Kind = err.Error(), kindOf(err)
 			res.Unknown = res.Kind == KindUnknownImage
@@ -260,11 +255,17 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, do work) {
 		_ = flush.Flush()
 	}
 	for {
+		var end Event
 		select {
-		case p := <-progress:
-			send(Event{Progress: &p})
+		case <-unheard.added:
 		case res := <-result:
-			send(Event{Result: &res})
+			end.Result = &res
+		}
+		for _, p := range unheard.take() { // also what came before the result
+			send(Event{Progress: &p})
+		}
+		if end.Result != nil {
+			send(end)
 			return
 		}
 	}

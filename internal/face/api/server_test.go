@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -295,6 +296,56 @@ func TestWhoAsksWaitsAsLongAsItTakes(t *testing.T) {
 	inBubble(t, false, d, func(t *testing.T, p *piped) {
 		_, err := clientOf(p).Check(t.Context(), nil)
 		require.NoError(t, err)
+	})
+}
+
+// A client that reads nothing until the work is over gets the phases that there was room for, in order, the end of each
+// pull and pod, and then the result.
+func TestWhoReadsSlowlyHearsEachEnd(t *testing.T) {
+	const many = 10 * maxReported
+	d := &daemon{check: func(hear func(status.Progress)) (status.Status, error) {
+		hear(status.Progress{Reference: "first", Phase: status.PhaseResolving})
+		synctest.Wait() // the server waits for its reader
+		for _, phase := range []string{status.PhaseResolving, status.PhaseDownloading, status.PhaseUnpacking} {
+			for done := range many {
+				hear(status.Progress{Reference: "first", Phase: phase, Done: int64(done)})
+			}
+		}
+		for n := range many {
+			pod := status.Progress{Reference: fmt.Sprint(n), Phase: status.PhaseVerifying}
+			hear(pod)
+			pod.Ended, pod.Phase = pod.Phase, status.PhaseDone
+			hear(pod)
+		}
+		hear(status.Progress{Reference: "first", Phase: status.PhaseFailed})
+		return status.Status{SchemaVersion: 1}, nil
+	}}
+	inBubble(t, false, d, func(t *testing.T, p *piped) {
+		conn, err := p.dial(t.Context())
+		require.NoError(t, err)
+		_, err = io.WriteString(conn, "POST /v1/check HTTP/1.1\r\nHost: daemon\r\nContent-Length: 0\r\n\r\n")
+		require.NoError(t, err)
+		<-time.After(time.Hour) // all is said
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		defer answer.Body.Close()
+		var first []string
+		last := map[string]string{}
+		for events := json.NewDecoder(answer.Body); ; {
+			var e Event
+			require.NoError(t, events.Decode(&e), "no result")
+			if e.Result != nil {
+				break
+			}
+			last[e.Progress.Reference] = e.Progress.Phase
+			if e.Progress.Reference == "first" {
+				first = append(first, e.Progress.Phase)
+			}
+		}
+		assert.Equal(t, []string{"resolving", "resolving", "downloading", "unpacking", "failed"}, first)
+		for n := range many {
+			assert.Equal(t, status.PhaseDone, last[fmt.Sprint(n)], n)
+		}
 	})
 }
 
