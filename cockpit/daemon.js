@@ -37,6 +37,7 @@ export class Daemon {
     constructor(report) {
         this.report = report;
         this.pulls = new Map();
+        this.ended = new Set(); // since the last question for the status: its answer may be older
         this.client = null;
         this.bus = null; // the bus itself
         this.reading = false;
@@ -169,18 +170,22 @@ export class Daemon {
     }
 
     progress(now) {
+        const work = isWork(now.phase) ? now : null;
         this.pulls.delete(now.reference);
+        this.ended.delete(now.reference);
         if (isPull(now.phase))
             this.pulls.set(now.reference, now);
-        const work = isWork(now.phase) ? now : null;
+        else if (!work)
+            this.ended.add(now.reference);
         this.report({ pulls: [...this.pulls.values()], ...(isPull(now.phase) ? {} : { work }) });
     }
 
     seen(status) {
         if (!this.client)
             return;
-        const work = status.progress && isWork(status.progress.phase) ? status.progress : null;
-        this.pulls = new Map((status.pulls ?? []).map(pull => [pull.reference, { done: 0, total: 0, ...pull }]));
+        const goesOn = one => !this.ended.has(one.reference);
+        const work = status.progress && isWork(status.progress.phase) && goesOn(status.progress) ? status.progress : null;
+        this.pulls = new Map((status.pulls ?? []).filter(goesOn).map(pull => [pull.reference, { done: 0, total: 0, ...pull }]));
         this.isOld = false;
         this.report({ status, heard: null, read: true, up: true, error: "", pulls: [...this.pulls.values()], work });
     }
@@ -202,6 +207,7 @@ export class Daemon {
         if (this.reading)
             return this.refresh();
         this.reading = true;
+        this.ended.clear();
         try {
             this.seen(JSON.parse(await cockpit.http(socket).get("/v1/status")));
         } catch (error) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests of model.js, which a browser runs: failures() returns what is not as it should be.
+// Tests of model.js and of what daemon.js hears, which a browser runs: failures() returns what is not as it should be.
 // @ts-check
 
 import * as model from "../model.js";
+import { Daemon } from "../daemon.js";
 
 const now = new Date("2026-11-20T12:00:00Z");
 
@@ -20,6 +21,16 @@ const back = {
     at: "", byHand: false, runs: [], denied: [], retries: [{ image: "registry.suse.com/caasp/v4/velum", tag: "4.0.0-rev1-build1.9", digest: "sha256:ffff", reason: "it crashed" }],
 };
 const offer = { offered: { tag: "4.0.0-rev1-build1.5", digest: "sha256:bbbb" }, change: "rebuild", staged: true };
+
+// What the page shows once the daemon has said some progress, and then an answer arrives that is older.
+const shown = (said, status) => {
+    const page = { pulls: [], work: null };
+    const daemon = Object.assign(Object.create(Daemon.prototype), { client: {}, pulls: new Map(), ended: new Set(), report: change => Object.assign(page, change) });
+    said.forEach(progress => daemon.progress(progress));
+    daemon.seen(status);
+    return [page.pulls.map(pull => pull.reference), page.work?.reference];
+};
+const older = { pulls: [{ reference: "a", phase: "unpacking" }, { reference: "b", phase: "unpacking" }], progress: { reference: "velum", phase: "verifying" } };
 
 const head = (more, page) => model.headline(status(more), { up: true, busy: false, now, ...page }).icon;
 const first = more => model.pods(status(more))[0];
@@ -164,6 +175,9 @@ const cases = () => [
         const result = model.problem({ name: "x.Failed", message: "a: applied; b: failed: r", outcomes });
         return [result.title, result.text, model.sentence(result)];
     })(), ["1 applied, 1 failed: b", "", "1 applied, 1 failed: b. a: applied. b: failed: r"]],
+    ["what has ended while the status was on its way stays so", ["done", "failed", "interrupted"]
+        .map(phase => shown([{ reference: "a", phase }, { reference: "velum", phase, ended: "verifying" }], older)), [[["b"], null], [["b"], null], [["b"], null]]],
+    ["but not what has begun again", shown([{ reference: "a", phase: "failed" }, { reference: "a", phase: "resolving" }], older), [["a", "b"], "velum"]],
     ["a screen reader hears the reason, too", model.sentence(model.problem({ name: "x.Failed", message: "m" })), "It failed. m"],
 ];
 
