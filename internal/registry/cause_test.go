@@ -179,9 +179,8 @@ func TestErrorsNameEachPartOnce(t *testing.T) {
 	plain := newFake(t) // hosts.toml may name it twice
 	r, _ := newRegistry(t, certsD(t, plain.host(), "server = \"https://"+plain.host()+"\"\n[host.\"https://"+plain.host()+"\"]\n"))
 	assert.EqualError(t, plain.poll(t, r), plain.repository()+": upstream "+plain.host()+": http: server gave HTTP response to HTTPS client")
-	closed := newFake(t)
-	closed.Close()
-	check(t, closed.host(), plainHTTP(closed.host()), "connect: connection refused", nil)
+	closed := deadHost(t)
+	check(t, closed, plainHTTP(closed), "connect: connection refused", nil)
 	for cause, err := range map[string]error{
 		"203.0.113.5:5000: connect: no route": &net.OpError{
 			Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(203, 0, 113, 5), Port: 5000}, Err: errors.New("connect: no route"),

@@ -27,9 +27,13 @@ func openDir(t *testing.T, path string) *Dir {
 	return d
 }
 
+// put writes a file. A process that another test starts meanwhile would keep it open for writing until its exec.
 func put(t *testing.T, path, content string) {
 	t.Helper()
-	require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(path, []byte(content), 0o644)
+	syscall.ForkLock.RUnlock()
+	require.NoError(t, err)
 }
 
 // tree returns name, kind, mode, owner and content of everything in a directory, including temporary files.

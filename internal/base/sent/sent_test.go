@@ -28,12 +28,11 @@ func TestWatch(t *testing.T) {
 		handled <- struct{}{}
 		panic(http.ErrAbortHandler) // the answer is lost
 	})
-	plain, secure, closed := httptest.NewServer(handle), httptest.NewUnstartedServer(handle), httptest.NewServer(handle)
+	plain, secure := httptest.NewServer(handle), httptest.NewUnstartedServer(handle)
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
 	secure.StartTLS()
 	t.Cleanup(plain.Close)
 	t.Cleanup(secure.Close)
-	closed.Close()
 	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden) // a proxy that does not connect
 	}))
@@ -47,7 +46,7 @@ func TestWatch(t *testing.T) {
 		want      bool
 	}{
 		"the answer is lost":          {plain.URL, &http.Transport{}, true},
-		"nothing listens":             {closed.URL, &http.Transport{}, false},
+		"nothing listens":             {"http://127.0.0.1:1", &http.Transport{}, false},
 		"the certificate is unknown":  {secure.URL, &http.Transport{}, false},
 		"TLS is spoken to plain HTTP": {"https" + plain.URL[len("http"):], &http.Transport{}, false},
 		"the proxy refuses":           {secure.URL, &http.Transport{Proxy: http.ProxyURL(proxy)}, false},

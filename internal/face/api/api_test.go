@@ -462,7 +462,7 @@ func TestStatusOfALargeNode(t *testing.T) {
 	require.NoError(t, err)
 	assert.Less(t, len(text), status.MaxStatus)
 	assert.Empty(t, status.DropFrom(&s, "status", status.MaxStatus, nil))
-	got, err := NewClient(serve(t, true, &daemon{status: s})).Status(t.Context())
+	got, err := patient(serve(t, true, &daemon{status: s})).Status(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, got.Images, 5000)
 	assert.Len(t, properties(s)["Images"].Value(), maxListed)

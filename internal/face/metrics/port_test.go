@@ -120,7 +120,7 @@ func TestPortServesMetricsAndNothingElse(t *testing.T) {
 func TestPortMoves(t *testing.T) {
 	t.Parallel()
 	p, log := runPort(t, up, nil)
-	first, second := free(t, "127.0.0.1"), free(t, "127.0.0.1")
+	first, second := free(t, "127.0.0.2"), free(t, "127.0.0.3") // of their own: nobody else gets a port when it is freed
 	p.Listen(first)
 	log.wait(first)
 	p.Listen(first)

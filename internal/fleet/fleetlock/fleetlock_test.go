@@ -386,7 +386,10 @@ func TestUnsentRequests(t *testing.T) {
 		"no such file":    {"http://127.0.0.1:1", "ca /none: no such file"},
 	} {
 		_, err := client(t, c.url, func(o *fleetlock.Options) {
-			if o.Timeout = 100 * time.Millisecond; title == "no such file" {
+			switch title {
+			case "TLS hangs":
+				o.Timeout = 100 * time.Millisecond
+			case "no such file":
 				o.CA = "/none"
 			}
 		}).Lock(t.Context())

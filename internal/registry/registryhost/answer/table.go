@@ -28,6 +28,7 @@ type tableFile struct {
 // stamp changes when a file is written, replaced, or gets another mode or owner.
 type stamp struct {
 	dev, ino, size uint64
+	mode, uid      uint32
 	changed        syscall.Timespec
 }
 
@@ -101,7 +102,7 @@ func stampOf(info fs.FileInfo) stamp {
 	if !ok {
 		return stamp{size: uint64(info.Size())}
 	}
-	return stamp{stat.Dev, stat.Ino, uint64(stat.Size), stat.Ctim}
+	return stamp{stat.Dev, stat.Ino, uint64(stat.Size), stat.Mode, stat.Uid, stat.Ctim}
 }
 
 // Result is the result of a request to the local registry.
