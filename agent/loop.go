@@ -123,6 +123,7 @@ func (l *Loop) poll(ctx context.Context, r *Request) (cycleResult, error) {
 	}
 	d, err := l.agent.cycle(ctx, r)
 	if err == nil && d.results.hasTagMoved() {
+		l.showResult(d) // the applies have ended
 		d, err = l.agent.cycle(ctx, &Request{poll: source.PollDue}) // stage and apply what the tag names now
 	}
 	if r.poll == source.PollFailed {

@@ -560,3 +560,34 @@ func TestDeferredStepsDoNotEndAPoll(t *testing.T) {
 		assert.Equal(t, next.Digest, image(n.Status(), "velum.yaml", "main").Offered.Digest)
 	})
 }
+
+// A tag moves while mode auto applies releases: during the poll that follows, and after its interruption, the status is
+// that of the applies, which have ended.
+func TestPollAfterAMoveIsNotApplying(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := neighbourhood(t)
+		n.Policy.Auto, n.Policy.Settle = true, 10*time.Second
+		require.NoError(t, n.requests(t)["reload"]())
+		db := n.Registry.Release(mariadb, "4.0.0", 1, "1.2")
+		n.Registry.Release(dex, "4.0.0", 1, "1.2")
+		n.onFirstStop(func() {
+			n.Registry.Release(dex, "4.0.0", 1, "1.3")
+			n.pulls(endless)
+		})
+		answer := n.asks(t)
+		pass(time.Minute)
+		assert.Equal(t, db.Digest, image(n.Status(), "db.yaml", "main").Running.Digest)
+		assert.Equal(t, status.StateHeld, n.Status().State, n.Status().Reason)
+		assert.Equal(t, status.ActivityChecking, n.Status().Activity)
+		_, err := n.Apply(t.Context(), agent.ApplyRequest{Which: plan.All(), DryRun: true}, nil)
+		require.NoError(t, err)
+		pass(time.Minute)
+		assert.Equal(t, status.StateHeld, n.Status().State, n.Status().Reason)
+		assert.Equal(t, "staging", n.Status().Interrupted.Work)
+		n.pulls(nil)
+		require.NoError(t, n.requests(t)["hold"]()) // it begins again
+		s := <-answer
+		assert.Nil(t, s.Interrupted)
+		assert.Equal(t, status.StateCurrent, s.State, s.Reason)
+	})
+}
