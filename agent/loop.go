@@ -121,7 +121,11 @@ func (l *Loop) poll(ctx context.Context, r *Request) (cycleResult, error) {
 	if r.isPoll() {
 		l.times.observation = time.Time{} // the next observation follows the end of this cycle
 	}
+	before := l.agent.records.Record.LastCheck
 	d, err := l.agent.cycle(ctx, r)
+	if err != nil && r.poll == source.PollDue && d.reported && l.agent.records.Record.LastCheck.Equal(before) {
+		l.times.repeatSlot() // the node could not be observed, and no source was asked
+	}
 	if err == nil && d.results.hasTagMoved() {
 		l.showResult(d) // the applies have ended
 		d, err = l.agent.cycle(ctx, &Request{poll: source.PollDue}) // stage and apply what the tag names now
@@ -262,10 +266,10 @@ func (l *Loop) Reconfigure(ctx context.Context, a *Agent, interval time.Duration
 	r.do = func(ctx context.Context) (cycleResult, error) {
 		l.stopEvents()
 		times := *l.times
-		times.clock, times.interval = a.Now, interval
+		times.clock = a.Now
+		times.setInterval(interval)
 		l.setAgent(a, &times)
 		l.stopEvents = l.watchEvents(ctx)
-		l.times.nextSlot(l.times.now())
 		d, _ := l.agent.cycle(ctx, r) // the status has its error
 		return d, nil
 	}

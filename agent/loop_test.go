@@ -624,3 +624,61 @@ func TestSlowObservationAfterAnApplyIsNotApplying(t *testing.T) {
 		}
 	})
 }
+
+// A poll in whose slot the node cannot be observed asks nothing, and is repeated soon, not an interval later.
+func TestLoopRepeatsAPollThatCouldNotObserve(t *testing.T) {
+	t.Parallel()
+	for name, meanwhile := range map[string]func(l *looped){
+		"nothing else happens": func(*looped) {},
+		"the configuration is reloaded meanwhile": func(l *looped) {
+			a := l.Agent()
+			a.Now = l.now
+			require.NoError(l.t, l.Reconfigure(l.t.Context(), a, 12*time.Hour))
+		},
+	} {
+		run(t, name, func(t *testing.T) {
+			l := loop(t, 12*time.Hour, 0)
+			pass(10 * time.Minute)
+			slot := *l.Status().NextCheck
+			pass(slot.Sub(l.now()) - time.Second)
+			l.Node.Blind(assert.AnError)
+			l.Registry.Counts()
+			pass(time.Minute)
+			meanwhile(l)
+			l.Node.Blind(nil)
+			assert.Zero(t, l.Registry.Counts())
+			pass(2 * time.Minute)
+			assert.Equal(t, 1, l.Registry.Counts().Heads)
+			assert.Equal(t, slot.Add(12*time.Hour), *l.Status().NextCheck)
+			pass(12 * time.Hour)
+			assert.Equal(t, 1, l.Registry.Counts().Heads, "once an interval")
+		})
+	}
+}
+
+// A reload that waited for an apply in the slot of the poll does not move the slot, unless polls are now off.
+func TestReloadKeepsAPollThatIsDue(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		interval time.Duration
+		heads    int
+	}{"the same interval": {12 * time.Hour, 1}, "another interval": {24 * time.Hour, 1}, "no polls": {0, 0}} {
+		run(t, name, func(t *testing.T) {
+			l := loop(t, 12*time.Hour, 0)
+			pass(10 * time.Minute)
+			l.Registry.Release(velum, "4.0.0", 1, "1.2")
+			l.checks()
+			slot := *l.Status().NextCheck
+			l.onFirstStop(func() { slowly(slot.Sub(l.now()) + time.Minute); l.Registry.Counts() })
+			go func() { _, _ = l.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()}, nil) }()
+			synctest.Wait()
+			a := l.Agent()
+			a.Now = l.now
+			require.NoError(t, l.Reconfigure(t.Context(), a, c.interval))
+			require.False(t, l.now().Before(slot))
+			pass(time.Minute)
+			assert.Equal(t, c.heads, l.Registry.Counts().Heads)
+			l.end()
+		})
+	}
+}

@@ -41,6 +41,23 @@ func (t *timetable) now() time.Time { return t.clock().Round(0) }
 // nextSlot sets the next slot after now.
 func (t *timetable) nextSlot(now time.Time) { t.slot = policy.NextSlot(now, t.interval, t.machineID) }
 
+// repeatSlot makes the poll of everything due again soon.
+func (t *timetable) repeatSlot() {
+	if !t.slot.IsZero() {
+		t.slot = policy.Earlier(t.slot, t.now().Add(retryPause))
+	}
+}
+
+// setInterval sets the interval and the slot. A slot that comes before the next one of the new interval stays: its poll
+// may be due already.
+func (t *timetable) setInterval(interval time.Duration) {
+	was := t.slot
+	t.interval = interval
+	if t.nextSlot(t.now()); !t.slot.IsZero() && !was.IsZero() {
+		t.slot = policy.Earlier(t.slot, was)
+	}
+}
+
 // clockWasSet resets the timetable after the clock was set back to now.
 func (t *timetable) clockWasSet(now time.Time) {
 	t.nextSlot(now)
