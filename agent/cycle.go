@@ -262,10 +262,10 @@ func (c *cycle) observe(ctx context.Context) (node.Inventory, error) {
 	}
 	inv.Catalog = c.listing(ctx)
 	defer c.progress.Heartbeat()()
-	c.agent.watched.Forget()
 	if err := observer.ObserveRuntime(ctx, &inv); err != nil {
 		return inv, err
 	}
+	c.agent.watched.Observed(inv.Containers)
 	if blocked := c.agent.space.Blocked(); len(blocked) > 0 {
 		inv.BlockedBySpace, inv.Filesystem = blocked, stage.FilesystemOf(ctx, c.agent.Pods, c.log)
 	}

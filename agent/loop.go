@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kubic-project/image-update-agent/agent/node"
 	"github.com/kubic-project/image-update-agent/agent/source"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/agent/watch"
@@ -278,21 +277,8 @@ func (l *Loop) Reconfigure(ctx context.Context, a *Agent, interval time.Duration
 
 // watchEvents observes the node soon after followed containers start or end, or a new static pod starts.
 func (l *Loop) watchEvents(ctx context.Context) (stop func()) {
-	pods := l.agent.Pods
-	return l.watched.WatchEvents(ctx, l.agent.Events, pods, func(ctx context.Context) {
-		if l.watched.IsBusy() {
-			l.observeBeside(ctx, pods)
-		}
+	return l.watched.WatchEvents(ctx, l.agent.Events, l.agent.Pods, func() {
+		l.correct()
 		l.queue.add(l.newPoll(source.PollNone))
 	})
-}
-
-// observeBeside observes containers during a cycle, so that the status shows failures at once.
-func (l *Loop) observeBeside(ctx context.Context, pods node.ContainerLister) {
-	containers, _, err := pods.Containers(ctx)
-	if err != nil {
-		return // the next observation reports it
-	}
-	l.watched.Note(containers, time.Now().Round(0))
-	l.correct()
 }

@@ -291,7 +291,6 @@ func TestObservationsDoNotDelayAPoll(t *testing.T) {
 		l.agent.Pods = runtime
 		l.Registry.Counts()
 		for slot := *l.Status().NextCheck; l.now().Before(slot.Add(10 * time.Minute)); {
-			l.Node.Tell(watch.RuntimeEvent{ContainerID: "other", Ended: true})
 			l.Node.Tell(watch.RuntimeEvent{})
 			pass(10 * time.Second)
 		}
@@ -307,7 +306,7 @@ func TestEventsInALongCycleCauseOneObservation(t *testing.T) {
 		l.Registry.Release(velum, "4.0.0", 1, "1.2")
 		go func() { _, _ = l.Check(t.Context(), nil) }()
 		for range 100 {
-			l.Node.Tell(watch.RuntimeEvent{ContainerID: "other", Ended: true})
+			l.Node.Restart("velum.yaml", "velum")
 			pass(2 * time.Second)
 		}
 		l.Disk.Saves()

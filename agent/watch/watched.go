@@ -39,24 +39,26 @@ type RuntimeEvent struct {
 // come in bursts, so events cause at most one observation per second.
 const eventDelay = time.Second
 
-// settled is the age from which an event is over: containerd tells CRI and the agent of an end at the same time, and
-// CRI lists the container as running until it has cleaned up. An event that is younger when the node is observed causes
-// another observation.
-const settled = eventDelay / 2
+// longestPause limits the time between two looks at an event that CRI does not show.
+const longestPause = time.Minute
 
-// Watched holds the followed containers that run, and those that should.
+// maxEvents limits the events that are kept.
+const maxEvents = 1024
+
+// Watched holds the containers that should run, and the events of the runtime.
 type Watched struct {
 	mu       sync.Mutex
-	busy     bool            // a cycle is running
-	acting   bool            // the agent is restarting a pod
-	ids      map[string]bool // CRI's, of followed containers
-	down     bool            // a followed container does not run
+	busy     bool // a cycle is running
+	acting   bool // the agent is restarting a pod
 	expected []follow.Expected
 	names    []string
 	node     string          // see Inventory.NodeName
 	seen     map[string]seen // by file/container, observed during a cycle
-	due      time.Time       // of the last event about a followed container; zero: none, or it has been observed
-	started  map[string]bool // other started containers, which may belong to a new pod
+	cycles   int             // observations of cycles
+	listed   map[string]bool // the containers of static pods in the last list, and whether they run
+	events   map[string]bool // by container, whether it has ended; no list has shown them yet. "": events may be missed
+	last     time.Time       // of the last event
+	away     bool            // the last look got no list
 }
 
 // seen is a container observed during a cycle.
@@ -65,97 +67,125 @@ type seen struct {
 	runs *node.Container // nil if it does not run
 }
 
-// maxStarted limits the containers kept until the next list of containers.
-const maxStarted = 1024
-
-// WatchEvents calls observe after a followed container or one of a new static pod has started, or a followed one has
-// ended, until stop is called. events may be nil. pods lists the containers of static pods.
+// WatchEvents calls observe after a container of a static pod has started or ended, until stop is called. events may be
+// nil. pods lists the containers of static pods.
 func (w *Watched) WatchEvents(
-	ctx context.Context, events RuntimeEvents, pods node.ContainerLister, observe func(context.Context),
+	ctx context.Context, events RuntimeEvents, pods node.ContainerLister, observe func(),
 ) (stop func()) {
 	if events == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	due := make(chan struct{}, 1)
+	added := make(chan struct{}, 1)
 	var group sync.WaitGroup
 	group.Go(func() {
 		events.Watch(ctx, func(e RuntimeEvent) {
-			if w.note(e) {
-				ring(due)
+			w.add(e)
+			select {
+			case added <- struct{}{}:
+			default:
 			}
 		})
 	})
 	group.Go(func() {
-		for nextEvents(ctx, due) {
-			isDue, isOver := w.isDue(ctx, pods)
-			if isDue {
-				observe(ctx)
-			}
-			if !isOver {
-				ring(due)
+		for w.next(ctx, added) {
+			if w.look(ctx, pods) {
+				observe()
 			}
 		}
 	})
 	return func() { cancel(); group.Wait() }
 }
 
-func ring(due chan<- struct{}) {
-	select {
-	case due <- struct{}{}:
-	default:
+func (w *Watched) add(e RuntimeEvent) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last = time.Now()
+	delete(w.events, e.ContainerID)
+	w.keep(e.ContainerID, e.Ended)
+}
+
+// keep keeps an event for the next look, unless there is a newer one of the container. The caller holds the lock.
+func (w *Watched) keep(id string, ended bool) {
+	if w.events == nil {
+		w.events = map[string]bool{}
+	}
+	if len(w.events) >= maxEvents {
+		id = ""
+	}
+	if _, isNewer := w.events[id]; !isNewer {
+		w.events[id] = ended
 	}
 }
 
-// nextEvents waits for an event, and for those that follow within eventDelay; false when ctx ends.
-func nextEvents(ctx context.Context, due <-chan struct{}) bool {
+// next waits for an event, and for those that follow within eventDelay; false when ctx ends. If events are left, it
+// waits until the last one is twice as old, but no longer than longestPause.
+func (w *Watched) next(ctx context.Context, added <-chan struct{}) bool {
+	var again <-chan time.Time
+	w.mu.Lock()
+	if len(w.events) > 0 {
+		again = time.After(min(max(time.Since(w.last), eventDelay), longestPause))
+	}
+	w.mu.Unlock()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-due:
+	case <-again:
+	case <-added:
+		_ = wait.For(ctx, eventDelay)
 	}
-	_ = wait.For(ctx, eventDelay)
 	select {
-	case <-due: // one observation covers the events since
+	case <-added: // one look covers the events since
 	default:
 	}
 	return true
 }
 
-// note records an event. It reports whether the event may be about a followed container, or a new pod.
-func (w *Watched) note(e RuntimeEvent) bool {
+// look lists the containers, and reports whether the list shows an event of a static pod. CRI shows an event later than
+// containerd reports it: an ended container runs, in CRI's list, until its task is deleted. containerd 1.6 to 2.4 try
+// that for 10 seconds, and again with pauses of up to 5 minutes (handleContainerExit). So an event is over when a list
+// taken after it shows it, or does not have the container.
+func (w *Watched) look(ctx context.Context, pods node.ContainerLister) (isDue bool) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case e.ContainerID == "", w.ids[e.ContainerID], e.Ended && w.busy, !e.Ended && w.down, len(w.started) >= maxStarted:
-		w.due = time.Now()
-		return true
-	case e.Ended:
+	events, cycles := w.events, w.cycles
+	w.events = nil
+	w.mu.Unlock()
+	if len(events) == 0 {
 		return false
 	}
-	if w.started == nil {
-		w.started = map[string]bool{}
+	containers, _, err := pods.Containers(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	isNewlyAway := err != nil && !w.away
+	w.away = err != nil
+	isUnknown := w.away || w.cycles != cycles // the list is older than that of a cycle
+	listed := states(containers)
+	for id, ended := range events {
+		runs, is := listed[id]
+		_, was := w.listed[id]
+		if isUnknown || is && runs == ended {
+			w.keep(id, ended)
+		} else if is || was || id == "" {
+			isDue = true
+		}
 	}
-	w.started[e.ContainerID] = true
-	return true
+	if isUnknown {
+		return isNewlyAway // the observation reports it
+	}
+	w.listed = listed
+	if isDue && w.busy {
+		w.note(containers, time.Now().Round(0))
+	}
+	return isDue
 }
 
-// isDue reports whether an event was about a followed container, or a static pod that the last cycle did not see. If
-// one about a followed container is not over, the next call reports it again.
-func (w *Watched) isDue(ctx context.Context, pods node.ContainerLister) (isDue, isOver bool) {
-	w.mu.Lock()
-	due, started := w.due, w.started
-	w.started = nil
-	if isOver = time.Since(due) >= settled; isOver {
-		w.due = time.Time{}
+// states returns whether each container runs, by id.
+func states(containers []node.Container) map[string]bool {
+	out := make(map[string]bool, len(containers))
+	for _, c := range containers {
+		out[c.ID] = c.Running
 	}
-	w.mu.Unlock()
-	if !due.IsZero() {
-		return true, isOver
-	}
-	containers, _, err := pods.Containers(ctx)
-	return err != nil || // the observation reports it
-		slices.ContainsFunc(containers, func(c node.Container) bool { return started[c.ID] }), isOver
+	return out
 }
 
 // SetBusy sets whether a cycle is running.
@@ -165,18 +195,12 @@ func (w *Watched) SetBusy(busy bool) {
 	w.busy = busy
 }
 
-// IsBusy reports whether a cycle is running.
-func (w *Watched) IsBusy() bool {
+// Observed takes the containers that a cycle has just listed, and drops those observed before.
+func (w *Watched) Observed(containers []node.Container) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.busy
-}
-
-// Forget drops the observations during a cycle, before the next one observes the node.
-func (w *Watched) Forget() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.seen = nil
+	w.seen, w.listed = nil, states(containers)
+	w.cycles++
 }
 
 // Restart begins a restart by the agent: containers may end until end is called.
@@ -190,12 +214,8 @@ func (w *Watched) Restart() (end func()) {
 	return func() { set(false) }
 }
 
-// Update sets the followed containers that a cycle found.
+// Update sets the containers that must run, as a cycle found.
 func (w *Watched) Update(p plan.Plan, inv node.Inventory) {
-	ids := map[string]bool{}
-	for _, c := range inv.Containers {
-		ids[c.ID] = true
-	}
 	var all []follow.Expected
 	for _, pod := range p.Pods {
 		for _, i := range pod.Images {
@@ -206,13 +226,11 @@ func (w *Watched) Update(p plan.Plan, inv node.Inventory) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.ids, w.down, w.expected, w.names, w.node = ids, p.IsDown(), all, p.Names, inv.NodeName
+	w.expected, w.names, w.node = all, p.Names, inv.NodeName
 }
 
-// Note records which of the expected containers do not run.
-func (w *Watched) Note(containers []node.Container, now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// note records which of the expected containers do not run. The caller holds the lock.
+func (w *Watched) note(containers []node.Container, now time.Time) {
 	if w.acting {
 		return
 	}
@@ -224,7 +242,6 @@ func (w *Watched) Note(containers []node.Container, now time.Time) {
 			is.runs = c
 		}
 		w.seen[record.GoodKey(e.File, e.Container)] = is
-		w.down = w.down || is.down != nil
 	}
 }
 

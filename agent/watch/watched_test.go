@@ -33,26 +33,44 @@ var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
 // runtime has containers of static pods, and events that a test sends.
 type runtime struct {
-	containers []node.Container
-	err        error
-	events     []watch.RuntimeEvent
-	later      func(handle func(watch.RuntimeEvent))
-	listed     int
+	events []event
+	list   func(at time.Duration) ([]node.Container, error) // nil: none
+	began  time.Time
+	listed int
+}
+
+// event is sent a time after the start.
+type event struct {
+	at    time.Duration
+	id    string
+	ended bool
 }
 
 func (r *runtime) Containers(context.Context) ([]node.Container, []digest.Digest, error) {
 	r.listed++
-	return r.containers, nil, r.err
+	if r.list == nil {
+		return nil, nil, nil
+	}
+	containers, err := r.list(time.Since(r.began))
+	return containers, nil, err
 }
 
 func (r *runtime) Watch(ctx context.Context, handle func(watch.RuntimeEvent)) {
 	for _, e := range r.events {
-		handle(e)
-	}
-	if r.later != nil {
-		r.later(handle)
+		time.Sleep(e.at - time.Since(r.began)) //nolint:forbidigo // the bubble's time
+		handle(watch.RuntimeEvent{ContainerID: e.id, Ended: e.ended})
 	}
 	<-ctx.Done()
+}
+
+// observations returns when events cause observations, within an hour.
+func (r *runtime) observations(t *testing.T, w *watch.Watched) (at []time.Duration) {
+	t.Helper()
+	r.began = time.Now()
+	stop := w.WatchEvents(t.Context(), r, r, func() { at = append(at, time.Since(r.began)) })
+	time.Sleep(time.Hour) //nolint:forbidigo // the bubble's time
+	stop()
+	return at
 }
 
 // velum returns the followed container, as CRI shows it.
@@ -67,7 +85,7 @@ func velum(edit func(*node.Container)) node.Container {
 func ended(c *node.Container) { c.Running, c.FinishedAt, c.ExitCode = false, now.Add(time.Second), 1 }
 
 // watched returns a Watched for a node whose velum must run, and does.
-func watched(t *testing.T, down *status.Down) *watch.Watched {
+func watched(t *testing.T) *watch.Watched {
 	t.Helper()
 	inv := node.Inventory{
 		NodeName:     "n",
@@ -79,89 +97,105 @@ func watched(t *testing.T, down *status.Down) *watch.Watched {
 	e, must := pods[0].Expects(pods[0].Wants[0], inv)
 	require.True(t, must)
 	w := &watch.Watched{}
-	w.Update(plan.Plan{Names: []string{"velum"}, Pods: []plan.PodPlan{{Images: []plan.ImagePlan{{Expected: &e, Down: down}}}}}, inv)
+	w.Observed(inv.Containers)
+	w.Update(plan.Plan{Names: []string{"velum"}, Pods: []plan.PodPlan{{Images: []plan.ImagePlan{{Expected: &e}}}}}, inv)
 	return w
 }
 
-// An event causes an observation if it may be about a followed container or a new pod.
+// An event causes an observation if it may be about a container of a static pod, as soon as CRI shows it.
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	started := func(id string) watch.RuntimeEvent { return watch.RuntimeEvent{ContainerID: id} }
-	end := func(id string) watch.RuntimeEvent { return watch.RuntimeEvent{ContainerID: id, Ended: true} }
-	var many []watch.RuntimeEvent
+	const end, start, second = true, false, time.Second
+	var many []event
 	for n := range 1025 {
-		many = append(many, started(fmt.Sprint(n)))
+		many = append(many, event{0, fmt.Sprint(n), start})
+	}
+	type list = func(time.Duration) ([]node.Container, error)
+	runs := func(from, to time.Duration, id string) list {
+		return func(at time.Duration) ([]node.Container, error) {
+			return []node.Container{{ID: id, Running: from <= at && at < to}}, nil
+		}
+	}
+	absent := func(from time.Duration, id string) list {
+		return func(at time.Duration) (all []node.Container, _ error) {
+			if at < from {
+				all = append(all, node.Container{ID: id, Running: true})
+			}
+			return all, nil
+		}
+	}
+	both := func(one, two list) list {
+		return func(at time.Duration) ([]node.Container, error) {
+			a, _ := one(at)
+			b, _ := two(at)
+			return append(a, b...), nil
+		}
 	}
 	for name, c := range map[string]struct {
-		events       []watch.RuntimeEvent
-		set          func(w *watch.Watched, r *runtime)
-		want, listed int
+		events []event
+		list   list
+		want   []time.Duration
+		listed int
 	}{
-		"a followed one ends":                   {[]watch.RuntimeEvent{end("ours")}, nil, 1, 0},
-		"a followed one starts":                 {[]watch.RuntimeEvent{started("ours")}, nil, 1, 0},
-		"events of a second":                    {[]watch.RuntimeEvent{end("ours"), started("ours"), end("ours")}, nil, 1, 0},
-		"events were missed":                    {[]watch.RuntimeEvent{{}}, nil, 1, 0},
-		"another one ends":                      {[]watch.RuntimeEvent{end("other")}, nil, 0, 0},
-		"another one starts":                    {[]watch.RuntimeEvent{started("other")}, nil, 0, 1},
-		"more starts than it remembers":         {many, nil, 1, 0},
-		"another one ends during a cycle":       {[]watch.RuntimeEvent{end("other")}, func(w *watch.Watched, _ *runtime) { w.SetBusy(true) }, 1, 0},
-		"one of a new static pod starts":        {[]watch.RuntimeEvent{started("new")}, func(_ *watch.Watched, r *runtime) { r.containers = []node.Container{{ID: "new"}} }, 1, 1},
-		"one starts that the runtime hides":     {[]watch.RuntimeEvent{started("new")}, func(_ *watch.Watched, r *runtime) { r.err = errors.New("away") }, 1, 1},
-		"nothing happens":                       {nil, nil, 0, 0},
-		"one starts while a followed is ended":  {[]watch.RuntimeEvent{started("other")}, func(w *watch.Watched, _ *runtime) { w.Note([]node.Container{velum(ended)}, now) }, 1, 0},
-		"one starts while a followed is absent": {[]watch.RuntimeEvent{started("other")}, func(w *watch.Watched, _ *runtime) { w.Note(nil, now) }, 1, 0},
+		"nothing happens":                {nil, nil, nil, 0},
+		"one ends":                       {[]event{{0, "ours", end}}, runs(0, 0, "ours"), []time.Duration{second}, 1},
+		"one starts":                     {[]event{{0, "new", start}}, runs(0, time.Hour, "new"), []time.Duration{second}, 1},
+		"events of a second":             {[]event{{0, "ours", end}, {0, "new", start}, {second / 2, "new", end}}, runs(0, 0, "new"), []time.Duration{second}, 1},
+		"events were missed":             {[]event{{}}, nil, []time.Duration{second}, 1},
+		"more events than it remembers":  {many, nil, []time.Duration{second}, 1},
+		"one of another pod starts":      {[]event{{0, "other", start}}, runs(0, time.Hour, "ours"), nil, 1},
+		"one of another pod ends":        {[]event{{0, "other", end}}, runs(0, time.Hour, "ours"), nil, 1},
+		"an init container":              {[]event{{0, "init", start}, {0, "init", end}}, runs(0, 0, "init"), []time.Duration{second}, 1},
+		"one ends, its pod is removed":   {[]event{{0, "ours", end}}, nil, []time.Duration{second}, 1},
+		"the end is shown late":          {[]event{{0, "", start}, {second - 1, "ours", end}}, runs(0, 1001*time.Millisecond, "ours"), []time.Duration{second, 2 * second}, 2},
+		"the end is shown later":         {[]event{{0, "ours", end}}, runs(0, 3*second, "ours"), []time.Duration{4 * second}, 3},
+		"the end is never shown":         {[]event{{0, "ours", end}}, runs(0, 2*time.Hour, "ours"), nil, 65},
+		"the pod is removed later":       {[]event{{0, "ours", end}}, absent(3*second, "ours"), []time.Duration{4 * second}, 3},
+		"the start is shown late":        {[]event{{0, "new", start}}, runs(1001*time.Millisecond, time.Hour, "new"), []time.Duration{2 * second}, 2},
+		"a restarted one ends at once":   {[]event{{0, "new", start}, {second - 1, "new", end}}, runs(0, 1001*time.Millisecond, "new"), []time.Duration{2 * second}, 2},
+		"one is restarted and ends":      {[]event{{0, "ours", end}, {0, "new", start}, {second - 1, "new", end}}, runs(0, 1001*time.Millisecond, "new"), []time.Duration{second, 2 * second}, 2},
+		"a new one goes with its pod":    {[]event{{0, "new", start}, {9 * second, "new", end}}, absent(9*second, "new"), []time.Duration{second, 10 * second}, 2},
+		"two end, one is shown later":    {[]event{{0, "ours", end}, {0, "db", end}}, both(runs(0, 0, "ours"), runs(0, 3*second, "db")), []time.Duration{second, 4 * second}, 3},
+		"missed events after an end":     {[]event{{0, "ours", end}, {1500 * time.Millisecond, "", start}}, runs(0, 3*second, "ours"), []time.Duration{2500 * time.Millisecond, 3500 * time.Millisecond}, 3},
+		"another's end while one is due": {[]event{{0, "ours", end}, {1500 * time.Millisecond, "other", end}}, runs(0, 3*second, "ours"), []time.Duration{3500 * time.Millisecond}, 3},
+		"one ends while a list is taken": {[]event{{0, "new", start}, {second + 1, "new", end}}, func(time.Duration) ([]node.Container, error) {
+			time.Sleep(second / 2) //nolint:forbidigo // the bubble's time
+			return []node.Container{{ID: "new"}}, nil
+		}, []time.Duration{3 * second}, 2},
+		"the runtime is away": {[]event{{0, "ours", end}}, func(at time.Duration) ([]node.Container, error) {
+			if at < 3*second {
+				return nil, errors.New("away")
+			}
+			return nil, nil
+		}, []time.Duration{second, 4 * second}, 3},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w, r := watched(t, nil), &runtime{events: c.events}
-			if c.set != nil {
-				c.set(w, r)
-			}
-			began, observed := time.Now(), 0
-			var last time.Duration
-			stop := w.WatchEvents(t.Context(), r, r, func(context.Context) { observed++; last = time.Since(began) })
-			time.Sleep(time.Minute) //nolint:forbidigo // the bubble's time
-			stop()
-			assert.Equal(t, c.want, observed, name)
+			r := &runtime{events: c.events, list: c.list}
+			assert.Equal(t, c.want, r.observations(t, watched(t)), name)
 			assert.Equal(t, c.listed, r.listed, name)
-			if c.want > 0 {
-				assert.Equal(t, time.Second, last, name)
-			}
 		})
 	}
 	(&watch.Watched{}).WatchEvents(t.Context(), nil, nil, nil)()
 }
 
-// CRI lists an ended container as running for a moment: an end just before an observation causes another one.
-func TestEndJustBeforeAnObservation(t *testing.T) {
-	t.Parallel()
-	for before, want := range map[time.Duration][]time.Duration{
-		10 * time.Millisecond: {time.Second, 2 * time.Second}, 800 * time.Millisecond: {time.Second},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			w, r := watched(t, nil), &runtime{events: []watch.RuntimeEvent{{}}}
-			r.later = func(handle func(watch.RuntimeEvent)) {
-				time.Sleep(time.Second - before) //nolint:forbidigo // the bubble's time
-				handle(watch.RuntimeEvent{ContainerID: "ours", Ended: true})
-			}
-			began, observed := time.Now(), []time.Duration(nil)
-			stop := w.WatchEvents(t.Context(), r, r, func(context.Context) { observed = append(observed, time.Since(began)) })
-			time.Sleep(time.Minute) //nolint:forbidigo // the bubble's time
-			stop()
-			assert.Equal(t, want, observed)
-		})
-	}
-}
-
-// After a cycle that found a followed container down, each start causes an observation.
-func TestStartWhileAContainerIsDown(t *testing.T) {
+// While a cycle lists the containers, an older list of an event may arrive: the event is looked at again.
+func TestListThatIsOlderThanTheCycles(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, r := watched(t, &status.Down{}), &runtime{events: []watch.RuntimeEvent{{ContainerID: "other"}}}
-		observed := 0
-		stop := w.WatchEvents(t.Context(), r, r, func(context.Context) { observed++ })
-		time.Sleep(time.Minute) //nolint:forbidigo // the bubble's time
-		stop()
-		assert.Equal(t, 1, observed)
+		w := watched(t)
+		w.SetBusy(true)
+		s := status.Status{State: status.StateCurrent, Images: []status.ImageStatus{{PodManifest: file, Container: "velum"}}}
+		r := &runtime{events: []event{{0, "ours", true}}}
+		r.list = func(at time.Duration) ([]node.Container, error) {
+			if at == time.Second {
+				w.Observed([]node.Container{velum(func(*node.Container) {})})
+			} else {
+				assert.Equal(t, s, w.Correct(s))
+			}
+			return []node.Container{velum(ended)}, nil
+		}
+		assert.Equal(t, []time.Duration{2 * time.Second}, r.observations(t, w))
+		assert.Equal(t, status.StateFailed, w.Correct(s).State)
 	})
 }
 
@@ -198,7 +232,7 @@ func TestCorrect(t *testing.T) {
 		"it ends in an apply":      {[]node.Container{velum(ended)}, status.StateApplying, &status.Named{Tag: "1-build1", Digest: one}, status.StateApplying, []status.Reason{held, approval}},
 		"it is not there yet":      {nil, status.StateHeld, &status.Named{Tag: "1-build1", Digest: one}, status.StateHeld, []status.Reason{held, approval}},
 	} {
-		w := watched(t, nil)
+		w := watched(t)
 		w.Note(c.seen, now)
 		was := before(c.state)
 		s := w.Correct(was)
@@ -210,7 +244,7 @@ func TestCorrect(t *testing.T) {
 			assert.NotNil(t, s.Images[0].Down, name)
 			assert.Len(t, s.Failures, 1, name)
 		}
-		w.Forget()
+		w.Observed(nil)
 		assert.Equal(t, was, w.Correct(was), "%s: the next cycle observes by itself", name)
 	}
 }
@@ -218,7 +252,7 @@ func TestCorrect(t *testing.T) {
 // A container that the agent stops has not failed.
 func TestRestartIsNotAFailure(t *testing.T) {
 	t.Parallel()
-	w := watched(t, nil)
+	w := watched(t)
 	end := w.Restart()
 	w.Note([]node.Container{velum(ended)}, now)
 	s := status.Status{State: status.StateStaged, Images: []status.ImageStatus{{PodManifest: file, Container: "velum"}}}
@@ -226,6 +260,4 @@ func TestRestartIsNotAFailure(t *testing.T) {
 	end()
 	w.Note([]node.Container{velum(ended)}, now)
 	assert.Equal(t, status.StateFailed, w.Correct(s).State)
-	w.SetBusy(true)
-	assert.True(t, w.IsBusy())
 }
