@@ -4,6 +4,7 @@ package agent_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -177,6 +178,65 @@ func TestNodeHoldsAnApply(t *testing.T) {
 	w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":__TAG__"))
 	w.check()
 	assert.NotEmpty(t, w.Node.PodManifest("db.yaml"))
+}
+
+// A hold of the node that begins after the plan holds the restarts that have not begun, and their applies are over; the
+// rollback of a pod that has failed is not held.
+func TestHoldThatBeginsDuringStepsHoldsTheOtherRestarts(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		begins, ends func(w *world)
+		hold         string
+	}{
+		"a scheduled reboot": {
+			func(w *world) { w.Against = []status.Hold{{Name: status.HoldReboot, Reason: "scheduled"}} },
+			func(w *world) { w.Against = nil }, status.HoldReboot,
+		},
+		"a busy grain": {
+			func(w *world) { w.Grain.SetBusy("update_in_progress") }, func(w *world) { w.Grain.SetBusy("") }, status.HoldBusy,
+		},
+		"unreadable grains": {
+			func(w *world) { w.Grain.Fail(assert.AnError) }, func(w *world) { w.Grain.Fail(nil) }, status.HoldBusy,
+		},
+	} {
+		run(t, name+" after the first restart", func(t *testing.T) {
+			w, first := running(t)
+			w.Registry.Release(mariadb, "10.0", 1, "1.1")
+			w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":__TAG__"))
+			w.check()
+			w.Registry.Release(mariadb, "10.0", 1, "1.2")
+			w.publish(1, "1.2")
+			w.onFirstStop(func() { c.begins(w) })
+			out, _ := w.apply()
+			require.Equal(t, "db.yaml", out[0].PodManifest)
+			assert.Equal(t, status.ResultApplied, out[0].Result, out[0].Reason)
+			assert.Equal(t, status.ResultHeld, out[1].Result, out[1].Reason)
+			assert.Equal(t, c.hold, out[1].Hold)
+			c.ends(w)
+			w.observe()
+			w.runs("velum.yaml", "velum", first.Digest)
+		})
+		run(t, name+" during the pull", func(t *testing.T) {
+			w, first := running(t)
+			w.Policy.Auto = true
+			w.restart()
+			w.Node.OnStage = func(context.Context, release.Release) error { c.begins(w); return nil }
+			next := w.publish(1, "1.2")
+			w.runs("velum.yaml", "velum", first.Digest)
+			w.Node.OnStage = nil
+			c.ends(w)
+			w.observe()
+			w.runs("velum.yaml", "velum", next.Digest)
+		})
+	}
+	run(t, "a failed pod is rolled back", func(t *testing.T) {
+		w, first := running(t)
+		w.Node.Crash(w.publish(1, "1.2").Digest, true)
+		w.onFirstStop(func() { w.Against = []status.Hold{{Name: status.HoldReboot, Reason: "scheduled"}} })
+		out, _ := w.apply()
+		assert.Equal(t, status.ResultFailed, out[0].Result, out[0].Reason)
+		w.runs("velum.yaml", "velum", first.Digest)
+	})
 }
 
 // The log tells who did what, so it has only what was saved.

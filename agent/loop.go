@@ -126,7 +126,7 @@ func (l *Loop) poll(ctx context.Context, r *Request) (cycleResult, error) {
 		l.times.repeatSlot() // the node could not be observed, and no source was asked
 	}
 	if err == nil && d.results.hasTagMoved() {
-		l.showResult(d) // the applies have ended
+		l.showResult(d)                                             // the applies have ended
 		d, err = l.agent.cycle(ctx, &Request{poll: source.PollDue}) // stage and apply what the tag names now
 	}
 	if r.poll == source.PollFailed {

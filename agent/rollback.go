@@ -173,7 +173,20 @@ func (a *Agent) recordRollback(by status.Actor, rb plan.Rollback) {
 
 // againstRequest returns why a person's rollback must not begin; nil if it may, has begun, or follows a failure.
 func (c *cycle) againstRequest(ctx context.Context, file string) error {
-	if c.agent.records.Record.Overrides[file].Request == nil || c.agent.Preconditions == nil {
+	if c.agent.records.Record.Overrides[file].Request == nil {
+		return nil
+	}
+	return c.againstRestart(ctx)
+}
+
+// againstRestart returns why the node must not restart a pod now; nil if it may. The plan has asked the same, but a
+// hold may have begun during other steps.
+func (c *cycle) againstRestart(ctx context.Context) error {
+	var now node.Inventory
+	if c.observer().ObserveBusy(ctx, &now); now.Busy != "" {
+		return &release.HoldError{Hold: status.HoldBusy, Err: errors.New(now.Busy)}
+	}
+	if c.agent.Preconditions == nil {
 		return nil
 	}
 	for _, h := range c.agent.Preconditions.Holds(ctx) {

@@ -180,6 +180,9 @@ func (c *cycle) restart(ctx context.Context, s plan.Step) apply.Result {
 		against = fmt.Errorf("%w: %w", release.ErrHeld, unsaved)
 	}
 	if against == nil {
+		against = c.againstRestart(ctx)
+	}
+	if against == nil {
 		against = c.beginSet(ctx, s)
 	}
 	result := c.executor.Apply(ctx, s, against)

@@ -135,6 +135,16 @@ func (s *State) Parse(files []PodFile) {
 	parseAll(files, s.Parsed, s.Parsed)
 }
 
+// ObserveBusy asks whether another operation owns the node.
+func (o Observer) ObserveBusy(ctx context.Context, inv *Inventory) {
+	var err error
+	if inv.BusyGrain, err = o.Busy(ctx); err != nil {
+		inv.Busy = err.Error() // an unknown node counts as busy
+	} else if inv.BusyGrain != "" {
+		inv.Busy = "the grain " + inv.BusyGrain + " is true"
+	}
+}
+
 // ObserveFiles reads the directories of pod manifests.
 func (o Observer) ObserveFiles(ctx context.Context) (Inventory, error) {
 	inv := Inventory{NodeName: o.NodeName}
@@ -148,11 +158,7 @@ func (o Observer) ObserveFiles(ctx context.Context) (Inventory, error) {
 	if inv.Waiting, err = o.Files.Waiting(ctx); err != nil {
 		return inv, fmt.Errorf("rendered pod manifests: %w", err)
 	}
-	if inv.BusyGrain, err = o.Busy(ctx); err != nil {
-		inv.Busy = err.Error() // an unknown node counts as busy
-	} else if inv.BusyGrain != "" {
-		inv.Busy = "the grain " + inv.BusyGrain + " is true"
-	}
+	o.ObserveBusy(ctx, &inv)
 	inv.Missing = o.State.Missing
 	now := parsedFiles{}
 	parseAll(inv.Templates, o.State.Parsed, now)
