@@ -151,6 +151,10 @@ func (n *Node) blackhole() string {
 	}
 	n.tb.Cleanup(func() { _ = unix.Close(fd) })
 	port := n.FreePort()
+	// As FreePort's listener: a connection of the test before may still be in TIME_WAIT.
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		n.tb.Fatalf("node: blackhole: %v", err)
+	}
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		n.tb.Fatalf("node: blackhole: %v", err)
 	}
