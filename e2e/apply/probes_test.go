@@ -34,11 +34,11 @@ func TestReleaseThatNeverStartsIsRolledBack(t *testing.T) {
 				pods = fmt.Sprintf("http://127.0.0.1:%d/pods", n.Kubelet.Port)
 			}
 			const config = "interval: 0\nsettle: 3s\nkubelet: {pods: %q}\napplyTimeout: %s\n"
-			n.WriteFile(story.ConfigFile, fmt.Sprintf(config, pods, "1s")) // the startup probe allows 24 s
+			n.WriteFile(story.ConfigFile, fmt.Sprintf(config, pods, "20s")) // the startup probe allows 36 s
 			port := n.FreePort()
 			probe := fmt.Sprintf("{httpGet: {host: 127.0.0.1, path: /ready, port: %d}, periodSeconds: 1, failureThreshold: ", port)
 			n.WriteFile(story.TemplateDir+"velum.yaml", story.VelumTemplate(port, n.Registry.Ref("demo/velum:__TAG__"))+
-				"    startupProbe: "+probe+"24}\n    livenessProbe: "+probe+"8}\n")
+				"    startupProbe: "+probe+"24, timeoutSeconds: 12}\n    livenessProbe: "+probe+"8}\n")
 			good := story.Rel(n, "demo/velum", "4.0.0-rev1-build1.1")
 			story.Cycle(t, n, 0)
 			n.WaitAnswer(port, "4.0.0-rev1-build1.1")
@@ -89,11 +89,11 @@ func TestSidecarAndEveryHandlerWithoutKubeletsPort(t *testing.T) {
 				said = "dashboard has not started according to kubelet"
 			}
 			const config = "interval: 0\nsettle: 3s\nkubelet: {pods: \"off\"}\napplyTimeout: "
-			n.WriteFile(story.ConfigFile, config+"1s\n") // the startup probe allows 24 s
+			n.WriteFile(story.ConfigFile, config+"20s\n") // as above
 			port, grpc, side := n.FreePort(), n.FreePort(), n.FreePort()
 			const probe = ", periodSeconds: 1, failureThreshold: "
 			n.WriteFile(story.TemplateDir+"velum.yaml", story.VelumTemplate(port, n.Registry.Ref("demo/velum:__TAG__"))+fmt.Sprintf(`
-    startupProbe: {exec: {command: [/answer, ready]}%[1]s24}
+    startupProbe: {exec: {command: [/answer, ready]}%[1]s24, timeoutSeconds: 12}
     livenessProbe: {httpGet: {host: 127.0.0.1, path: /ready, port: %[2]d}%[1]s8}
   - name: second
     image: %[3]s
