@@ -45,7 +45,7 @@ func (a *ownAddress) join(tb TB, names []string, o *LocalRegistry) {
 	Eventually(tb, "local registry: "+localregistry.Address, addressPatience, func() error {
 		return a.tryJoin(tb, names, o)
 	})
-	tb.Cleanup(func() { a.leave(names, o) })
+	tb.Cleanup(func() { a.leave(names) })
 }
 
 func (a *ownAddress) tryJoin(tb TB, names []string, o *LocalRegistry) error {
@@ -71,16 +71,11 @@ func (a *ownAddress) tryJoin(tb TB, names []string, o *LocalRegistry) error {
 	return nil
 }
 
-func (a *ownAddress) leave(names []string, o *LocalRegistry) {
+func (a *ownAddress) leave(names []string) {
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	for _, name := range names {
 		delete(a.byName, name)
-	}
-	for client, host := range a.byClient {
-		if host == o {
-			delete(a.byClient, client)
-		}
 	}
 	if a.users--; a.users == 0 {
 		_ = a.listener.Close()
@@ -145,9 +140,15 @@ func (o *LocalRegistry) Ask(ctx context.Context, request string) (string, error)
 		return "", err
 	}
 	defer func() { _ = conn.Close() }()
+	client := conn.LocalAddr().String()
 	shared.lock.Lock()
-	shared.byClient[conn.LocalAddr().String()] = o
+	shared.byClient[client] = o
 	shared.lock.Unlock()
+	defer func() { // before the port is free for another client
+		shared.lock.Lock()
+		defer shared.lock.Unlock()
+		delete(shared.byClient, client)
+	}()
 	if _, err := io.WriteString(conn, request); err != nil {
 		return "", err
 	}

@@ -164,6 +164,11 @@ func (o *LocalRegistry) pass(conn net.Conn, r Request) {
 	if err := os.MkdirAll(o.node.Path(runtimeDir), 0o755); err != nil {
 		o.node.tb.Errorf("node: local registry: %v", err)
 	}
+	head := make([]byte, maxHead) // read before the process begins to wait for it: it does so for 300 ms only
+	size, err := conn.Read(head)
+	if err != nil {
+		return
+	}
 	server, err := net.Dial("tcp", socket.Addr().String())
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) {
 		return // stopped in the meantime
@@ -172,6 +177,7 @@ func (o *LocalRegistry) pass(conn net.Conn, r Request) {
 		o.node.tb.Errorf("node: local registry: %v", err)
 		return
 	}
+	_, _ = server.Write(head[:size])
 	go func() {
 		_, _ = io.Copy(server, conn)
 		_ = server.Close()
