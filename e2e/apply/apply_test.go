@@ -117,7 +117,7 @@ func TestApplyInitContainer(t *testing.T) {
 	require.Equal(t, 0, r.Code, "%s\n%s", r.Stdout, r.Stderr)
 	assert.Contains(t, r.Stdout, `"result": "applied"`)
 	n.WaitAnswer(port, "4.0.0-rev1-build1.1")
-	assert.Equal(t, before, n.ReadFile(story.VelumYAML))
+	assert.Equal(t, before, story.Followed(t, n, "velum.yaml"))
 	assert.NotEqual(t, id, story.Container(t, n))
 	s = story.St(t, n)
 	story.IsCurrent(t, s)

@@ -58,7 +58,7 @@ func TestConversion(t *testing.T) {
 	story.Answers(t, theirs, "1.18.6-rev1-build1.1")
 
 	story.Apply(t, n, 0, "velum")
-	assert.Equal(t, strings.Replace(short, ":4.0.0\n", ":4.0.0-rev1\n    imagePullPolicy: Always\n", 1), n.ReadFile(story.VelumYAML))
+	assert.Equal(t, strings.Replace(short, ":4.0.0\n", ":4.0.0-rev1\n    imagePullPolicy: Always\n", 1), story.Followed(t, n, "velum.yaml"))
 	n.WaitAnswer(ours, "4.0.0-rev1-build1.1")
 
 	n.WriteFile(story.ConfigFile, "manage: [api.yaml]\n")

@@ -42,6 +42,7 @@ func scriptCommands() map[string]command {
 		"ended":      {"POD CONTAINER: waits until it does not run", 2, (*stage).stopped},
 		"gone":       {"PATH: waits until there is no such file", 1, (*stage).gone},
 		"runs":       {"POD CONTAINER TAG: waits until CRI says so", 3, (*stage).runs},
+		"follows":    {"POD IMAGE:TAG: with pull policy Always, or its apply named the digest", 2, (*stage).follows},
 		"answers":    {"POD [TEXT]: waits until its server says so; with !, until it is gone", 1, (*stage).answers},
 		"note":       {"POD: what it runs, and its pod manifest", 1, (*stage).note},
 		"untouched":  {"POD: since note", 1, (*stage).untouched},

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
+	"github.com/kubic-project/image-update-agent/e2e/story"
 )
 
 func (s *stage) daemon(_ bool, args []string) {
@@ -187,6 +188,16 @@ func (s *stage) runs(_ bool, args []string) {
 		}
 		return err
 	})
+}
+
+func (s *stage) follows(_ bool, args []string) {
+	text := story.Followed(s, s.node, args[0]+".yaml")
+	image := s.node.Registry.Ref(s.script.name + "/" + args[1])
+	for _, line := range []string{"image: " + image + "\n", "imagePullPolicy: Always\n"} {
+		if !strings.Contains(text, line) {
+			s.Fatalf("no %q in\n%s", line, text)
+		}
+	}
 }
 
 func (s *stage) answers(not bool, args []string) {

@@ -6,12 +6,15 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	agentnode "github.com/kubic-project/image-update-agent/agent/node"
+	"github.com/kubic-project/image-update-agent/agent/record"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 )
@@ -52,6 +55,22 @@ func Pins(t *testing.T, n *node.Node) []string {
 		found[image.Target.Digest.String()] = true
 	}
 	return slices.Sorted(maps.Keys(found))
+}
+
+// Followed returns a pod manifest with the tags that it follows: an apply names the digests if kubelet is slow to start
+// the pod.
+func Followed(tb node.TB, n *node.Node, file string) string {
+	tb.Helper()
+	pod := agentnode.PodFile{Name: file, Data: []byte(n.ReadFile(ManifestDir + file))}
+	var now record.Record
+	err := json.Unmarshal([]byte(n.ReadFile(RecordFile)), &now)
+	if o := now.Overrides[file]; err == nil && !o.Pending && strings.HasPrefix(o.Reason, "during an apply: ") {
+		pod, err = o.Unpinned(pod)
+	}
+	if err != nil {
+		tb.Fatalf("%s: %v", file, err)
+	}
+	return string(pod.Data)
 }
 
 // Held asserts that an apply waits, with this reason.
