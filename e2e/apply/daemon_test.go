@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubic-project/image-update-agent/agent/policy"
 	"github.com/kubic-project/image-update-agent/agent/status"
 	"github.com/kubic-project/image-update-agent/e2e/node"
 	"github.com/kubic-project/image-update-agent/e2e/story"
@@ -22,6 +23,11 @@ func TestDaemonAndServiceManager(t *testing.T) {
 	t.Parallel()
 	n := story.Started(t)
 	socket := story.NotifySocket(t, n)
+	id := "a"
+	for time.Until(policy.NextSlot(time.Now(), 12*time.Hour, id)) < 6*time.Hour { // no poll comes in between
+		id += "a"
+	}
+	n.WriteFile("etc/machine-id", id)
 	n.WriteFile(story.ConfigFile, "interval: 0\n")
 	daemon := n.StartAgentWith([]string{"NOTIFY_SOCKET=" + socket.Path}, "run")
 	socket.Await(t, "READY=1")
