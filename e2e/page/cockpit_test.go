@@ -78,7 +78,8 @@ const (
 func TestPageStory(t *testing.T) {
 	t.Parallel()
 	onEachCockpit(t, func(t *testing.T, version string) {
-		s := startCockpitNode(t, node.Options{Containerd: node.Containerd2, Kubelet: true}, "applyTimeout: 2m\nsettle: 3s\n")
+		s := startCockpitNode(t, node.Options{Containerd: node.Containerd2, Kubelet: true},
+			"applyTimeout: 2m\nsettle: 3s\npullPolicy: IfNotPresent\n") // an apply pulls first, see HoldPulls
 		port := s.FreePort()
 		story.Template(s.Node, port, s.Registry.Ref("demo/velum:__TAG__"))
 		s.Registry.Publish("demo/velum", "4.0.0-rev1-build1.1", withPackage("3.1.4-r0", 100<<10))

@@ -55,7 +55,8 @@ func Hang(n *node.Node, kind node.Kind) (asked <-chan struct{}) {
 	return first
 }
 
-// HoldPulls holds kubelet's pulls, and with them each apply, until pass is called.
+// HoldPulls holds CRI's pulls until pass is called, and with them each apply under pull policy IfNotPresent. Under
+// Always the agent names the digest after a few seconds.
 func HoldPulls(n *node.Node) (pass func()) {
 	passed := make(chan struct{})
 	n.Registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
