@@ -107,7 +107,7 @@ func TestLockOnANode(t *testing.T) {
 
 func applyUnderLock(t *testing.T, l lockOfANode) {
 	t.Helper()
-	config := "nodeName: node1\nsettle: 0\napplyTimeout: 1m\napply:\n  lock: {" + l.settings + ", pods: all}\n"
+	config := "nodeName: node1\nsettle: 0\napplyTimeout: 10m\napply:\n  lock: {" + l.settings + ", pods: all}\n"
 	n, daemon, port := story.Running(t, config)
 	if l.kubeconfig != "" {
 		n.WriteFile("etc/kubernetes/admin.conf", l.kubeconfig)
