@@ -96,7 +96,7 @@ func TestPreconditionsOfAnApply(t *testing.T) {
 	others.reboot.Store(0)
 
 	n.WriteFile("run/systemd/shutdown/scheduled", "USEC=4102444800000000\nMODE=reboot\n")
-	story.Held(t, n, "reboot: reboot is scheduled at "+time.Unix(4102444800, 0).Format("2006-01-02 15:04:05 MST"))
+	story.Held(t, n, "reboot: reboot is scheduled at ")
 	require.NoError(t, os.Remove(n.Path("run/systemd/shutdown/scheduled")))
 
 	n.WriteFile("run/reboot-required", "")

@@ -34,6 +34,7 @@ func TestHostCockpit(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, root host.Root) {
 		h, n, port := installed(t, root, node.Options{Containerd: node.Containerd2, Kubelet: true})
+		h.WriteFile("/etc/image-update-agent/config.yaml", story.HostConfig+"pullPolicy: IfNotPresent\n") // see HoldPulls
 		h.Install(host.PageOf(t))
 		address := hostCockpit(h, n)
 		h.WriteFile("/etc/sudoers.d/alice", "alice ALL=(ALL) NOPASSWD: ALL\n")
