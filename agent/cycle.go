@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/kubic-project/image-update-agent/agent/apply"
 	"github.com/kubic-project/image-update-agent/agent/catalog"
@@ -229,8 +230,10 @@ func (c *cycle) restoreAndObserve(ctx context.Context) (node.Inventory, error) {
 	if err := c.executor.PutBack(ctx); err != nil {
 		return node.Inventory{}, err
 	}
+	begun := time.Now()
 	inv, err := c.observe(ctx)
 	if err == nil {
+		c.agent.watched.Observed(inv.Containers, begun)
 		c.restoreRecord(inv)
 		c.restoreTags(ctx, &inv)
 	}
@@ -265,7 +268,6 @@ func (c *cycle) observe(ctx context.Context) (node.Inventory, error) {
 	if err := observer.ObserveRuntime(ctx, &inv); err != nil {
 		return inv, err
 	}
-	c.agent.watched.Observed(inv.Containers)
 	if blocked := c.agent.space.Blocked(); len(blocked) > 0 {
 		inv.BlockedBySpace, inv.Filesystem = blocked, stage.FilesystemOf(ctx, c.agent.Pods, c.log)
 	}

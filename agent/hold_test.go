@@ -229,6 +229,37 @@ func TestHoldThatBeginsDuringStepsHoldsTheOtherRestarts(t *testing.T) {
 			w.runs("velum.yaml", "velum", next.Digest)
 		})
 	}
+	run(t, "an earlier approval stays", func(t *testing.T) {
+		w, first := running(t)
+		w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":__TAG__"))
+		w.check()
+		w.Registry.Release(mariadb, "10.0", 1, "1.2")
+		next := w.publish(1, "1.2")
+		w.agent.Recorder = &afterSave{w.Disk, func() { w.Node.Blind(assert.AnError) }}
+		_, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()})
+		require.ErrorIs(t, err, assert.AnError)
+		w.agent.Recorder = w.Disk
+		w.Node.Blind(nil)
+		w.onFirstStop(func() { w.Against = []status.Hold{{Name: status.HoldReboot, Reason: "scheduled"}} })
+		w.observe()
+		w.runs("velum.yaml", "velum", first.Digest)
+		w.Against = nil
+		w.observe()
+		w.runs("velum.yaml", "velum", next.Digest)
+	})
+	run(t, "a begun set goes on", func(t *testing.T) {
+		w, one, two := setWorld(t)
+		w.check()
+		w.Node.OnAside = func(string) error {
+			w.Against = []status.Hold{{Name: status.HoldReboot, Reason: "scheduled"}}
+			return nil
+		}
+		out, _ := w.apply()
+		assert.Equal(t, []status.Result{status.ResultApplied, status.ResultApplied}, []status.Result{out[0].Result, out[1].Result})
+		w.runs("velum.yaml", "velum", one.Digest)
+		w.runs("db.yaml", "db", two.Digest)
+	})
 	run(t, "a failed pod is rolled back", func(t *testing.T) {
 		w, first := running(t)
 		w.Node.Crash(w.publish(1, "1.2").Digest, true)

@@ -179,8 +179,10 @@ func (c *cycle) restart(ctx context.Context, s plan.Step) apply.Result {
 	if against == nil && unsaved != nil && c.isGated(s.Apply) {
 		against = fmt.Errorf("%w: %w", release.ErrHeld, unsaved)
 	}
-	if against == nil {
-		against = c.againstRestart(ctx)
+	if against == nil && c.agent.records.Record.SetOf(s.File) == "" { // a begun set goes on
+		if against = c.againstRestart(ctx); against != nil && c.request.find(s.File) == nil {
+			return apply.Result{Err: against} // as if the plan had found it: an earlier approval stays
+		}
 	}
 	if against == nil {
 		against = c.beginSet(ctx, s)

@@ -41,10 +41,14 @@ func (t *timetable) now() time.Time { return t.clock().Round(0) }
 // nextSlot sets the next slot after now.
 func (t *timetable) nextSlot(now time.Time) { t.slot = policy.NextSlot(now, t.interval, t.machineID) }
 
-// repeatSlot makes the poll of everything due again soon.
+// repeatSlot makes the poll of everything due again soon; later, the longer the node cannot be observed.
 func (t *timetable) repeatSlot() {
+	again := retryPause
+	if !t.blindSince.IsZero() {
+		again = min(max(pause(t.blindSince, t.now()), again), observeInterval)
+	}
 	if !t.slot.IsZero() {
-		t.slot = policy.Earlier(t.slot, t.now().Add(retryPause))
+		t.slot = policy.Earlier(t.slot, t.now().Add(again))
 	}
 }
 

@@ -58,6 +58,7 @@ type Watched struct {
 	listed   map[string]bool // the containers of static pods in the last list, and whether they run
 	events   map[string]bool // by container, whether it has ended; no list has shown them yet. "": events may be missed
 	last     time.Time       // of the last event
+	looked   time.Time       // the end of the last look that got a list
 	away     bool            // the last look got no list
 }
 
@@ -156,9 +157,9 @@ func (w *Watched) look(ctx context.Context, pods node.ContainerLister) (isDue bo
 	containers, _, err := pods.Containers(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	isNewlyAway := err != nil && !w.away
-	w.away = err != nil
-	isUnknown := w.away || w.cycles != cycles // the list is older than that of a cycle
+	isNewlyAway := err != nil && !w.away && ctx.Err() == nil
+	w.away = err != nil && (w.away || isNewlyAway)
+	isUnknown := err != nil || w.cycles != cycles // the list is older than that of a cycle
 	listed := states(containers)
 	for id, ended := range events {
 		runs, is := listed[id]
@@ -172,9 +173,16 @@ func (w *Watched) look(ctx context.Context, pods node.ContainerLister) (isDue bo
 	if isUnknown {
 		return isNewlyAway // the observation reports it
 	}
-	w.listed = listed
+	for id := range w.events { // came during the list; the next one does not tell a container of a static pod from others
+		_, is := listed[id]
+		if _, was := w.listed[id]; was && !is {
+			delete(w.events, id)
+			isDue = true
+		}
+	}
+	w.listed, w.looked = listed, time.Now()
 	if isDue && w.busy {
-		w.note(containers, time.Now().Round(0))
+		w.note(containers, w.looked.Round(0))
 	}
 	return isDue
 }
@@ -195,12 +203,15 @@ func (w *Watched) SetBusy(busy bool) {
 	w.busy = busy
 }
 
-// Observed takes the containers that a cycle has just listed, and drops those observed before.
-func (w *Watched) Observed(containers []node.Container) {
+// Observed takes the containers that a cycle has listed since begun. They replace those of events, unless an event's
+// list ended since.
+func (w *Watched) Observed(containers []node.Container, begun time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.seen, w.listed = nil, states(containers)
 	w.cycles++
+	if !w.looked.After(begun) {
+		w.seen, w.listed = nil, states(containers)
+	}
 }
 
 // Restart begins a restart by the agent: containers may end until end is called.

@@ -97,7 +97,7 @@ func watched(t *testing.T) *watch.Watched {
 	e, must := pods[0].Expects(pods[0].Wants[0], inv)
 	require.True(t, must)
 	w := &watch.Watched{}
-	w.Observed(inv.Containers)
+	w.Observed(inv.Containers, time.Now())
 	w.Update(plan.Plan{Names: []string{"velum"}, Pods: []plan.PodPlan{{Images: []plan.ImagePlan{{Expected: &e}}}}}, inv)
 	return w
 }
@@ -162,6 +162,10 @@ func TestEvents(t *testing.T) {
 			time.Sleep(second / 2) //nolint:forbidigo // the bubble's time
 			return []node.Container{{ID: "new"}}, nil
 		}, []time.Duration{3 * second}, 2},
+		"one goes while a list is taken": {[]event{{0, "new", start}, {second + 1, "ours", end}}, func(time.Duration) ([]node.Container, error) {
+			time.Sleep(second / 2) //nolint:forbidigo // the bubble's time
+			return nil, nil
+		}, []time.Duration{3 * second / 2}, 1},
 		"the runtime is away": {[]event{{0, "ours", end}}, func(at time.Duration) ([]node.Container, error) {
 			if at < 3*second {
 				return nil, errors.New("away")
@@ -188,14 +192,17 @@ func TestListThatIsOlderThanTheCycles(t *testing.T) {
 		r := &runtime{events: []event{{0, "ours", true}}}
 		r.list = func(at time.Duration) ([]node.Container, error) {
 			if at == time.Second {
-				w.Observed([]node.Container{velum(func(*node.Container) {})})
+				w.Observed([]node.Container{velum(func(*node.Container) {})}, time.Now())
 			} else {
 				assert.Equal(t, s, w.Correct(s))
 			}
 			return []node.Container{velum(ended)}, nil
 		}
 		assert.Equal(t, []time.Duration{2 * time.Second}, r.observations(t, w))
-		assert.Equal(t, status.StateFailed, w.Correct(s).State)
+		w.Observed([]node.Container{velum(func(*node.Container) {})}, r.began)
+		assert.Equal(t, status.StateFailed, w.Correct(s).State, "an event's list ended after the cycle's had begun")
+		w.Observed(nil, time.Now())
+		assert.Equal(t, s, w.Correct(s))
 	})
 }
 
@@ -244,7 +251,7 @@ func TestCorrect(t *testing.T) {
 			assert.NotNil(t, s.Images[0].Down, name)
 			assert.Len(t, s.Failures, 1, name)
 		}
-		w.Observed(nil)
+		w.Observed(nil, time.Now())
 		assert.Equal(t, was, w.Correct(was), "%s: the next cycle observes by itself", name)
 	}
 }
