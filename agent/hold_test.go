@@ -184,12 +184,21 @@ func TestNodeHoldsAnApply(t *testing.T) {
 // rollback of a pod that has failed is not held.
 func TestHoldThatBeginsDuringStepsHoldsTheOtherRestarts(t *testing.T) {
 	t.Parallel()
+	scheduled := []status.Hold{{Name: status.HoldReboot, Reason: "scheduled"}}
+	twoOffered := func(t *testing.T) (w *world, first, next release.Release) {
+		w, first = running(t)
+		w.Registry.Release(mariadb, "10.0", 1, "1.1")
+		w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":__TAG__"))
+		w.check()
+		w.Registry.Release(mariadb, "10.0", 1, "1.2")
+		return w, first, w.publish(1, "1.2")
+	}
 	for name, c := range map[string]struct {
 		begins, ends func(w *world)
 		hold         string
 	}{
 		"a scheduled reboot": {
-			func(w *world) { w.Against = []status.Hold{{Name: status.HoldReboot, Reason: "scheduled"}} },
+			func(w *world) { w.Against = scheduled },
 			func(w *world) { w.Against = nil }, status.HoldReboot,
 		},
 		"a busy grain": {
@@ -200,12 +209,7 @@ func TestHoldThatBeginsDuringStepsHoldsTheOtherRestarts(t *testing.T) {
 		},
 	} {
 		run(t, name+" after the first restart", func(t *testing.T) {
-			w, first := running(t)
-			w.Registry.Release(mariadb, "10.0", 1, "1.1")
-			w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":__TAG__"))
-			w.check()
-			w.Registry.Release(mariadb, "10.0", 1, "1.2")
-			w.publish(1, "1.2")
+			w, first, _ := twoOffered(t)
 			w.onFirstStop(func() { c.begins(w) })
 			out, _ := w.apply()
 			require.Equal(t, "db.yaml", out[0].PodManifest)
@@ -230,18 +234,13 @@ func TestHoldThatBeginsDuringStepsHoldsTheOtherRestarts(t *testing.T) {
 		})
 	}
 	run(t, "an earlier approval stays", func(t *testing.T) {
-		w, first := running(t)
-		w.Registry.Release(mariadb, "10.0", 1, "1.1")
-		w.Node.PutTemplate("db.yaml", podYAML("db", "db="+mariadb+":__TAG__"))
-		w.check()
-		w.Registry.Release(mariadb, "10.0", 1, "1.2")
-		next := w.publish(1, "1.2")
+		w, first, next := twoOffered(t)
 		w.agent.Recorder = &afterSave{w.Disk, func() { w.Node.Blind(assert.AnError) }}
 		_, _, err := w.agent.Apply(t.Context(), agent.ApplyRequest{Which: plan.All()})
 		require.ErrorIs(t, err, assert.AnError)
 		w.agent.Recorder = w.Disk
 		w.Node.Blind(nil)
-		w.onFirstStop(func() { w.Against = []status.Hold{{Name: status.HoldReboot, Reason: "scheduled"}} })
+		w.onFirstStop(func() { w.Against = scheduled })
 		w.observe()
 		w.runs("velum.yaml", "velum", first.Digest)
 		w.Against = nil
@@ -252,7 +251,7 @@ func TestHoldThatBeginsDuringStepsHoldsTheOtherRestarts(t *testing.T) {
 		w, one, two := setWorld(t)
 		w.check()
 		w.Node.OnAside = func(string) error {
-			w.Against = []status.Hold{{Name: status.HoldReboot, Reason: "scheduled"}}
+			w.Against = scheduled
 			return nil
 		}
 		out, _ := w.apply()
@@ -263,7 +262,7 @@ func TestHoldThatBeginsDuringStepsHoldsTheOtherRestarts(t *testing.T) {
 	run(t, "a failed pod is rolled back", func(t *testing.T) {
 		w, first := running(t)
 		w.Node.Crash(w.publish(1, "1.2").Digest, true)
-		w.onFirstStop(func() { w.Against = []status.Hold{{Name: status.HoldReboot, Reason: "scheduled"}} })
+		w.onFirstStop(func() { w.Against = scheduled })
 		out, _ := w.apply()
 		assert.Equal(t, status.ResultFailed, out[0].Result, out[0].Reason)
 		w.runs("velum.yaml", "velum", first.Digest)

@@ -172,8 +172,8 @@ type putBackView struct {
 	PutBack []string `json:"putBack"` // names of pod manifests
 }
 
-// loadAnyway returns the configuration, and the one of no file if it is wrong: a misspelt
-// key must not keep a pod away. Nil: there is none.
+// loadAnyway returns the configuration. If that is wrong, it returns the one without any
+// file, and the error: a misspelt key must not keep a pod away. c is nil if that fails, too.
 func (a *app) loadAnyway() (c *config.Config, wrong error) {
 	c, wrong = a.load()
 	if wrong == nil {

@@ -90,8 +90,18 @@ func (h *heard) take() []string {
 	return signals
 }
 
-// telling runs tell in a bubble until the test ends.
+// telling runs f in a bubble with a bus that sends signals.
 func telling(t *testing.T, f func(t *testing.T, d *watched, h *heard)) {
+	t.Helper()
+	emitting(t, func(t *testing.T, d *watched, h *heard, begin func()) {
+		begin()
+		synctest.Wait()
+		f(t, d, h)
+	})
+}
+
+// emitting runs f in a bubble with a bus that sends signals from begin until the test ends.
+func emitting(t *testing.T, f func(t *testing.T, d *watched, h *heard, begin func())) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -99,9 +109,7 @@ func telling(t *testing.T, f func(t *testing.T, d *watched, h *heard)) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		send := NewBus(BusOptions{Daemon: d}).emit(ctx, h)
-		go func() { defer close(ended); send() }()
-		synctest.Wait()
-		f(t, d, h)
+		f(t, d, h, func() { go func() { defer close(ended); send() }() })
 		stop()
 		<-ended
 		assert.False(t, d.say(status.Progress{}), "nobody listens any more")
@@ -272,16 +280,9 @@ func TestEachEndOfManyIsTold(t *testing.T) {
 
 // A client may have been answered before the first signal: what changes from then on is told.
 func TestWhatChangesAtTheBeginningIsTold(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d, h := newWatched(&daemon{status: status.Status{State: status.StateCurrent}}), &heard{}
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		send := NewBus(BusOptions{Daemon: d}).emit(ctx, h)
+	emitting(t, func(t *testing.T, d *watched, h *heard, begin func()) {
 		d.become(status.Status{State: status.StateHeld})
-		go func() { defer close(ended); send() }()
+		begin()
 		assert.Equal(t, []string{"PropertiesChanged Revision State", "Changedheld2"}, h.take())
-		stop()
-		<-ended
 	})
 }

@@ -350,7 +350,7 @@ func roundUp(t time.Time) time.Time {
 	return t
 }
 
-// retryAt parses Retry-After. It is zero if there is none, or if it is invalid.
+// retryAt returns the time in Retry-After; zero if the header is missing or invalid.
 func retryAt(h http.Header, now time.Time) time.Time {
 	return distspec.RetryAfter(h.Get("Retry-After"), now, maxRetryAfter)
 }
